@@ -1,0 +1,1 @@
+"""What every other room may use: clock, configuration, errors, ids, background work. Imports nothing of ours."""

@@ -1,0 +1,38 @@
+"""Identifiers and randomness, made in one place so that tests can seed them."""
+
+import base64
+import binascii
+import random
+import uuid
+
+from headrace.common.errors import HeadraceError
+
+
+class Uuid(uuid.UUID):
+    """A 128-bit id that prints as Kafka prints one: URL-safe base64 without padding, 22 characters."""
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self.bytes).rstrip(b"=").decode()
+
+    @classmethod
+    def parse(cls, text: str) -> "Uuid":
+        try:
+            raw = base64.urlsafe_b64decode(text + "==")
+        except (binascii.Error, ValueError):
+            raw = b""
+        if len(raw) != 16:
+            raise HeadraceError(f"{text!r} is not an id: expected 22 characters of URL-safe base64")
+        return cls(bytes=raw)
+
+
+def make_random(seed: int | None = None) -> random.Random:
+    """A source of randomness; give a seed to repeat a run."""
+    return random.Random(seed)
+
+
+def random_uuid(source: random.Random) -> Uuid:
+    """A new id. As in Kafka its text never starts with a dash, which shell tools would take for an option."""
+    while True:
+        made = Uuid(int=source.getrandbits(128), version=4)
+        if not str(made).startswith("-"):
+            return made

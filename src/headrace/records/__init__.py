@@ -1,0 +1,66 @@
+"""The record batch of format v2: encoding, decoding, scanning, compression, rows and Arrow columns.
+
+The compiled kernel is `_wire` (varints and the parser), `_batch` (header view and checked records), `_rows`, `_columns`
+and `_keymap` (compaction). Everything else in Headrace reaches records through the names here.
+"""
+
+from headrace.records._batch import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchRecords,
+    RecordBatch,
+    crc32c,
+    encode_empty_batch,
+    recompress,
+    split_batches,
+    walk_headers,
+)
+from headrace.records._rows import BatchBuilder, Record, decode_rows, encode_rows
+from headrace.records._wire import (
+    decode_varint,
+    decode_varlong,
+    encode_varint,
+    encode_varlong,
+    murmur2,
+    partition_for_key,
+)
+from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, Compression
+from headrace.records.control import ControlType, EndTransactionMarker, encode_marker, read_marker
+
+__all__ = [
+    "BATCH_HEADER_BYTES",
+    "DEFAULT_MAX_INFLATED_BYTES",
+    "LOG_OVERHEAD_BYTES",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "BatchBuilder",
+    "BatchRecords",
+    "Compression",
+    "ControlType",
+    "EndTransactionMarker",
+    "Record",
+    "RecordBatch",
+    "crc32c",
+    "decode_rows",
+    "decode_varint",
+    "decode_varlong",
+    "encode_empty_batch",
+    "encode_marker",
+    "encode_rows",
+    "encode_varint",
+    "encode_varlong",
+    "murmur2",
+    "partition_for_key",
+    "read_marker",
+    "recompress",
+    "split_batches",
+    "walk_headers",
+]

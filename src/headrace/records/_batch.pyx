@@ -1,0 +1,527 @@
+"""The record batch, format v2: a view of its header, and the checked list of its records.
+
+    offset  field                  type
+         0  baseOffset             int64   assigned by the leader, outside the CRC
+         8  batchLength            int32   of everything behind this field
+        12  partitionLeaderEpoch   int32   assigned by the leader, outside the CRC
+        16  magic                  int8    2
+        17  crc                    uint32  CRC-32C of everything behind this field
+        21  attributes             int16   bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon
+        23  lastOffsetDelta        int32   survives compaction, so that offsets never run back
+        27  baseTimestamp          int64   or the delete horizon, where bit 6 is set (KIP-534)
+        35  maxTimestamp           int64
+        43  producerId             int64   -1 without idempotence
+        51  producerEpoch          int16
+        53  baseSequence           int32
+        57  recordsCount           int32
+        61  records                        compressed as one block if a codec is set
+
+A RecordBatch does not copy: it holds the buffer it was made from for as long as it lives. It is made from untrusted
+bytes, so making one checks the length and the magic; `check_crc` and `records` check the rest.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE, PyByteArray_Resize,
+)
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.limits cimport INT_MAX
+from libc.string cimport memcpy, memset
+
+from headrace.records._wire cimport (
+    ParseFault, load16, load32, load64, raise_fault, scan_records, store16, store32, store64,
+)
+
+from crc32c import crc32c as _crc32c
+
+from headrace.common.errors import CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError
+from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, compress, decompress
+
+BATCH_HEADER_BYTES = HEADER_BYTES
+LOG_OVERHEAD_BYTES = 12
+"""Offset and length: what must be read to know how long a batch is."""
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+
+cdef enum:
+    SMALLEST_RECORD = 7   # a length and six one-byte fields
+
+
+def crc32c(data, uint32_t value=0) -> int:
+    """CRC-32C of some bytes, continued from `value`."""
+    return _crc32c(data, value)
+
+
+cdef uint32_t _crc_of(const uint8_t* p, Py_ssize_t size):
+    return _crc32c(PyMemoryView_FromMemory(<char*>p, size, PyBUF_READ))
+
+
+@cython.final
+@cython.freelist(64)
+cdef class RecordBatch:
+    """A view of the batch that starts at `position` of a buffer."""
+
+    def __init__(self, buffer, Py_ssize_t position=0):
+        cdef Py_ssize_t available
+        cdef int32_t length
+        cdef int8_t magic
+        if self._held:
+            raise RuntimeError("a RecordBatch is made once")
+        PyObject_GetBuffer(buffer, &self._view, PyBUF_SIMPLE)
+        self._held = True
+        available = self._view.len - position
+        if position < 0 or available < HEADER_BYTES:
+            raise CorruptRecordError(
+                f"batch at byte {position} is cut short: {max(available, 0)} bytes, a header has {HEADER_BYTES}", position
+            )
+        self._p = <const uint8_t*>self._view.buf + position
+        self.position = position
+        magic = <int8_t>self._p[AT_MAGIC]
+        if magic != 2:
+            if magic == 0 or magic == 1:
+                raise UnsupportedForMessageFormatError(
+                    f"batch at byte {position} has magic {magic}; only record batches of magic 2 are supported"
+                )
+            raise CorruptRecordError(f"batch at byte {position} has magic {magic}, expected 2", position)
+        length = <int32_t>load32(self._p + AT_LENGTH)
+        if length < HEADER_BYTES - 12:
+            raise CorruptRecordError(
+                f"batch at byte {position} has length {length}, the least is {HEADER_BYTES - 12}", position
+            )
+        if length > available - 12:
+            raise CorruptRecordError(
+                f"batch at byte {position} has length {length} but only {available - 12} bytes are left", position
+            )
+        self.size_in_bytes = 12 + <Py_ssize_t>length
+
+    def __dealloc__(self):
+        if self._held:
+            PyBuffer_Release(&self._view)
+
+    cdef inline int16_t _attributes(self) noexcept:
+        return <int16_t>load16(self._p + AT_ATTRIBUTES)
+
+    @property
+    def base_offset(self): return <int64_t>load64(self._p + AT_BASE_OFFSET)
+
+    @property
+    def last_offset(self):
+        return <int64_t>load64(self._p + AT_BASE_OFFSET) + <int32_t>load32(self._p + AT_LAST_OFFSET_DELTA)
+
+    @property
+    def next_offset(self):
+        return <int64_t>load64(self._p + AT_BASE_OFFSET) + <int32_t>load32(self._p + AT_LAST_OFFSET_DELTA) + 1
+
+    @property
+    def leader_epoch(self): return <int32_t>load32(self._p + AT_LEADER_EPOCH)
+
+    @property
+    def magic(self): return <int8_t>self._p[AT_MAGIC]
+
+    @property
+    def crc(self): return load32(self._p + AT_CRC)
+
+    @property
+    def attributes(self): return self._attributes()
+
+    @property
+    def codec(self):
+        """The codec's number, which may be one that does not exist (5 to 7)."""
+        return self._attributes() & CODEC_MASK
+
+    @property
+    def is_compressed(self): return (self._attributes() & CODEC_MASK) != 0
+
+    @property
+    def is_log_append_time(self): return (self._attributes() & LOG_APPEND_TIME_BIT) != 0
+
+    @property
+    def is_transactional(self): return (self._attributes() & TRANSACTIONAL_BIT) != 0
+
+    @property
+    def is_control(self): return (self._attributes() & CONTROL_BIT) != 0
+
+    @property
+    def last_offset_delta(self): return <int32_t>load32(self._p + AT_LAST_OFFSET_DELTA)
+
+    @property
+    def base_timestamp(self): return <int64_t>load64(self._p + AT_BASE_TIMESTAMP)
+
+    @property
+    def max_timestamp(self): return <int64_t>load64(self._p + AT_MAX_TIMESTAMP)
+
+    @property
+    def delete_horizon_ms(self):
+        """When tombstones and markers of this batch may go (KIP-534), or None while the cleaner has not decided."""
+        if self._attributes() & DELETE_HORIZON_BIT:
+            return <int64_t>load64(self._p + AT_BASE_TIMESTAMP)
+        return None
+
+    @property
+    def producer_id(self): return <int64_t>load64(self._p + AT_PRODUCER_ID)
+
+    @property
+    def producer_epoch(self): return <int16_t>load16(self._p + AT_PRODUCER_EPOCH)
+
+    @property
+    def base_sequence(self): return <int32_t>load32(self._p + AT_BASE_SEQUENCE)
+
+    @property
+    def last_sequence(self):
+        """The sequence of the last record. Sequences wrap to 0 behind 2^31 - 1."""
+        cdef int32_t base = <int32_t>load32(self._p + AT_BASE_SEQUENCE)
+        if base < 0:
+            return base
+        return (<int64_t>base + <int32_t>load32(self._p + AT_LAST_OFFSET_DELTA)) & INT_MAX
+
+    @property
+    def count(self):
+        """How many records the header claims."""
+        return <int32_t>load32(self._p + AT_COUNT)
+
+    @property
+    def raw(self):
+        """The whole batch as a read-only view."""
+        return memoryview(self)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, <void*>self._p, self.size_in_bytes, 1, flags)
+
+    def __repr__(self):
+        return (
+            f"RecordBatch(offsets {self.base_offset} to {self.last_offset}, {self.count} records, "
+            f"{self.size_in_bytes} bytes at {self.position})"
+        )
+
+    def check_crc(self):
+        """Raises CorruptRecordError if the bytes are not what the CRC was taken of."""
+        cdef uint32_t found = _crc_of(self._p + AT_ATTRIBUTES, self.size_in_bytes - AT_ATTRIBUTES)
+        if found != load32(self._p + AT_CRC):
+            raise CorruptRecordError(
+                f"batch at byte {self.position} (base offset {self.base_offset}) fails its CRC: "
+                f"stored {self.crc:#010x}, computed {found:#010x}", self.position
+            )
+
+    def records(self, Py_ssize_t max_inflated_bytes=DEFAULT_MAX_INFLATED_BYTES):
+        """The batch's records, inflated and checked to the last byte."""
+        return BatchRecords(self, max_inflated_bytes)
+
+    cdef uint8_t* _writable(self) except NULL:
+        if self._view.readonly:
+            raise BufferError("this batch lies in a read-only buffer and cannot be patched")
+        return <uint8_t*>self._p
+
+    def patch_base_offset(self, int64_t base_offset):
+        store64(self._writable() + AT_BASE_OFFSET, <uint64_t>base_offset)
+
+    def patch_leader_epoch(self, int32_t leader_epoch):
+        store32(self._writable() + AT_LEADER_EPOCH, <uint32_t>leader_epoch)
+
+    def patch_max_timestamp(self, int64_t max_timestamp, bint log_append_time):
+        """Sets the maximum timestamp and its type, and the CRC again if that changed anything."""
+        cdef uint8_t* p = self._writable()
+        cdef int16_t attributes = self._attributes()
+        cdef int16_t wanted = attributes & ~LOG_APPEND_TIME_BIT
+        if log_append_time:
+            wanted |= LOG_APPEND_TIME_BIT
+        if wanted == attributes and <int64_t>load64(p + AT_MAX_TIMESTAMP) == max_timestamp:
+            return
+        store16(p + AT_ATTRIBUTES, <uint16_t>wanted)
+        store64(p + AT_MAX_TIMESTAMP, <uint64_t>max_timestamp)
+        self._seal(p)
+
+    def patch_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, bint transactional):
+        """Sets what an idempotent producer learns only when it sends the batch, and the CRC again."""
+        cdef uint8_t* p = self._writable()
+        cdef int16_t attributes = self._attributes() & ~TRANSACTIONAL_BIT
+        if transactional:
+            attributes |= TRANSACTIONAL_BIT
+        store16(p + AT_ATTRIBUTES, <uint16_t>attributes)
+        store64(p + AT_PRODUCER_ID, <uint64_t>producer_id)
+        store16(p + AT_PRODUCER_EPOCH, <uint16_t>producer_epoch)
+        store32(p + AT_BASE_SEQUENCE, <uint32_t>base_sequence)
+        self._seal(p)
+
+    cdef int _seal(self, uint8_t* p) except -1:
+        store32(p + AT_CRC, _crc_of(p + AT_ATTRIBUTES, self.size_in_bytes - AT_ATTRIBUTES))
+        return 0
+
+
+@cython.final
+cdef class BatchRecords:
+    """The records of a batch, each parsed and checked, none made into an object.
+
+    A length, `offsets`, `timestamps`, `key` and `value` are for who needs a few; rows, columns and compaction read the
+    parsed references directly.
+    """
+
+    def __cinit__(self, RecordBatch batch not None, Py_ssize_t max_inflated_bytes=DEFAULT_MAX_INFLATED_BYTES):
+        cdef ParseFault fault
+        cdef int outcome
+        cdef int32_t last_offset_delta, i
+        cdef int64_t base_timestamp
+        cdef bint inflated = False
+        self.batch = batch
+        self.base_offset = batch.base_offset
+        self.count = batch.count
+        last_offset_delta = batch.last_offset_delta
+        if self.count < 0:
+            raise CorruptRecordError(f"batch at byte {batch.position} claims {self.count} records", batch.position)
+        if last_offset_delta < 0 or self.base_offset < 0:
+            raise CorruptRecordError(
+                f"batch at byte {batch.position} has base offset {self.base_offset} and last offset delta "
+                f"{last_offset_delta}, neither may be negative", batch.position
+            )
+        self.data = batch._p + HEADER_BYTES
+        self.size = batch.size_in_bytes - HEADER_BYTES
+        if self.count and batch.is_compressed:
+            inflated = True
+            payload = decompress(
+                batch.codec, PyMemoryView_FromMemory(<char*>self.data, self.size, PyBUF_READ),
+                min(max_inflated_bytes, INT_MAX),
+            )
+            PyObject_GetBuffer(payload, &self._view, PyBUF_SIMPLE)
+            self._held = True
+            self.data = <const uint8_t*>self._view.buf
+            self.size = self._view.len
+        if self.count > self.size // SMALLEST_RECORD:
+            raise CorruptRecordError(
+                f"batch at byte {batch.position} claims {self.count} records in {self.size} bytes", batch.position
+            )
+        self.refs = <RecordRef*>PyMem_RawMalloc(max(1, <Py_ssize_t>self.count) * sizeof(RecordRef))
+        if self.refs == NULL:
+            raise MemoryError()
+        memset(&fault, 0, sizeof(fault))
+        base_timestamp = batch.base_timestamp
+        with nogil:
+            outcome = scan_records(
+                self.data, self.size, self.count, last_offset_delta, base_timestamp, self.refs, &fault
+            )
+        if outcome < 0:
+            raise_fault(&fault, batch.position + HEADER_BYTES, inflated)
+        if batch.is_log_append_time:
+            base_timestamp = batch.max_timestamp
+            for i in range(self.count):
+                self.refs[i].timestamp = base_timestamp
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.refs)
+        if self._held:
+            PyBuffer_Release(&self._view)
+
+    def __len__(self):
+        return self.count
+
+    cdef RecordRef* _ref(self, Py_ssize_t index) except NULL:
+        if not 0 <= index < self.count:
+            raise IndexError(f"record {index} of {self.count}")
+        return &self.refs[index]
+
+    @property
+    def inflated_bytes(self):
+        """The size of the records without compression."""
+        return self.size
+
+    def offsets(self):
+        cdef int32_t i
+        return [self.base_offset + self.refs[i].offset_delta for i in range(self.count)]
+
+    def timestamps(self):
+        cdef int32_t i
+        return [self.refs[i].timestamp for i in range(self.count)]
+
+    def key(self, Py_ssize_t index):
+        cdef RecordRef* ref = self._ref(index)
+        if ref.key_len < 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self.data + ref.key_pos, ref.key_len)
+
+    def value(self, Py_ssize_t index):
+        cdef RecordRef* ref = self._ref(index)
+        if ref.value_len < 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self.data + ref.value_pos, ref.value_len)
+
+    def max_timestamp(self):
+        """The largest timestamp and the offset of the first record that has it; None for an empty batch."""
+        cdef int32_t i, best = 0
+        if self.count == 0:
+            return None
+        for i in range(1, self.count):
+            if self.refs[i].timestamp > self.refs[best].timestamp:
+                best = i
+        return self.refs[best].timestamp, self.base_offset + self.refs[best].offset_delta
+
+    def first_at_or_after(self, int64_t timestamp, int64_t min_offset=0):
+        """Timestamp and offset of the first record, from `min_offset` on, that is not older than `timestamp`."""
+        cdef int32_t i
+        for i in range(self.count):
+            if self.refs[i].timestamp >= timestamp and self.base_offset + self.refs[i].offset_delta >= min_offset:
+                return self.refs[i].timestamp, self.base_offset + self.refs[i].offset_delta
+        return None
+
+    def check_appendable(self, bint require_keys=False):
+        """What a leader asks of a producer's batch: no gaps between offsets, the maximum timestamp that the header says
+        and, on a compacted topic, a key in every record."""
+        cdef int32_t i
+        cdef int64_t highest = NO_TIMESTAMP
+        if self.batch.last_offset_delta != self.count - 1:
+            raise InvalidRecordError(
+                f"batch claims {self.count} records but a last offset delta of {self.batch.last_offset_delta}"
+            )
+        for i in range(self.count):
+            if self.refs[i].offset_delta != i:
+                raise InvalidRecordError(f"record {i} has offset delta {self.refs[i].offset_delta}: offsets have a gap")
+            if require_keys and self.refs[i].key_len < 0:
+                raise InvalidRecordError(f"record {i} has no key, and the topic is compacted: every record needs one")
+            if self.refs[i].timestamp > highest:
+                highest = self.refs[i].timestamp
+        if not self.batch.is_log_append_time and highest != self.batch.max_timestamp:
+            raise InvalidRecordError(
+                f"the header says the maximum timestamp is {self.batch.max_timestamp}, the records say {highest}"
+            )
+
+
+cdef void _write_header(uint8_t* p, HeaderFields* fields) noexcept:
+    """Everything but length and CRC."""
+    store64(p + AT_BASE_OFFSET, <uint64_t>fields.base_offset)
+    store32(p + AT_LEADER_EPOCH, <uint32_t>fields.leader_epoch)
+    p[AT_MAGIC] = 2
+    store16(p + AT_ATTRIBUTES, <uint16_t>fields.attributes)
+    store32(p + AT_LAST_OFFSET_DELTA, <uint32_t>fields.last_offset_delta)
+    store64(p + AT_BASE_TIMESTAMP, <uint64_t>fields.base_timestamp)
+    store64(p + AT_MAX_TIMESTAMP, <uint64_t>fields.max_timestamp)
+    store64(p + AT_PRODUCER_ID, <uint64_t>fields.producer_id)
+    store16(p + AT_PRODUCER_EPOCH, <uint16_t>fields.producer_epoch)
+    store32(p + AT_BASE_SEQUENCE, <uint32_t>fields.base_sequence)
+    store32(p + AT_COUNT, <uint32_t>fields.count)
+
+
+cdef void copy_fields(RecordBatch batch, HeaderFields* fields) noexcept:
+    """The fields of an existing batch, to write one like it."""
+    cdef const uint8_t* p = batch._p
+    fields.base_offset = <int64_t>load64(p + AT_BASE_OFFSET)
+    fields.leader_epoch = <int32_t>load32(p + AT_LEADER_EPOCH)
+    fields.attributes = <int16_t>load16(p + AT_ATTRIBUTES)
+    fields.last_offset_delta = <int32_t>load32(p + AT_LAST_OFFSET_DELTA)
+    fields.base_timestamp = <int64_t>load64(p + AT_BASE_TIMESTAMP)
+    fields.max_timestamp = <int64_t>load64(p + AT_MAX_TIMESTAMP)
+    fields.producer_id = <int64_t>load64(p + AT_PRODUCER_ID)
+    fields.producer_epoch = <int16_t>load16(p + AT_PRODUCER_EPOCH)
+    fields.base_sequence = <int32_t>load32(p + AT_BASE_SEQUENCE)
+    fields.count = <int32_t>load32(p + AT_COUNT)
+
+
+cdef int seal(bytearray batch) except -1:
+    """Sets length and CRC of a finished batch."""
+    cdef uint8_t* p = <uint8_t*>PyByteArray_AS_STRING(batch)
+    cdef Py_ssize_t size = PyByteArray_GET_SIZE(batch)
+    if size - 12 > INT_MAX:
+        raise ValueError(f"a batch of {size} bytes does not fit the format's 32-bit length")
+    store32(p + AT_LENGTH, <uint32_t>(size - 12))
+    store32(p + AT_CRC, _crc_of(p + AT_ATTRIBUTES, size - AT_ATTRIBUTES))
+    return 0
+
+
+cdef bytearray finish_batch(HeaderFields* fields, bytearray raw, Py_ssize_t raw_size, object codec, object level):
+    """Makes the batch whose records stand in `raw` behind room for a header. Uses `raw` itself if it need not compress."""
+    cdef bytearray batch
+    cdef Py_ssize_t size
+    if not codec or fields.count == 0:
+        batch = raw
+        PyByteArray_Resize(batch, raw_size)
+    else:
+        records = PyMemoryView_FromMemory(
+            PyByteArray_AS_STRING(raw) + HEADER_BYTES, raw_size - HEADER_BYTES, PyBUF_READ
+        )
+        packed = compress(codec, records, level)
+        size = len(packed)
+        batch = PyByteArray_FromStringAndSize(NULL, HEADER_BYTES + size)
+        memoryview(batch)[HEADER_BYTES:] = packed
+    fields.attributes = (fields.attributes & ~CODEC_MASK) | (<int16_t>codec if fields.count else 0)
+    _write_header(<uint8_t*>PyByteArray_AS_STRING(batch), fields)
+    seal(batch)
+    return batch
+
+
+def encode_empty_batch(RecordBatch batch not None) -> bytearray:
+    """The header alone, without records: what compaction leaves of a batch whose records are all gone while its
+    producer's last sequence, or the offset at the log's end, must not be forgotten."""
+    cdef HeaderFields fields
+    copy_fields(batch, &fields)
+    fields.attributes &= ~(CODEC_MASK | DELETE_HORIZON_BIT)
+    fields.base_timestamp = fields.max_timestamp
+    fields.count = 0
+    return finish_batch(&fields, bytearray(HEADER_BYTES), HEADER_BYTES, 0, None)
+
+
+def recompress(BatchRecords records not None, codec, level=None) -> bytearray:
+    """The same batch with another codec."""
+    cdef HeaderFields fields
+    cdef bytearray raw = PyByteArray_FromStringAndSize(NULL, HEADER_BYTES + records.size)
+    copy_fields(records.batch, &fields)
+    memcpy(PyByteArray_AS_STRING(raw) + HEADER_BYTES, records.data, records.size)
+    return finish_batch(&fields, raw, PyByteArray_GET_SIZE(raw), codec, level)
+
+
+def split_batches(buffer, Py_ssize_t position=0, bint allow_partial=False):
+    """The batches that stand one behind the other in a buffer, as views.
+
+    With `allow_partial` a last batch that is cut short (as at the end of a fetch) is left out instead of raised.
+    """
+    cdef Py_buffer view
+    cdef Py_ssize_t size, left
+    cdef RecordBatch batch
+    cdef list batches = []
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        size = view.len
+        while position < size:
+            if allow_partial:
+                left = size - position
+                if left < HEADER_BYTES:
+                    break
+                if <int32_t>load32(<const uint8_t*>view.buf + position + AT_LENGTH) > left - 12:
+                    break
+            batch = RecordBatch(buffer, position)
+            batches.append(batch)
+            position += batch.size_in_bytes
+    finally:
+        PyBuffer_Release(&view)
+    return batches
+
+
+def walk_headers(buffer, Py_ssize_t position, int64_t target_offset):
+    """Finds the first batch at or behind `position` whose last offset reaches `target_offset`, by headers alone.
+
+    Returns `(position, size, base offset, last offset, max timestamp)` of that batch, of which only the header need lie
+    in the buffer, or the position where the walk ran out of bytes.
+    """
+    cdef Py_buffer view
+    cdef const uint8_t* p
+    cdef int64_t base_offset, last_offset
+    cdef int32_t length
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        while position >= 0 and view.len - position >= HEADER_BYTES:
+            p = <const uint8_t*>view.buf + position
+            length = <int32_t>load32(p + AT_LENGTH)
+            if length < HEADER_BYTES - 12 or p[AT_MAGIC] != 2:
+                raise CorruptRecordError(
+                    f"no batch at byte {position}: length {length}, magic {<int8_t>p[AT_MAGIC]}", position
+                )
+            base_offset = <int64_t>load64(p + AT_BASE_OFFSET)
+            last_offset = base_offset + <int32_t>load32(p + AT_LAST_OFFSET_DELTA)
+            if last_offset >= target_offset:
+                return (position, 12 + <Py_ssize_t>length, base_offset, last_offset, <int64_t>load64(p + AT_MAX_TIMESTAMP))
+            position += 12 + <Py_ssize_t>length
+    finally:
+        PyBuffer_Release(&view)
+    return position

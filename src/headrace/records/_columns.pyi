@@ -1,0 +1,56 @@
+from typing import Any
+
+from headrace.common.types import Buffer
+from headrace.records._batch import BatchRecords
+from headrace.records.compression import Compression
+
+class OwnedBuffer:
+    def __len__(self) -> int: ...
+
+class BinaryColumn:
+    offsets: OwnedBuffer
+    data: OwnedBuffer
+    validity: OwnedBuffer
+    length: int
+    nulls: int
+
+class ColumnDecoder:
+    keys: BinaryColumn
+    values: BinaryColumn
+    header_names: BinaryColumn
+    header_values: BinaryColumn
+    header_offsets: OwnedBuffer
+    offsets: OwnedBuffer
+    timestamps: OwnedBuffer
+    timestamp_types: OwnedBuffer
+    length: int
+    def __init__(self, timestamp_scale: int = 1) -> None: ...
+    @property
+    def size_in_bytes(self) -> int: ...
+    def add(self, records: BatchRecords, min_offset: int = 0) -> int: ...
+
+class ColumnEncoder:
+    def __init__(
+        self,
+        rows: int,
+        keys: tuple[Any, Any, Any, int] | None,
+        values: tuple[Any, Any, Any, int] | None,
+        headers: tuple[Any, Any, int, Any, Any] | None,
+        timestamps: Buffer | None,
+        timestamps_shift: int = 0,
+    ) -> None: ...
+    def encode(
+        self,
+        start: int,
+        *,
+        default_timestamp: int,
+        max_bytes: int,
+        base_offset: int = 0,
+        codec: Compression = ...,
+        level: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        leader_epoch: int = -1,
+    ) -> tuple[bytearray, int]: ...

@@ -1,0 +1,438 @@
+"""Records as columns: batches straight into Arrow's buffers and back, with no Python object per record.
+
+This module knows Arrow's memory layout, not pyarrow: it hands out and takes plain buffers. `headrace.records.arrow`
+wraps them. A binary column is an int32 array of n + 1 offsets, the bytes, and a validity bitmap (bit set: not null).
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.limits cimport INT_MAX
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from headrace.records._batch cimport (
+    HEADER_BYTES, TRANSACTIONAL_BIT, BatchRecords, HeaderFields, finish_batch,
+)
+from headrace.records._wire cimport (
+    FAULT_NONE, HeaderRef, ParseFault, RecordRef, next_header, raise_fault, size_of_varint, size_of_varlong,
+    write_varint, write_varlong,
+)
+
+from headrace.records.compression import Compression, check_level
+
+
+@cython.final
+cdef class OwnedBuffer:
+    """Memory that grows while it is filled and is then handed to Arrow, which keeps this object alive."""
+
+    cdef uint8_t* data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    def __cinit__(self):
+        # Arrow takes no null pointer, not even for an empty buffer.
+        self.reserve(64)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.data)
+
+    cdef int reserve(self, Py_ssize_t extra) except -1:
+        """Room for `extra` more bytes."""
+        cdef Py_ssize_t wanted = self.size + extra
+        cdef uint8_t* grown
+        if wanted > self.capacity:
+            wanted = max(wanted, 2 * self.capacity)
+            grown = <uint8_t*>PyMem_RawRealloc(self.data, wanted)
+            if grown == NULL:
+                raise MemoryError()
+            self.data = grown
+            self.capacity = wanted
+        return 0
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+    def __len__(self):
+        return self.size
+
+
+@cython.final
+cdef class BinaryColumn:
+    """A column of nullable bytes that is being filled."""
+
+    cdef readonly OwnedBuffer offsets
+    cdef readonly OwnedBuffer data
+    cdef readonly OwnedBuffer validity
+    cdef readonly Py_ssize_t length
+    cdef readonly Py_ssize_t nulls
+
+    def __cinit__(self):
+        self.offsets = OwnedBuffer()
+        self.data = OwnedBuffer()
+        self.validity = OwnedBuffer()
+        self.offsets.reserve(4)
+        (<int32_t*>self.offsets.data)[0] = 0
+        self.offsets.size = 4
+
+    cdef int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
+        cdef Py_ssize_t bitmap_bytes = (self.length + rows + 7) // 8
+        if self.data.size + size > INT_MAX:
+            raise OverflowError("more than 2 GiB of bytes in one Arrow column: finish() earlier")
+        self.offsets.reserve(4 * rows)
+        # Copying in steps of 16 may touch a few bytes more than there are.
+        self.data.reserve(size + 16)
+        self.validity.reserve(bitmap_bytes - self.validity.size)
+        if bitmap_bytes > self.validity.size:
+            memset(self.validity.data + self.validity.size, 0, bitmap_bytes - self.validity.size)
+            self.validity.size = bitmap_bytes
+        return 0
+
+    cdef inline void put(self, const uint8_t* start, int32_t size) noexcept nogil:
+        """Adds one value, -1 for null. Room was reserved."""
+        cdef uint8_t* bits
+        if size < 0:
+            self.nulls += 1
+        else:
+            memcpy(self.data.data + self.data.size, start, size)
+            self.data.size += size
+            bits = self.validity.data + (self.length >> 3)
+            bits[0] = bits[0] | <uint8_t>(1 << (self.length & 7))
+        self.length += 1
+        (<int32_t*>self.offsets.data)[self.length] = <int32_t>self.data.size
+        self.offsets.size += 4
+
+
+cdef bint _is_utf8(const uint8_t* p, Py_ssize_t size) noexcept nogil:
+    """Plain ASCII, the usual header name. Anything else is left to Python's decoder."""
+    cdef Py_ssize_t i
+    for i in range(size):
+        if p[i] >= 0x80:
+            return False
+    return True
+
+
+@cython.final
+cdef class ColumnDecoder:
+    """Takes scanned batches one by one and fills the columns key, value, headers, offset, timestamp, timestamp type."""
+
+    cdef readonly BinaryColumn keys
+    cdef readonly BinaryColumn values
+    cdef readonly BinaryColumn header_names
+    cdef readonly BinaryColumn header_values
+    cdef readonly OwnedBuffer header_offsets
+    cdef readonly OwnedBuffer offsets
+    cdef readonly OwnedBuffer timestamps
+    cdef readonly OwnedBuffer timestamp_types
+    cdef readonly Py_ssize_t length
+    cdef int64_t _timestamp_scale
+
+    def __init__(self, int64_t timestamp_scale=1):
+        self._timestamp_scale = timestamp_scale
+        self.keys = BinaryColumn()
+        self.values = BinaryColumn()
+        self.header_names = BinaryColumn()
+        self.header_values = BinaryColumn()
+        self.header_offsets = OwnedBuffer()
+        self.offsets = OwnedBuffer()
+        self.timestamps = OwnedBuffer()
+        self.timestamp_types = OwnedBuffer()
+        self.header_offsets.reserve(4)
+        (<int32_t*>self.header_offsets.data)[0] = 0
+        self.header_offsets.size = 4
+
+    @property
+    def size_in_bytes(self):
+        """Bytes of keys and values so far; one Arrow column holds less than 2 GiB."""
+        return self.keys.data.size + self.values.data.size
+
+    def add(self, BatchRecords records not None, int64_t min_offset=0):
+        """Appends the records from `min_offset` on; returns how many."""
+        cdef int32_t first = 0, i, rows
+        cdef Py_ssize_t key_bytes = 0, value_bytes = 0, header_count = 0
+        cdef RecordRef* ref
+        cdef int32_t* types
+        cdef int64_t* offsets
+        cdef int64_t* timestamps
+        cdef int32_t timestamp_type = 1 if records.batch.is_log_append_time else 0
+        while first < records.count and records.base_offset + records.refs[first].offset_delta < min_offset:
+            first += 1
+        rows = records.count - first
+        if rows == 0:
+            return 0
+        with nogil:
+            for i in range(first, records.count):
+                ref = &records.refs[i]
+                key_bytes += ref.key_len if ref.key_len > 0 else 0
+                value_bytes += ref.value_len if ref.value_len > 0 else 0
+                header_count += ref.headers_count
+        self.keys.reserve(rows, key_bytes)
+        self.values.reserve(rows, value_bytes)
+        self.offsets.reserve(8 * rows)
+        self.timestamps.reserve(8 * rows)
+        self.timestamp_types.reserve(4 * rows)
+        # Headers can fail (a name that is not UTF-8 may grow), so they go first: until then nothing has been added.
+        self._add_headers(records, first, header_count)
+        with nogil:
+            offsets = <int64_t*>(self.offsets.data + self.offsets.size)
+            timestamps = <int64_t*>(self.timestamps.data + self.timestamps.size)
+            types = <int32_t*>(self.timestamp_types.data + self.timestamp_types.size)
+            for i in range(rows):
+                ref = &records.refs[first + i]
+                offsets[i] = records.base_offset + ref.offset_delta
+                timestamps[i] = ref.timestamp * self._timestamp_scale
+                types[i] = timestamp_type
+                self.keys.put(records.data + ref.key_pos, ref.key_len)
+                self.values.put(records.data + ref.value_pos, ref.value_len)
+            self.offsets.size += 8 * rows
+            self.timestamps.size += 8 * rows
+            self.timestamp_types.size += 4 * rows
+            self.length += rows
+        return rows
+
+    cdef int _add_headers(self, BatchRecords records, int32_t first, Py_ssize_t header_count) except -1:
+        cdef int32_t i, j, position
+        cdef RecordRef* ref
+        cdef HeaderRef header
+        cdef ParseFault fault
+        cdef const uint8_t* data = records.data
+        cdef bytes name
+        self.header_offsets.reserve(4 * (records.count - first))
+        if header_count == 0:
+            for i in range(first, records.count):
+                (<int32_t*>(self.header_offsets.data + self.header_offsets.size))[0] = <int32_t>self.header_names.length
+                self.header_offsets.size += 4
+            return 0
+        if self.header_names.length + header_count > INT_MAX:
+            raise OverflowError("more than 2^31 headers in one Arrow column: finish() earlier")
+        self.header_names.reserve(header_count, 0)
+        self.header_values.reserve(header_count, 0)
+        memset(&fault, 0, sizeof(fault))
+        for i in range(first, records.count):
+            ref = &records.refs[i]
+            position = ref.headers_pos
+            for j in range(ref.headers_count):
+                if next_header(data, &position, ref.end, &header, &fault) != FAULT_NONE:
+                    raise_fault(&fault, 0, True)
+                if _is_utf8(data + header.key_pos, header.key_len):
+                    self.header_names.reserve(1, header.key_len)
+                    self.header_names.put(data + header.key_pos, header.key_len)
+                else:
+                    # Arrow strings must be UTF-8; like the Java client, put U+FFFD where the bytes are not.
+                    name = PyUnicode_DecodeUTF8(
+                        <const char*>data + header.key_pos, header.key_len, "replace"
+                    ).encode("utf-8")
+                    self.header_names.reserve(1, len(name))
+                    self.header_names.put(<const uint8_t*><const char*>name, <int32_t>len(name))
+                self.header_values.reserve(1, max(header.value_len, 0))
+                self.header_values.put(data + header.value_pos, header.value_len)
+            (<int32_t*>(self.header_offsets.data + self.header_offsets.size))[0] = <int32_t>self.header_names.length
+            self.header_offsets.size += 4
+        return 0
+
+
+# A binary column of somebody else's Arrow array; bitmap NULL: no nulls.
+cdef struct BinarySource:
+    const uint8_t* bitmap
+    const int32_t* offsets
+    const uint8_t* data
+    Py_ssize_t shift        # the array's offset into its buffers
+
+
+cdef inline int32_t _source_length(BinarySource* source, Py_ssize_t row) noexcept nogil:
+    """-1 for a null, and for a column that is not there."""
+    row += source.shift
+    if source.offsets == NULL or (source.bitmap != NULL and not (source.bitmap[row >> 3] >> (row & 7)) & 1):
+        return -1
+    return source.offsets[row + 1] - source.offsets[row]
+
+
+cdef inline uint8_t* _put_source(uint8_t* p, BinarySource* source, Py_ssize_t row) noexcept nogil:
+    cdef int32_t size = _source_length(source, row)
+    p = write_varint(p, size)
+    if size > 0:
+        memcpy(p, source.data + source.offsets[row + source.shift], size)
+        p += size
+    return p
+
+
+cdef inline Py_ssize_t _source_size(BinarySource* source, Py_ssize_t row) noexcept nogil:
+    """Bytes on the wire: length and data."""
+    cdef int32_t size = _source_length(source, row)
+    return size_of_varint(size) + (size if size > 0 else 0)
+
+
+@cython.final
+cdef class ColumnEncoder:
+    """Makes batches of rows that stand in Arrow buffers.
+
+    A binary column comes as `(validity or None, offsets, data, array offset)`; `headers` as `(validity or None, list
+    offsets, array offset, names, values)`; a column that is missing as None. Offsets are checked once, here, so that
+    encoding may trust them.
+    """
+
+    cdef Py_buffer _buffers[16]
+    cdef int _held
+    cdef BinarySource _keys, _values, _header_names, _header_values
+    cdef const uint8_t* _list_bitmap
+    cdef const int32_t* _list_offsets
+    cdef Py_ssize_t _list_shift
+    cdef const int64_t* _timestamps
+    cdef Py_ssize_t _rows
+
+    def __cinit__(self, Py_ssize_t rows, keys, values, headers, timestamps, Py_ssize_t timestamps_shift=0):
+        cdef Py_ssize_t count
+        self._rows = rows
+        self._open_binary(&self._keys, keys, rows)
+        self._open_binary(&self._values, values, rows)
+        if headers is not None:
+            validity, list_offsets, shift, names, header_values = headers
+            self._list_shift = shift
+            self._list_bitmap = self._open_bitmap(validity, shift + rows)
+            self._list_offsets = self._open_offsets(list_offsets, shift, rows)
+            count = self._list_offsets[shift + rows]
+            self._open_binary(&self._header_names, names, count)
+            self._open_binary(&self._header_values, header_values, count)
+        if timestamps is not None:
+            self._timestamps = <const int64_t*>self._open(timestamps, 8 * (timestamps_shift + rows)) + timestamps_shift
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self._held):
+            PyBuffer_Release(&self._buffers[i])
+
+    cdef const uint8_t* _open(self, object buffer, Py_ssize_t least) except? NULL:
+        cdef Py_buffer* view = &self._buffers[self._held]
+        PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
+        self._held += 1
+        if view.len < least:
+            raise ValueError(f"an Arrow buffer has {view.len} bytes where its column needs {least}")
+        return <const uint8_t*>view.buf
+
+    cdef const uint8_t* _open_bitmap(self, object buffer, Py_ssize_t bits) except? NULL:
+        return NULL if buffer is None else self._open(buffer, (bits + 7) // 8)
+
+    cdef const int32_t* _open_offsets(self, object buffer, Py_ssize_t shift, Py_ssize_t rows) except? NULL:
+        cdef const int32_t* offsets = <const int32_t*>self._open(buffer, 4 * (shift + rows + 1))
+        cdef Py_ssize_t i
+        for i in range(shift, shift + rows):
+            if offsets[i] < 0 or offsets[i + 1] < offsets[i]:
+                raise ValueError(f"Arrow offsets run backwards at row {i - shift}")
+        return offsets
+
+    cdef int _open_binary(self, BinarySource* source, object column, Py_ssize_t rows) except -1:
+        if column is None or rows == 0:
+            return 0
+        validity, offsets, data, shift = column
+        source.shift = shift
+        source.bitmap = self._open_bitmap(validity, source.shift + rows)
+        source.offsets = self._open_offsets(offsets, source.shift, rows)
+        source.data = NULL if data is None else self._open(data, source.offsets[source.shift + rows])
+        if data is None and source.offsets[source.shift + rows] > 0:
+            raise ValueError("an Arrow column has offsets but no data")
+        return 0
+
+    cdef Py_ssize_t _headers_size(self, Py_ssize_t row, int32_t* first, int32_t* last) noexcept nogil:
+        cdef Py_ssize_t size = 0, j
+        first[0] = last[0] = 0
+        row += self._list_shift
+        if self._list_offsets != NULL and (
+            self._list_bitmap == NULL or (self._list_bitmap[row >> 3] >> (row & 7)) & 1
+        ):
+            first[0] = self._list_offsets[row]
+            last[0] = self._list_offsets[row + 1]
+            for j in range(first[0], last[0]):
+                size += _source_size(&self._header_names, j) + _source_size(&self._header_values, j)
+        return size_of_varint(last[0] - first[0]) + size
+
+    cdef Py_ssize_t _body_size(self, Py_ssize_t row, int64_t timestamp_delta, int32_t offset_delta) noexcept nogil:
+        """Bytes of a record behind its length."""
+        cdef int32_t first, last
+        return (
+            1 + size_of_varlong(timestamp_delta) + size_of_varint(offset_delta)
+            + _source_size(&self._keys, row) + _source_size(&self._values, row)
+            + self._headers_size(row, &first, &last)
+        )
+
+    def encode(self, Py_ssize_t start, *, int64_t default_timestamp, Py_ssize_t max_bytes, int64_t base_offset=0,
+               codec=Compression.NONE, level=None, int64_t producer_id=-1, int16_t producer_epoch=-1,
+               int32_t base_sequence=-1, bint transactional=False, int32_t leader_epoch=-1):
+        """A batch of the rows from `start` on, of at most `max_bytes` before compression but at least one row.
+
+        Returns the batch and the row behind its last one.
+        """
+        cdef HeaderFields fields
+        cdef Py_ssize_t row = start, size = HEADER_BYTES, body
+        cdef int64_t base_timestamp, timestamp, highest
+        cdef bytearray buffer
+        cdef uint8_t* p
+        cdef bint overflow = False
+        cdef bint bad_timestamp = False
+        cdef Py_ssize_t j, room
+        cdef int32_t first, last, index
+        cdef int32_t* sizes
+        codec = Compression.from_id(codec)
+        level = check_level(codec, level)
+        if not 0 <= start < self._rows:
+            raise IndexError(f"row {start} of {self._rows}")
+        # No record is smaller than 7 bytes, so this many rows at most fit the batch.
+        room = min(self._rows - start, max(max_bytes, 0) // 7 + 1)
+        sizes = <int32_t*>PyMem_RawMalloc(room * sizeof(int32_t))
+        if sizes == NULL:
+            raise MemoryError()
+        with nogil:
+            base_timestamp = self._timestamps[start] if self._timestamps != NULL else default_timestamp
+            highest = base_timestamp
+            while row - start < room:
+                timestamp = self._timestamps[row] if self._timestamps != NULL else default_timestamp
+                if timestamp < -1:
+                    bad_timestamp = True
+                    break
+                body = self._body_size(row, timestamp - base_timestamp, <int32_t>(row - start))
+                if row > start and size + body + 5 > max_bytes:
+                    break
+                size += size_of_varint(<int32_t>body) + body
+                if body > INT_MAX - HEADER_BYTES - 5 or size > INT_MAX:
+                    overflow = True
+                    break
+                if timestamp > highest:
+                    highest = timestamp
+                sizes[row - start] = <int32_t>body
+                row += 1
+        if overflow or bad_timestamp:
+            PyMem_RawFree(sizes)
+        if overflow:
+            raise ValueError(f"row {row} does not fit a batch's 32-bit length")
+        if bad_timestamp:
+            raise ValueError(f"row {row}: a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
+        buffer = PyByteArray_FromStringAndSize(NULL, size)
+        p = <uint8_t*>PyByteArray_AS_STRING(buffer) + HEADER_BYTES
+        with nogil:
+            for index in range(<int32_t>(row - start)):
+                timestamp = self._timestamps[start + index] if self._timestamps != NULL else default_timestamp
+                p = write_varint(p, sizes[index])
+                p[0] = 0
+                p = write_varlong(p + 1, timestamp - base_timestamp)
+                p = write_varint(p, index)
+                p = _put_source(p, &self._keys, start + index)
+                p = _put_source(p, &self._values, start + index)
+                self._headers_size(start + index, &first, &last)
+                p = write_varint(p, last - first)
+                for j in range(first, last):
+                    p = _put_source(p, &self._header_names, j)
+                    p = _put_source(p, &self._header_values, j)
+            PyMem_RawFree(sizes)
+        memset(&fields, 0, sizeof(fields))
+        fields.base_offset = base_offset
+        fields.leader_epoch = leader_epoch
+        fields.attributes = TRANSACTIONAL_BIT if transactional else 0
+        fields.last_offset_delta = <int32_t>(row - start - 1)
+        fields.base_timestamp = base_timestamp
+        fields.max_timestamp = highest
+        fields.producer_id = producer_id
+        fields.producer_epoch = producer_epoch
+        fields.base_sequence = base_sequence
+        fields.count = <int32_t>(row - start)
+        return finish_batch(&fields, buffer, size, codec, level), row

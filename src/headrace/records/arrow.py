@@ -1,0 +1,220 @@
+"""Record batches as Arrow record batches, both ways, with no Python object per record.
+
+Apart from the rest of the package, so that who needs no Arrow does not pay for importing pyarrow.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.common.types import Buffer
+from headrace.records._batch import BatchRecords, RecordBatch
+from headrace.records._columns import BinaryColumn, ColumnDecoder, ColumnEncoder
+from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, Compression
+
+
+_HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
+HEADERS_TYPE = pa.list_(pa.struct(_HEADER_FIELDS))
+_TIMESTAMP_SCALES = {"ms": 1, "us": 1000}
+
+
+def records_schema(timestamp_unit: str = "ms") -> pa.Schema:
+    """The columns of decoded records. `timestamp_type` is 0 for CreateTime and 1 for LogAppendTime."""
+    return pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", HEADERS_TYPE),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp(timestamp_unit, tz="UTC")),
+            ("timestamp_type", pa.int32()),
+        ]
+    )
+
+
+class ArrowDecoder:
+    """Collects the records of many batches into one Arrow record batch."""
+
+    def __init__(self, timestamp_unit: str = "ms"):
+        if timestamp_unit not in _TIMESTAMP_SCALES:
+            raise ValueError(f"timestamps come in 'ms' or 'us', not {timestamp_unit!r}")
+        self._schema = records_schema(timestamp_unit)
+        self._scale = _TIMESTAMP_SCALES[timestamp_unit]
+        self._columns = ColumnDecoder(self._scale)
+
+    def __len__(self) -> int:
+        return self._columns.length
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of keys and values so far. One Arrow column holds less than 2 GiB: finish before that."""
+        return self._columns.size_in_bytes
+
+    def add(self, records: BatchRecords, min_offset: int = 0) -> int:
+        """Appends the records from `min_offset` on and returns how many those were."""
+        return self._columns.add(records, min_offset)
+
+    def finish(self) -> pa.RecordBatch:
+        """What was collected; the decoder starts anew."""
+        columns, self._columns = self._columns, ColumnDecoder(self._scale)
+        rows = columns.length
+        headers = pa.StructArray.from_arrays(
+            [
+                _binary_array(columns.header_names, pa.string()),
+                _binary_array(columns.header_values, pa.binary()),
+            ],
+            fields=_HEADER_FIELDS,
+        )
+        types = {field.name: field.type for field in self._schema}
+        arrays = [
+            _binary_array(columns.keys, pa.binary()),
+            _binary_array(columns.values, pa.binary()),
+            pa.Array.from_buffers(
+                HEADERS_TYPE,
+                rows,
+                [None, pa.py_buffer(columns.header_offsets)],
+                null_count=0,
+                children=[headers],
+            ),
+            pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.offsets)], null_count=0),
+            pa.Array.from_buffers(
+                types["timestamp"], rows, [None, pa.py_buffer(columns.timestamps)], null_count=0
+            ),
+            pa.Array.from_buffers(
+                pa.int32(), rows, [None, pa.py_buffer(columns.timestamp_types)], null_count=0
+            ),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _binary_array(column: BinaryColumn, arrow_type: pa.DataType) -> pa.Array:
+    validity = pa.py_buffer(column.validity) if column.nulls else None
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(arrow_type, column.length, buffers, null_count=column.nulls)
+
+
+def decode_arrow(
+    batches: Iterable[RecordBatch],
+    *,
+    min_offset: int = 0,
+    timestamp_unit: str = "ms",
+    max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES,
+) -> pa.RecordBatch:
+    """The data records of one or many batches as one Arrow record batch. Control batches hold no data and are left out."""
+    decoder = ArrowDecoder(timestamp_unit)
+    for batch in batches:
+        if not batch.is_control:
+            decoder.add(batch.records(max_inflated_bytes), min_offset)
+    return decoder.finish()
+
+
+def encode_arrow(
+    data: pa.RecordBatch | pa.Table,
+    *,
+    timestamp: int = -1,
+    max_bytes: int = 1024 * 1024,
+    base_offset: int = 0,
+    codec: Compression = Compression.NONE,
+    level: int | None = None,
+    **fields: Any,
+) -> list[bytearray]:
+    """Record batches of the rows of `data`, each of at most `max_bytes` before compression and of at least one row.
+
+    Columns are taken by name: `value` (required), `key`, `headers`, `timestamp`; others are ignored. Keys and values are
+    binary or string. Rows without a timestamp get the one given. Offsets run on from batch to batch.
+    """
+    chunks = data.to_batches() if isinstance(data, pa.Table) else [data]
+    if "value" not in data.schema.names:
+        raise ValueError(f"the data needs a column 'value', it has {data.schema.names}")
+    encoded: list[bytearray] = []
+    for chunk in chunks:
+        if chunk.num_rows == 0:
+            continue
+        encoder, default_timestamp = _open_columns(chunk, timestamp)
+        row = 0
+        while row < chunk.num_rows:
+            batch, behind = encoder.encode(
+                row,
+                default_timestamp=default_timestamp,
+                max_bytes=max_bytes,
+                base_offset=base_offset,
+                codec=codec,
+                level=level,
+                **fields,
+            )
+            encoded.append(batch)
+            base_offset += behind - row
+            row = behind
+    return encoded
+
+
+def _open_columns(chunk: pa.RecordBatch, timestamp: int) -> tuple[ColumnEncoder, int]:
+    columns = {name: chunk.column(index) for index, name in enumerate(chunk.schema.names)}
+    headers = columns.get("headers")
+    timestamps = columns.get("timestamp")
+    times: Buffer | None = None
+    shift = 0
+    if timestamps is not None:
+        times_ms = _timestamps_ms(timestamps, timestamp)
+        times, shift = times_ms.buffers()[1], times_ms.offset
+    encoder = ColumnEncoder(
+        chunk.num_rows,
+        _binary_source(columns["key"], "key") if "key" in columns else None,
+        _binary_source(columns["value"], "value"),
+        None if headers is None else _headers_source(headers),
+        times,
+        shift,
+    )
+    return encoder, timestamp
+
+
+def _timestamps_ms(column: pa.Array, default: int) -> pa.Array:
+    """The column as milliseconds; a null becomes the default."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        if kind.unit != "ms":
+            column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=False)
+        column = column.cast(pa.int64())
+    elif pa.types.is_integer(kind):
+        column = column.cast(pa.int64())
+    else:
+        raise TypeError(
+            f"column 'timestamp' holds {kind}; expected a timestamp or milliseconds as an integer"
+        )
+    return column.fill_null(default) if column.null_count else column
+
+
+def _binary_source(column: pa.Array, name: str) -> tuple[Any, Any, Any, int] | None:
+    kind = column.type
+    if pa.types.is_null(kind):
+        return None
+    if not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
+        try:
+            column = column.cast(pa.binary())
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            raise TypeError(f"column {name!r} holds {kind}; expected binary or string") from None
+    validity, offsets, data = column.buffers()
+    return validity if column.null_count else None, offsets, data, column.offset
+
+
+def _headers_source(column: pa.Array) -> tuple[Any, Any, int, Any, Any] | None:
+    kind = column.type
+    if pa.types.is_null(kind):
+        return None
+    if not (
+        pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2
+    ):
+        raise TypeError(f"column 'headers' holds {kind}; expected a list of structs of a name and a value")
+    structs = column.values
+    names, values = structs.field(0), structs.field(1)
+    if names.null_count or structs.null_count:
+        raise ValueError("column 'headers' has a header without a name")
+    validity, offsets = column.buffers()[:2]
+    return (
+        validity if column.null_count else None,
+        offsets,
+        column.offset,
+        _binary_source(names, "headers.name"),
+        _binary_source(values, "headers.value"),
+    )

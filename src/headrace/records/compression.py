@@ -1,0 +1,211 @@
+"""The codecs of the record batch, as Kafka's clients really write them.
+
+- gzip: one member.
+- snappy: the Java client frames it the "xerial" way: a 16-byte header (magic, version 1, compatible version 1), then
+  chunks of at most 32 KiB, each behind its 4-byte compressed length. librdkafka writes one bare snappy block. Both are
+  read; the framed form is written.
+- lz4: the frame format with independent blocks, the only kind that Kafka's Java reader takes.
+- zstd: one frame.
+
+Inflating is bounded: the output buffer never grows past the limit given, however small the input that fills it.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+
+from headrace.common.errors import CorruptRecordError, InflatedTooLargeError, UnsupportedCompressionTypeError
+from headrace.common.types import Buffer
+
+
+DEFAULT_MAX_INFLATED_BYTES = 256 * 1024 * 1024
+"""What one batch may inflate to, unless the caller says otherwise."""
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
+_XERIAL_CHUNK_BYTES = 32 * 1024
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_SMALLEST_GUESS = 16 * 1024
+_LIKELY_RATIO = 64
+
+
+class Compression(IntEnum):
+    """A codec, by its number in the batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def from_name(cls, name: str) -> "Compression":
+        """By the name that `compression.type` has for it."""
+        for codec in cls:
+            if codec.name.lower() == name:
+                return codec
+        expected = ", ".join(codec.name.lower() for codec in cls)
+        raise UnsupportedCompressionTypeError(
+            f"unknown compression type {name!r}, expected one of {expected}"
+        )
+
+    @classmethod
+    def from_id(cls, codec_id: int) -> "Compression":
+        try:
+            return cls(codec_id)
+        except ValueError:
+            raise UnsupportedCompressionTypeError(
+                f"unknown compression codec {codec_id}, expected 0 to 4"
+            ) from None
+
+
+LEVELS: dict[Compression, tuple[int, int, int]] = {
+    Compression.GZIP: (1, 9, 6),
+    Compression.LZ4: (1, 17, 9),
+    Compression.ZSTD: (-131072, 22, 3),
+}
+"""Lowest, highest and default level of the codecs that have levels; the defaults are Kafka's."""
+
+
+def check_level(codec: Compression, level: int | None) -> int | None:
+    """The level to use, or None for codecs without levels; an impossible one is refused."""
+    if codec not in LEVELS:
+        if level is not None:
+            raise ValueError(f"{codec.name.lower()} has no compression levels, got level {level}")
+        return None
+    lowest, highest, default = LEVELS[codec]
+    if level is None:
+        return default
+    if not lowest <= level <= highest:
+        raise ValueError(f"{codec.name.lower()} takes compression levels {lowest} to {highest}, got {level}")
+    return level
+
+
+def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
+    """The bytes that go behind the batch header for these records."""
+    level = check_level(codec, level)
+    if codec == Compression.NONE:
+        return data
+    if codec == Compression.SNAPPY:
+        return _compress_xerial(data)
+    if codec == Compression.GZIP:
+        return memoryview(cramjam.gzip.compress(data, level=level))
+    if codec == Compression.LZ4:
+        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor.compress(data)
+        return memoryview(compressor.finish())
+    if codec == Compression.ZSTD:
+        return memoryview(cramjam.zstd.compress(data, level=level))
+    raise UnsupportedCompressionTypeError(f"unknown compression codec {codec!r}")
+
+
+def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_INFLATED_BYTES) -> Buffer:
+    """The records of a compressed batch. Raises InflatedTooLargeError past `max_bytes`, CorruptRecordError on bad input."""
+    codec = Compression.from_id(codec_id)
+    if codec == Compression.NONE:
+        return data
+    view = memoryview(data).cast("B")
+    if codec == Compression.SNAPPY:
+        return _decompress_snappy(view, max_bytes)
+    module = {Compression.GZIP: cramjam.gzip, Compression.LZ4: cramjam.lz4, Compression.ZSTD: cramjam.zstd}[
+        codec
+    ]
+    guess = max(_SMALLEST_GUESS, 4 * len(view))
+    hint = _size_hint(codec, view)
+    if hint is not None:
+        guess = min(hint, _LIKELY_RATIO * guess)
+    return _inflate_bounded(codec, module.decompress_into, view, guess, max_bytes)
+
+
+def _inflate_bounded(
+    codec: Compression,
+    decompress_into: Callable[[Buffer, Buffer], int],
+    data: memoryview,
+    guess: int,
+    max_bytes: int,
+) -> memoryview:
+    """Inflates into a buffer of fixed size; one that proves too small is tried again four times as large, up to the limit."""
+    while True:
+        room = min(guess, max_bytes)
+        output = bytearray(room)
+        try:
+            written = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            # The wording of a full output buffer; every other failure is bad input.
+            if "failed to write whole buffer" not in str(error):
+                raise CorruptRecordError(f"{codec.name.lower()} data does not inflate: {error}") from error
+            if room == max_bytes:
+                raise _too_large(codec, max_bytes) from None
+            guess = 4 * room
+        else:
+            return memoryview(output)[:written]
+
+
+def _too_large(codec: Compression, max_bytes: int) -> InflatedTooLargeError:
+    return InflatedTooLargeError(f"{codec.name.lower()} data inflates past the limit of {max_bytes} bytes")
+
+
+def _size_hint(codec: Compression, data: memoryview) -> int | None:
+    """What the format says of the inflated size. Only a hint: it is bounded by the limit and never trusted."""
+    if codec == Compression.GZIP and len(data) >= 18:
+        return int.from_bytes(data[-4:], "little") or None
+    if codec == Compression.ZSTD and len(data) >= 14 and data[:4] == _ZSTD_MAGIC:
+        descriptor = data[4]
+        single_segment = descriptor >> 5 & 1
+        width = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
+        start = 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3]
+        if width:
+            return int.from_bytes(data[start : start + width], "little") + (256 if width == 2 else 0) or None
+    return None
+
+
+def _compress_xerial(data: Buffer) -> bytearray:
+    view = memoryview(data).cast("B")
+    framed = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_CHUNK_BYTES):
+        block = memoryview(cramjam.snappy.compress_raw(view[start : start + _XERIAL_CHUNK_BYTES]))
+        framed += len(block).to_bytes(4, "big")
+        framed += block
+    return framed
+
+
+def _decompress_snappy(view: memoryview, max_bytes: int) -> memoryview:
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, 0, max_bytes)
+    blocks: list[memoryview] = []
+    inflated = 0
+    position = len(_XERIAL_HEADER)
+    if len(view) < position:
+        raise CorruptRecordError(f"snappy frame header is cut short: {len(view)} of {position} bytes")
+    while position < len(view):
+        if len(view) - position < 4:
+            raise CorruptRecordError(f"snappy chunk length at byte {position} is cut short")
+        length = int.from_bytes(view[position : position + 4], "big")
+        position += 4
+        if length > len(view) - position:
+            raise CorruptRecordError(
+                f"snappy chunk at byte {position} claims {length} bytes but only {len(view) - position} are left"
+            )
+        block = _decompress_snappy_block(view[position : position + length], position, max_bytes - inflated)
+        inflated += len(block)
+        blocks.append(block)
+        position += length
+    return blocks[0] if len(blocks) == 1 else memoryview(b"".join(blocks))
+
+
+def _decompress_snappy_block(block: memoryview, position: int, max_bytes: int) -> memoryview:
+    try:
+        length = cramjam.snappy.decompress_raw_len(block)
+        # Three bytes inflate to at most 64, so a claim past that ratio is a lie, found before anything is allocated.
+        if length > 32 * len(block):
+            raise CorruptRecordError(
+                f"snappy block at byte {position} claims {length} bytes out of {len(block)}"
+            )
+        if length > max_bytes:
+            raise _too_large(Compression.SNAPPY, max_bytes)
+        output = bytearray(length)
+        written = cramjam.snappy.decompress_raw_into(block, output)
+    except cramjam.DecompressionError as error:
+        raise CorruptRecordError(f"snappy block at byte {position} does not inflate: {error}") from error
+    return memoryview(output)[:written]

@@ -1,0 +1,1 @@
+"""Tools for tests of Headrace and of programs that use it."""

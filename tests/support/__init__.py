@@ -1,0 +1,1 @@
+"""Helpers that tests share; nothing here is part of the package itself."""

@@ -1,0 +1,273 @@
+"""Run Apache Kafka itself beside the tests: its broker, its tools, its clients.
+
+Everything a test needs is importable from here.  :class:`KafkaUnavailable` is
+raised when Kafka cannot be had, so that a fixture can skip with the reason.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from .apache_kafka_dump import DumpBatch, DumpProblem, DumpRecord, DumpResult, dump_log
+from .apache_kafka_jvm import (
+    KAFKA_VERSION,
+    JavaFailed,
+    KafkaUnavailable,
+    kafka_classpath,
+    run_java,
+    start_java,
+)
+from .apache_kafka_samples import (
+    JavaClient,
+    SampleData,
+    SampleRecord,
+    read_back,
+    write_sample_data,
+)
+
+__all__ = [
+    "KAFKA_VERSION",
+    "BrokerFailed",
+    "DumpBatch",
+    "DumpProblem",
+    "DumpRecord",
+    "DumpResult",
+    "JavaClient",
+    "JavaFailed",
+    "KafkaBroker",
+    "KafkaUnavailable",
+    "SampleData",
+    "SampleRecord",
+    "dump_log",
+    "kafka_classpath",
+    "read_back",
+    "run_java",
+    "start_java",
+    "write_sample_data",
+]
+
+HOST = "127.0.0.1"
+CLUSTER_ID = "aGVhZHJhY2UtdGVzdHMtMQ"
+_PORT_ATTEMPTS = 3
+_BROKER_JVM_ARGS = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
+
+
+class BrokerFailed(Exception):
+    """The broker did not start, or died; the text ends with the tail of its log."""
+
+
+class KafkaBroker:
+    """A single Kafka node, broker and controller in one, on free ports of the loopback.
+
+    *data_dir* becomes Kafka's log directory and is formatted when it is empty;
+    an existing one is used as it is, so a stopped or killed broker can be started
+    again.  The configuration and the broker's output are kept beside it, in
+    ``<data_dir>.broker/``.  *properties* are added to the configuration, and win.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        properties: Mapping[str, object] | None = None,
+        *,
+        jvm_args: Sequence[str] = _BROKER_JVM_ARGS,
+        format_args: Sequence[str] = (),
+        start_timeout: float = 90.0,
+        stop_timeout: float = 60.0,
+    ) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.properties = dict(properties or {})
+        self.work_dir = self.data_dir.with_name(self.data_dir.name + ".broker")
+        self.log_file = self.work_dir / "server.log"
+        self.port = 0
+        self.controller_port = 0
+        self._jvm_args = tuple(jvm_args)
+        self._format_args = tuple(format_args)
+        self._start_timeout = start_timeout
+        self._stop_timeout = stop_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, ``host:port``."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def __enter__(self) -> KafkaBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the broker and return when it answers a metadata request."""
+        if self._process is not None:
+            raise RuntimeError("the broker is running")
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self.port, self.controller_port = _free_ports(2)
+            config = self._write_config()
+            self._format(config)
+            try:
+                self._launch(config)
+            except BrokerFailed as error:
+                # Somebody took the port between our looking and the broker's binding.
+                if "Address already in use" in str(error) and attempt < _PORT_ATTEMPTS:
+                    continue
+                raise
+            return
+
+    def stop(self) -> None:
+        """Shut the broker down cleanly (SIGTERM); does nothing when it is not running."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(self._stop_timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise BrokerFailed(
+                    f"the broker did not stop in {self._stop_timeout:.0f} s{self._log_tail()}"
+                ) from None
+        elif process.returncode not in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
+            self._forget()
+            raise BrokerFailed(f"the broker had died with status {process.returncode}{self._log_tail()}")
+        self._forget()
+
+    def kill(self) -> None:
+        """End the broker at once (SIGKILL), as a crash would."""
+        process = self._process
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        self._forget()
+
+    def partition_dir(self, topic: str, partition: int = 0) -> Path:
+        return self.data_dir / f"{topic}-{partition}"
+
+    def _forget(self) -> None:
+        self._process = None
+        atexit.unregister(self.kill)
+
+    def _write_config(self) -> Path:
+        settings: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": self.data_dir,
+            "num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "share.coordinator.state.topic.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "log.cleaner.backoff.ms": 200,
+            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+            "log.cleaner.threads": 1,
+            "num.io.threads": 4,
+            "num.network.threads": 2,
+            "controlled.shutdown.enable": "true",
+        }
+        settings.update(self.properties)
+        config = self.work_dir / "server.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return config
+
+    def _format(self, config: Path) -> None:
+        if (self.data_dir / "meta.properties").exists():
+            return
+        run_java(
+            "kafka.tools.StorageTool",
+            ["format", "--config", config, "--cluster-id", CLUSTER_ID, *self._format_args],
+        )
+
+    def _launch(self, config: Path) -> None:
+        if self.log_file.exists():
+            shutil.move(self.log_file, self.log_file.with_suffix(".log.previous"))
+        with self.log_file.open("wb") as output:
+            process = start_java(
+                "kafka.Kafka",
+                [config],
+                jvm_args=self._jvm_args,
+                log_level="INFO",
+                stdout=output,
+                stderr=output,
+                cwd=self.work_dir,
+            )
+        self._process = process
+        atexit.register(self.kill)
+        deadline = time.monotonic() + self._start_timeout
+        while not _answers_metadata(self.port):
+            if process.poll() is not None:
+                self._forget()
+                raise BrokerFailed(f"the broker ended with status {process.returncode}{self._log_tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise BrokerFailed(
+                    f"no answer from the broker in {self._start_timeout:.0f} s{self._log_tail()}"
+                )
+            time.sleep(0.05)
+
+    def _log_tail(self, lines: int = 40) -> str:
+        try:
+            text = self.log_file.read_text(errors="replace")
+        except OSError:
+            return ""
+        return "\n--- end of the broker's log ---\n" + "\n".join(text.splitlines()[-lines:])
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _answers_metadata(port: int) -> bool:
+    """Tell whether a Metadata request (version 1, no topics) is answered with a broker."""
+    request = struct.pack(">hhihi", 3, 1, 1, -1, 0)
+    try:
+        with socket.create_connection((HOST, port), timeout=5) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            with connection.makefile("rb") as stream:
+                answer = stream.read(12)  # size, correlation id, number of brokers
+    except OSError:
+        return False
+    if len(answer) < 12:
+        return False
+    _, correlation, brokers = struct.unpack(">iii", answer)
+    return bool(correlation == 1 and brokers > 0)

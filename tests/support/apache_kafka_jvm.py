@@ -1,0 +1,297 @@
+"""Apache Kafka's own jars and a way to run their programs in a JVM.
+
+The jars come from Maven's registry through the ordinary ``mvn`` client and are
+kept in ``$HEADRACE_CACHE`` (``~/.cache/headrace`` when unset), so that only the
+first run pays for the download.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+KAFKA_VERSION = "4.3.0"
+MINIMUM_JAVA = 17
+INSTALL_TIMEOUT = 900.0
+
+_DEPENDENCIES = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+)
+_COPY_PLUGIN_VERSION = "2.8"
+
+# One configuration serves tools (quiet) and brokers (level INFO): all to standard error.
+_LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = ${sys:headrace.log.level:-WARN}
+rootLogger.appenderRef.console.ref = console
+"""
+
+_TOOL_JVM_ARGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
+_COMMON_JVM_ARGS = (
+    "-Djava.awt.headless=true",
+    "-Dfile.encoding=UTF-8",
+    "-Dsun.stdout.encoding=UTF-8",
+    "-Dsun.stderr.encoding=UTF-8",
+)
+
+_classpath: str | None = None
+_failure: KafkaUnavailable | None = None
+
+
+class KafkaUnavailable(Exception):
+    """Apache Kafka cannot be run on this machine; the text says why."""
+
+
+class JavaFailed(Exception):
+    """A Java program ended with an exit status other than zero."""
+
+
+def kafka_classpath() -> str:
+    """Return a classpath with everything in Kafka, fetching it when it is not cached.
+
+    The outcome is remembered: once it has failed it fails again without waiting.
+    """
+    global _classpath, _failure
+    if _failure is not None:
+        raise _failure
+    if _classpath is None:
+        try:
+            _require_java()
+            _classpath = str(_kafka_home() / "libs" / "*")
+        except KafkaUnavailable as error:
+            _failure = error
+            raise
+    return _classpath
+
+
+def start_java(
+    program: str | Path,
+    args: Sequence[str | Path] = (),
+    *,
+    jvm_args: Sequence[str] = _TOOL_JVM_ARGS,
+    log_level: str = "WARN",
+    stdin: int | IO[Any] | None = None,
+    stdout: int | IO[Any] | None = None,
+    stderr: int | IO[Any] | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a Java program and return at once.
+
+    *program* is the name of a main class, or the path of a ``.java`` file, which
+    the JVM compiles in memory first.
+    """
+    classpath = kafka_classpath()
+    logging_config = _kafka_home() / "log4j2.properties"
+    command: list[str] = [
+        "java",
+        *_COMMON_JVM_ARGS,
+        f"-Dlog4j2.configurationFile={logging_config}",
+        f"-Dheadrace.log.level={log_level}",
+        *jvm_args,
+        "-cp",
+        classpath,
+        str(program),
+        *(str(arg) for arg in args),
+    ]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=cwd,
+        env=None if env is None else {**os.environ, **env},
+    )
+
+
+def run_java(
+    main_class: str | Path,
+    args: Sequence[str | Path] = (),
+    *,
+    stdin: bytes | None = None,
+    timeout: float = 120.0,
+    check: bool = True,
+    jvm_args: Sequence[str] = _TOOL_JVM_ARGS,
+    log_level: str = "WARN",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a Java program to its end, with *stdin* as its input, and return its output as text.
+
+    With *check*, a failure raises :class:`JavaFailed` carrying both outputs.
+    """
+    process = start_java(
+        main_class,
+        args,
+        jvm_args=jvm_args,
+        log_level=log_level,
+        stdin=None if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=env,
+    )
+    try:
+        out, err = process.communicate(stdin, timeout)
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
+    result = subprocess.CompletedProcess(
+        process.args,
+        process.returncode,
+        out.decode("utf-8", "replace"),
+        err.decode("utf-8", "replace"),
+    )
+    if check and result.returncode != 0:
+        raise JavaFailed(
+            f"{main_class} ended with status {result.returncode}\n{result.stdout}{result.stderr}"
+        )
+    return result
+
+
+def _say(text: str) -> None:
+    print(f"[apache-kafka] {text}", file=sys.stderr, flush=True)
+
+
+def _cache_root() -> Path:
+    configured = os.environ.get("HEADRACE_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "headrace"
+
+
+def _kafka_home() -> Path:
+    """Return the directory of the cached jars, filling it when it is missing or outdated."""
+    root = _cache_root()
+    home = root / f"kafka-{KAFKA_VERSION}"
+    manifest = _pom() + _LOGGING
+    if _is_complete(home, manifest):
+        return home
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _file_lock(root / f"kafka-{KAFKA_VERSION}.lock"):
+            if not _is_complete(home, manifest):
+                _download(root, home, manifest)
+    except OSError as error:
+        raise KafkaUnavailable(f"the jar cache cannot be used: {error}") from error
+    return home
+
+
+def _is_complete(home: Path, manifest: str) -> bool:
+    try:
+        return (home / "manifest").read_text() == manifest
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _download(root: Path, home: Path, manifest: str) -> None:
+    _require_command("mvn")
+    _say(f"fetching Apache Kafka {KAFKA_VERSION} with Maven; this may take a minute")
+    with tempfile.TemporaryDirectory(dir=root, prefix="kafka-fetch-") as name:
+        work = Path(name)
+        (work / "pom.xml").write_text(_pom())
+        new_home = work / "home"
+        _run_installer(
+            [
+                "mvn",
+                "-q",
+                "-B",
+                "-f",
+                str(work / "pom.xml"),
+                "dependency:copy-dependencies",
+                "-DincludeScope=runtime",
+                f"-DoutputDirectory={new_home / 'libs'}",
+            ]
+        )
+        (new_home / "log4j2.properties").write_text(_LOGGING)
+        (new_home / "manifest").write_text(manifest)
+        if home.exists():
+            shutil.rmtree(home)
+        new_home.rename(home)
+    _say(f"Apache Kafka {KAFKA_VERSION} is ready")
+
+
+def _pom() -> str:
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, artifact, version in _DEPENDENCIES
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>headrace</groupId>"
+        "<artifactId>kafka-jars</artifactId><version>1</version><packaging>pom</packaging>"
+        f"<dependencies>{dependencies}</dependencies><build><pluginManagement><plugins><plugin>"
+        "<groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId>"
+        f"<version>{_COPY_PLUGIN_VERSION}</version></plugin></plugins></pluginManagement></build>"
+        "</project>\n"
+    )
+
+
+def _require_java() -> None:
+    _require_command("java")
+    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
+    if shown.returncode != 0 or found is None:
+        raise KafkaUnavailable(f"java does not run: {shown.stderr.strip()}")
+    if int(found[1]) < MINIMUM_JAVA:
+        raise KafkaUnavailable(f"Java {found[1]} is too old, Kafka needs {MINIMUM_JAVA}")
+
+
+def _require_command(command: str) -> None:
+    if shutil.which(command):
+        return
+    if not (hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get")):
+        raise KafkaUnavailable(f"{command} is not installed")
+    # The headless JDK, not just the JRE: .java files are run from source.
+    with _file_lock(Path(tempfile.gettempdir()) / "headrace-apt.lock"):
+        if shutil.which(command):
+            return
+        _say("installing Java and Maven with apt-get; this may take some minutes")
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        _run_installer(["apt-get", "-q", "update"], env)
+        _run_installer(["apt-get", "-qy", "install", "default-jdk-headless", "maven"], env)
+    if not shutil.which(command):
+        raise KafkaUnavailable(f"{command} is not installed and apt-get did not bring it")
+
+
+def _run_installer(command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=env,
+            timeout=INSTALL_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KafkaUnavailable(f"{command[0]} took more than {INSTALL_TIMEOUT:.0f} s") from error
+    except OSError as error:
+        raise KafkaUnavailable(f"{command[0]} cannot be run: {error}") from error
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.strip().splitlines()[-15:])
+        raise KafkaUnavailable(f"{command[0]} failed with status {done.returncode}:\n{tail}")
