@@ -7,6 +7,7 @@ raised when Kafka cannot be had, so that a fixture can skip with the reason.
 from __future__ import annotations
 
 import atexit
+import re
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from .apache_kafka_clients import JavaClient, LibrdkafkaProducer, SampleRecord, read_back
 from .apache_kafka_dump import DumpBatch, DumpProblem, DumpRecord, DumpResult, dump_log
 from .apache_kafka_jvm import (
     KAFKA_VERSION,
@@ -26,15 +28,10 @@ from .apache_kafka_jvm import (
     run_java,
     start_java,
 )
-from .apache_kafka_samples import (
-    JavaClient,
-    SampleData,
-    SampleRecord,
-    read_back,
-    write_sample_data,
-)
+from .apache_kafka_samples import CODECS, SampleData, write_sample_data
 
 __all__ = [
+    "CODECS",
     "KAFKA_VERSION",
     "BrokerFailed",
     "DumpBatch",
@@ -45,6 +42,7 @@ __all__ = [
     "JavaFailed",
     "KafkaBroker",
     "KafkaUnavailable",
+    "LibrdkafkaProducer",
     "SampleData",
     "SampleRecord",
     "dump_log",
@@ -58,6 +56,7 @@ __all__ = [
 HOST = "127.0.0.1"
 CLUSTER_ID = "aGVhZHJhY2UtdGVzdHMtMQ"
 _PORT_ATTEMPTS = 3
+_ERROR_LINE = re.compile(r"\] (ERROR|FATAL) |Exception\b|OutOfMemory")
 _BROKER_JVM_ARGS = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 
 
@@ -129,9 +128,9 @@ class KafkaBroker:
             self._format(config)
             try:
                 self._launch(config)
-            except BrokerFailed as error:
+            except BrokerFailed:
                 # Somebody took the port between our looking and the broker's binding.
-                if "Address already in use" in str(error) and attempt < _PORT_ATTEMPTS:
+                if "Address already in use" in self._log_text() and attempt < _PORT_ATTEMPTS:
                     continue
                 raise
             return
@@ -147,9 +146,7 @@ class KafkaBroker:
                 process.wait(self._stop_timeout)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise BrokerFailed(
-                    f"the broker did not stop in {self._stop_timeout:.0f} s{self._log_tail()}"
-                ) from None
+                raise BrokerFailed(f"the broker did not stop in {self._stop_timeout:.0f} s{self._log_tail()}") from None
         elif process.returncode not in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
             self._forget()
             raise BrokerFailed(f"the broker had died with status {process.returncode}{self._log_tail()}")
@@ -196,7 +193,9 @@ class KafkaBroker:
             "log.cleaner.threads": 1,
             "num.io.threads": 4,
             "num.network.threads": 2,
-            "controlled.shutdown.enable": "true",
+            # A broker that was killed is let in again only when the controller has given it up.
+            "broker.session.timeout.ms": 4000,
+            "broker.heartbeat.interval.ms": 1000,
         }
         settings.update(self.properties)
         config = self.work_dir / "server.properties"
@@ -233,17 +232,20 @@ class KafkaBroker:
                 raise BrokerFailed(f"the broker ended with status {process.returncode}{self._log_tail()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise BrokerFailed(
-                    f"no answer from the broker in {self._start_timeout:.0f} s{self._log_tail()}"
-                )
+                raise BrokerFailed(f"no answer from the broker in {self._start_timeout:.0f} s{self._log_tail()}")
             time.sleep(0.05)
 
-    def _log_tail(self, lines: int = 40) -> str:
+    def _log_text(self) -> str:
         try:
-            text = self.log_file.read_text(errors="replace")
+            return self.log_file.read_text(errors="replace")
         except OSError:
             return ""
-        return "\n--- end of the broker's log ---\n" + "\n".join(text.splitlines()[-lines:])
+
+    def _log_tail(self, lines: int = 20) -> str:
+        """The lines that look like errors (a long shutdown may follow them), and the last ones."""
+        log = self._log_text().splitlines()
+        errors = [line for line in log if _ERROR_LINE.search(line)]
+        return "\n".join(["", "--- errors in the broker's log ---", *errors[:lines], "--- its end ---", *log[-lines:]])
 
 
 def _free_ports(count: int) -> list[int]:

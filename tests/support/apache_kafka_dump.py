@@ -25,6 +25,7 @@ _RECORD = re.compile(
 _CONTENT = re.compile(r"^(?: key: (?P<key>.*?))?(?: payload: (?P<payload>.*))?$", re.DOTALL)
 _FIELD = re.compile(r"(\w+): (\S+)")
 _TRAILING = re.compile(r"^Found (\d+) invalid bytes at the end of ")
+_ENTRY_SIZES = {".index": 8, ".timeindex": 12, ".txnindex": 34}
 _TIMESTAMP_TYPES = frozenset({"CreateTime", "LogAppendTime", "NoTimestampType"})
 
 # The summary the tool ends with: a line naming a file, then lines about that file.
@@ -71,15 +72,25 @@ class DumpBatch:
     fields: dict[str, Value]
     records: list[DumpRecord] = field(default_factory=list)
 
+    @property
+    def first(self) -> int:
+        """The base offset (of magic 2; the only offset printed for older ones)."""
+        return int(self.fields.get("baseOffset", self.fields.get("offset")) or 0)
+
+    @property
+    def last(self) -> int:
+        return int(self.fields.get("lastOffset", self.fields.get("offset")) or 0)
+
 
 @dataclass
 class DumpResult:
-    """What the tool said.
+    """What the tool said, and what it overlooks.
 
     *entries* holds, per file, the fields of every line of an index, snapshot or
-    transaction index.  *gaps* are offsets that do not follow one another inside a
-    log file: ordinary in a compacted log or beside an absent control batch, and a
-    fault anywhere else, so they are kept apart from *problems*.
+    transaction index.  *gaps* are increasing offsets with others missing between
+    them inside a log file: ordinary in a compacted log, a fault anywhere else, so
+    they are kept apart from *problems*.  *padding* counts the zero entries at the
+    end of an index: ordinary after a crash, absent after a clean shutdown.
     """
 
     text: str = ""
@@ -87,6 +98,7 @@ class DumpResult:
     entries: dict[str, list[dict[str, Value]]] = field(default_factory=dict)
     problems: list[DumpProblem] = field(default_factory=list)
     gaps: list[tuple[str, int, int]] = field(default_factory=list)
+    padding: dict[str, int] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
     passed_sanity: list[str] = field(default_factory=list)
 
@@ -115,6 +127,8 @@ def dump_log(
 
     An exception ends the tool before it has examined the remaining files and
     printed its summary; it is then run again without the file that it failed at.
+    What the tool passes over in silence (an index of an odd size, an unknown magic
+    or version, offsets that go backwards, shown only as gaps) counts as a problem.
     """
     options = list(extra)
     if deep:
@@ -135,6 +149,10 @@ def dump_log(
             remaining.append(name)
         else:  # the tool is silent about some kinds of absent files
             result.problems.append(DumpProblem(name, "missing", "there is no such file"))
+    for name in remaining:
+        _check_entries(name, result)
+    # The tool cuts an offset index of an odd size to a whole number of entries.
+    altered = {name: Path(name).read_bytes() for name in remaining if _is_odd(name)}
     while remaining:
         run = run_java(
             DUMP_CLASS,
@@ -153,16 +171,46 @@ def dump_log(
             remaining.remove(culprit)
             result.problems.append(DumpProblem(culprit, "exception", run.stderr.strip()))
             sections = sections[-1:]
-        result.text += "".join(
-            f"Dumping {name}\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections
-        )
+        result.text += "".join(f"Dumping {name}\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections)
         result.text += run.stderr
         for name, lines in sections:
             _parse_section(name, lines, result)
         if not failed:
             _parse_summary(run.stderr.splitlines(), remaining, result)
             break
+    for name, content in altered.items():
+        Path(name).write_bytes(content)
     return result
+
+
+def _is_odd(name: str) -> bool:
+    path = Path(name)
+    return bool(path.stat().st_size % _ENTRY_SIZES.get(path.suffix, 1))
+
+
+def _check_entries(name: str, result: DumpResult) -> None:
+    """Find what the tool does not mention in files of entries of a fixed size."""
+    size = _ENTRY_SIZES.get(Path(name).suffix)
+    if size is None:
+        return
+    if _is_odd(name):
+        detail = f"{Path(name).stat().st_size} bytes, not a multiple of {size}"
+        result.problems.append(DumpProblem(name, "odd size", detail))
+    content = Path(name).read_bytes()
+    count = len(content) // size
+    if size == _ENTRY_SIZES[".txnindex"]:
+        versions = {content[size * each : size * each + 2] for each in range(count)}
+        if versions - {b"\0\0"}:
+            result.problems.append(DumpProblem(name, "unknown version", str(versions)))
+        return
+    used = -(-len(content.rstrip(b"\0")) // size)
+    if count > used:
+        result.padding[name] = count - used
+    blank = bytes(size)
+    for each in range(1, used):  # it takes such an entry for the end and stops
+        if content[size * each : size * (each + 1)] == blank:
+            result.problems.append(DumpProblem(name, "zero entry", f"entry {each} of {used}"))
+            break
 
 
 def _split_sections(text: str) -> list[tuple[str, list[str]]]:
@@ -205,6 +253,7 @@ def _parse_log(file: str, lines: Iterable[str], result: DumpResult) -> None:
                 result.problems.append(DumpProblem(file, "invalid record", pending[0]))
             pending.clear()
 
+    last = _base_offset(file) - 1
     for line in lines:
         if line.startswith("| "):
             flush()
@@ -215,6 +264,11 @@ def _parse_log(file: str, lines: Iterable[str], result: DumpResult) -> None:
             result.batches.append(batch)
             if batch.fields["isvalid"] is not True:
                 result.problems.append(DumpProblem(file, "invalid batch", line))
+            if batch.fields["magic"] not in (0, 1, 2):
+                result.problems.append(DumpProblem(file, "unknown magic", line))
+            if batch.first <= last:
+                result.problems.append(DumpProblem(file, "offsets go backwards", line))
+            last = batch.last
         elif _TRAILING.match(line):
             flush()
             result.problems.append(DumpProblem(file, "trailing bytes", line))
@@ -227,6 +281,26 @@ def _parse_log(file: str, lines: Iterable[str], result: DumpResult) -> None:
     if pending and not pending[-1]:  # the end of the last line, not a part of the payload
         pending.pop()
     flush()
+    for batch in result.batches_of(file):
+        _check_records(batch, result)
+
+
+def _check_records(batch: DumpBatch, result: DumpResult) -> None:
+    """Compare a batch's header with its records, where they were printed."""
+    records = batch.records
+    if not records:
+        return
+    stated = {
+        "count": (batch.fields.get("count"), len(records)),
+        "timestamp": (batch.fields["maxTimestamp"], max(each.timestamp for each in records)),
+    }
+    for name, (header, found) in stated.items():
+        if header is not None and header != found:
+            detail = f"batch {batch.first}: {header} in the header, {found} in the records"
+            result.problems.append(DumpProblem(batch.file, f"{name} of batch", detail))
+    if not (batch.first <= records[0].offset and records[-1].offset <= batch.last):
+        detail = f"batch {batch.first}: records {records[0].offset} to {records[-1].offset}"
+        result.problems.append(DumpProblem(batch.file, "offset of batch", detail))
 
 
 def _record(text: str) -> DumpRecord | None:
@@ -261,12 +335,23 @@ def _parse_summary(lines: Iterable[str], files: Sequence[str], result: DumpResul
             path = line.removeprefix(_GAP_HEADING)
             file, kind = names.get(path, path), ""
         elif gap and file:
-            result.gaps.append((file, int(gap[1]), int(gap[2])))
+            before, after = int(gap[1]), int(gap[2])
+            if before == -1:  # the tool starts from there, whatever the file's first offset is
+                before = _base_offset(file) - 1
+            if after > before + 1:
+                result.gaps.append((file, before, after))
+            elif after <= before:
+                result.problems.append(DumpProblem(file, "offsets go backwards", line.strip()))
         elif kind and _DETAIL.match(line):
             result.problems.append(DumpProblem(file, kind, line.strip()))
         elif line.strip():
             path = next((name for name in files if name in line), "")
             result.problems.append(DumpProblem(path, "error", line.strip()))
+
+
+def _base_offset(file: str) -> int:
+    stem = Path(file).name.split(".")[0]
+    return int(stem) if stem.isdigit() else 0
 
 
 def _fields(line: str) -> dict[str, Value]:

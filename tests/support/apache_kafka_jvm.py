@@ -98,6 +98,8 @@ def start_java(
     the JVM compiles in memory first.
     """
     classpath = kafka_classpath()
+    if str(program).endswith(".java"):
+        _require_command("javac")
     logging_config = _kafka_home() / "log4j2.properties"
     command: list[str] = [
         "java",
@@ -160,9 +162,7 @@ def run_java(
         err.decode("utf-8", "replace"),
     )
     if check and result.returncode != 0:
-        raise JavaFailed(
-            f"{main_class} ended with status {result.returncode}\n{result.stdout}{result.stderr}"
-        )
+        raise JavaFailed(f"{main_class} ended with status {result.returncode}\n{result.stdout}{result.stderr}")
     return result
 
 

@@ -29,11 +29,13 @@ cdef enum:
 cdef class RecordBatch:
     cdef Py_buffer _view
     cdef bint _held
+    cdef bint _header_only
     cdef const uint8_t* _p
     cdef readonly Py_ssize_t position
     cdef readonly Py_ssize_t size_in_bytes
 
     cdef inline int16_t _attributes(self) noexcept
+    cdef int _need_all(self) except -1
     cdef uint8_t* _writable(self) except NULL
     cdef int _seal(self, uint8_t* p) except -1
 
@@ -66,5 +68,6 @@ cdef struct HeaderFields:
 
 
 cdef void copy_fields(RecordBatch batch, HeaderFields* fields) noexcept
+cdef int check_base_offset(int64_t base_offset) except -1
 cdef int seal(bytearray batch) except -1
 cdef bytearray finish_batch(HeaderFields* fields, bytearray raw, Py_ssize_t raw_size, object codec, object level)

@@ -29,15 +29,18 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.limits cimport INT_MAX
+from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy, memset
 
 from headrace.records._wire cimport (
-    ParseFault, load16, load32, load64, raise_fault, scan_records, store16, store32, store64,
+    ParseFault, load16, load32, load64, raise_fault, scan_records, store16, store32, store64, wrapping_add,
 )
 
 from crc32c import crc32c as _crc32c
 
-from headrace.common.errors import CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError
+from headrace.common.errors import (
+    CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError, UnsupportedForMessageFormatError,
+)
 from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, compress, decompress
 
 BATCH_HEADER_BYTES = HEADER_BYTES
@@ -59,6 +62,11 @@ def crc32c(data, uint32_t value=0) -> int:
     return _crc32c(data, value)
 
 
+cdef inline int64_t _last_offset(const uint8_t* p) noexcept nogil:
+    """Wraps around, as Java's does, in a header that says nonsense; `records` refuses such a header."""
+    return wrapping_add(<int64_t>load64(p + AT_BASE_OFFSET), <int32_t>load32(p + AT_LAST_OFFSET_DELTA))
+
+
 cdef uint32_t _crc_of(const uint8_t* p, Py_ssize_t size):
     return _crc32c(PyMemoryView_FromMemory(<char*>p, size, PyBUF_READ))
 
@@ -66,20 +74,21 @@ cdef uint32_t _crc_of(const uint8_t* p, Py_ssize_t size):
 @cython.final
 @cython.freelist(64)
 cdef class RecordBatch:
-    """A view of the batch that starts at `position` of a buffer."""
+    """A view of the batch that starts at `position` of a buffer.
 
-    def __init__(self, buffer, Py_ssize_t position=0):
+    With `header_only` the records need not be there: fields can be read, and nothing else done.
+    """
+
+    def __cinit__(self, buffer, Py_ssize_t position=0, bint header_only=False):
         cdef Py_ssize_t available
         cdef int32_t length
         cdef int8_t magic
-        if self._held:
-            raise RuntimeError("a RecordBatch is made once")
         PyObject_GetBuffer(buffer, &self._view, PyBUF_SIMPLE)
         self._held = True
-        available = self._view.len - position
-        if position < 0 or available < HEADER_BYTES:
+        available = self._view.len - position if 0 <= position < self._view.len else 0
+        if available < HEADER_BYTES:
             raise CorruptRecordError(
-                f"batch at byte {position} is cut short: {max(available, 0)} bytes, a header has {HEADER_BYTES}", position
+                f"batch at byte {position} is cut short: {available} bytes, a header has {HEADER_BYTES}", position
             )
         self._p = <const uint8_t*>self._view.buf + position
         self.position = position
@@ -95,7 +104,8 @@ cdef class RecordBatch:
             raise CorruptRecordError(
                 f"batch at byte {position} has length {length}, the least is {HEADER_BYTES - 12}", position
             )
-        if length > available - 12:
+        self._header_only = header_only
+        if length > available - 12 and not header_only:
             raise CorruptRecordError(
                 f"batch at byte {position} has length {length} but only {available - 12} bytes are left", position
             )
@@ -105,6 +115,11 @@ cdef class RecordBatch:
         if self._held:
             PyBuffer_Release(&self._view)
 
+    cdef int _need_all(self) except -1:
+        if self._header_only:
+            raise ValueError("this is a view of a batch's header only")
+        return 0
+
     cdef inline int16_t _attributes(self) noexcept:
         return <int16_t>load16(self._p + AT_ATTRIBUTES)
 
@@ -112,12 +127,10 @@ cdef class RecordBatch:
     def base_offset(self): return <int64_t>load64(self._p + AT_BASE_OFFSET)
 
     @property
-    def last_offset(self):
-        return <int64_t>load64(self._p + AT_BASE_OFFSET) + <int32_t>load32(self._p + AT_LAST_OFFSET_DELTA)
+    def last_offset(self): return _last_offset(self._p)
 
     @property
-    def next_offset(self):
-        return <int64_t>load64(self._p + AT_BASE_OFFSET) + <int32_t>load32(self._p + AT_LAST_OFFSET_DELTA) + 1
+    def next_offset(self): return wrapping_add(_last_offset(self._p), 1)
 
     @property
     def leader_epoch(self): return <int32_t>load32(self._p + AT_LEADER_EPOCH)
@@ -192,6 +205,7 @@ cdef class RecordBatch:
         return memoryview(self)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
+        self._need_all()
         PyBuffer_FillInfo(view, self, <void*>self._p, self.size_in_bytes, 1, flags)
 
     def __repr__(self):
@@ -202,7 +216,9 @@ cdef class RecordBatch:
 
     def check_crc(self):
         """Raises CorruptRecordError if the bytes are not what the CRC was taken of."""
-        cdef uint32_t found = _crc_of(self._p + AT_ATTRIBUTES, self.size_in_bytes - AT_ATTRIBUTES)
+        cdef uint32_t found
+        self._need_all()
+        found = _crc_of(self._p + AT_ATTRIBUTES, self.size_in_bytes - AT_ATTRIBUTES)
         if found != load32(self._p + AT_CRC):
             raise CorruptRecordError(
                 f"batch at byte {self.position} (base offset {self.base_offset}) fails its CRC: "
@@ -214,6 +230,7 @@ cdef class RecordBatch:
         return BatchRecords(self, max_inflated_bytes)
 
     cdef uint8_t* _writable(self) except NULL:
+        self._need_all()
         if self._view.readonly:
             raise BufferError("this batch lies in a read-only buffer and cannot be patched")
         return <uint8_t*>self._p
@@ -268,6 +285,7 @@ cdef class BatchRecords:
         cdef int32_t last_offset_delta, i
         cdef int64_t base_timestamp
         cdef bint inflated = False
+        batch._need_all()
         self.batch = batch
         self.base_offset = batch.base_offset
         self.count = batch.count
@@ -279,14 +297,24 @@ cdef class BatchRecords:
                 f"batch at byte {batch.position} has base offset {self.base_offset} and last offset delta "
                 f"{last_offset_delta}, neither may be negative", batch.position
             )
+        if self.base_offset >= INT64_MAX - last_offset_delta:
+            raise CorruptRecordError(
+                f"batch at byte {batch.position} has base offset {self.base_offset} and last offset delta "
+                f"{last_offset_delta}, more than offsets can count", batch.position
+            )
         self.data = batch._p + HEADER_BYTES
         self.size = batch.size_in_bytes - HEADER_BYTES
         if self.count and batch.is_compressed:
             inflated = True
-            payload = decompress(
-                batch.codec, PyMemoryView_FromMemory(<char*>self.data, self.size, PyBUF_READ),
-                min(max_inflated_bytes, INT_MAX),
-            )
+            try:
+                payload = decompress(
+                    batch.codec, PyMemoryView_FromMemory(<char*>self.data, self.size, PyBUF_READ),
+                    min(max_inflated_bytes, INT_MAX),
+                )
+            except CorruptRecordError as error:
+                raise type(error)(f"batch at byte {batch.position}: {error}", batch.position) from error
+            except UnsupportedCompressionTypeError as error:
+                raise UnsupportedCompressionTypeError(f"batch at byte {batch.position}: {error}") from error
             PyObject_GetBuffer(payload, &self._view, PyBUF_SIMPLE)
             self._held = True
             self.data = <const uint8_t*>self._view.buf
@@ -368,8 +396,8 @@ cdef class BatchRecords:
         return None
 
     def check_appendable(self, bint require_keys=False):
-        """What a leader asks of a producer's batch: no gaps between offsets, the maximum timestamp that the header says
-        and, on a compacted topic, a key in every record."""
+        """What a leader asks of a producer's batch: no gaps between offsets and, on a compacted topic, a key in every
+        record. Returns the largest timestamp of the records, which the header may have wrong."""
         cdef int32_t i
         cdef int64_t highest = NO_TIMESTAMP
         if self.batch.last_offset_delta != self.count - 1:
@@ -383,10 +411,7 @@ cdef class BatchRecords:
                 raise InvalidRecordError(f"record {i} has no key, and the topic is compacted: every record needs one")
             if self.refs[i].timestamp > highest:
                 highest = self.refs[i].timestamp
-        if not self.batch.is_log_append_time and highest != self.batch.max_timestamp:
-            raise InvalidRecordError(
-                f"the header says the maximum timestamp is {self.batch.max_timestamp}, the records say {highest}"
-            )
+        return highest
 
 
 cdef void _write_header(uint8_t* p, HeaderFields* fields) noexcept:
@@ -417,6 +442,13 @@ cdef void copy_fields(RecordBatch batch, HeaderFields* fields) noexcept:
     fields.producer_epoch = <int16_t>load16(p + AT_PRODUCER_EPOCH)
     fields.base_sequence = <int32_t>load32(p + AT_BASE_SEQUENCE)
     fields.count = <int32_t>load32(p + AT_COUNT)
+
+
+cdef int check_base_offset(int64_t base_offset) except -1:
+    """Refuses a base offset from which a batch's offsets may not all fit 64 bits."""
+    if not 0 <= base_offset < INT64_MAX - INT_MAX:
+        raise ValueError(f"a base offset is at least 0 and below 2^63 - 2^31, not {base_offset}")
+    return 0
 
 
 cdef int seal(bytearray batch) except -1:
@@ -480,6 +512,8 @@ def split_batches(buffer, Py_ssize_t position=0, bint allow_partial=False):
     cdef Py_ssize_t size, left
     cdef RecordBatch batch
     cdef list batches = []
+    if position < 0:
+        raise ValueError(f"a position is at least 0, not {position}")
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         size = view.len
@@ -508,9 +542,11 @@ def walk_headers(buffer, Py_ssize_t position, int64_t target_offset):
     cdef const uint8_t* p
     cdef int64_t base_offset, last_offset
     cdef int32_t length
+    if position < 0:
+        raise ValueError(f"a position is at least 0, not {position}")
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        while position >= 0 and view.len - position >= HEADER_BYTES:
+        while view.len - position >= HEADER_BYTES:
             p = <const uint8_t*>view.buf + position
             length = <int32_t>load32(p + AT_LENGTH)
             if length < HEADER_BYTES - 12 or p[AT_MAGIC] != 2:
@@ -518,7 +554,7 @@ def walk_headers(buffer, Py_ssize_t position, int64_t target_offset):
                     f"no batch at byte {position}: length {length}, magic {<int8_t>p[AT_MAGIC]}", position
                 )
             base_offset = <int64_t>load64(p + AT_BASE_OFFSET)
-            last_offset = base_offset + <int32_t>load32(p + AT_LAST_OFFSET_DELTA)
+            last_offset = _last_offset(p)
             if last_offset >= target_offset:
                 return (position, 12 + <Py_ssize_t>length, base_offset, last_offset, <int64_t>load64(p + AT_MAX_TIMESTAMP))
             position += 12 + <Py_ssize_t>length

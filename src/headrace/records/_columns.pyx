@@ -7,20 +7,22 @@ wraps them. A binary column is an int32 array of n + 1 offsets, the bytes, and a
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.limits cimport INT_MAX
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from headrace.records._batch cimport (
-    HEADER_BYTES, TRANSACTIONAL_BIT, BatchRecords, HeaderFields, finish_batch,
+    HEADER_BYTES, TRANSACTIONAL_BIT, BatchRecords, HeaderFields, check_base_offset, finish_batch,
 )
 from headrace.records._wire cimport (
     FAULT_NONE, HeaderRef, ParseFault, RecordRef, next_header, raise_fault, size_of_varint, size_of_varlong,
-    write_varint, write_varlong,
+    wrapping_subtract, write_varint, write_varlong,
 )
 
+from headrace.common.errors import CorruptRecordError
 from headrace.records.compression import Compression, check_level
 
 
@@ -104,6 +106,16 @@ cdef class BinaryColumn:
         (<int32_t*>self.offsets.data)[self.length] = <int32_t>self.data.size
         self.offsets.size += 4
 
+    cdef void cut(self, Py_ssize_t length, Py_ssize_t nulls) noexcept:
+        """Takes back all but the first `length` values, of which `nulls` are null."""
+        self.length = length
+        self.nulls = nulls
+        self.offsets.size = 4 * (length + 1)
+        self.data.size = (<int32_t*>self.offsets.data)[length]
+        self.validity.size = (length + 7) // 8
+        if length & 7:
+            self.validity.data[length >> 3] &= <uint8_t>((1 << (length & 7)) - 1)
+
 
 cdef bint _is_utf8(const uint8_t* p, Py_ssize_t size) noexcept nogil:
     """Plain ASCII, the usual header name. Anything else is left to Python's decoder."""
@@ -129,7 +141,9 @@ cdef class ColumnDecoder:
     cdef readonly Py_ssize_t length
     cdef int64_t _timestamp_scale
 
-    def __init__(self, int64_t timestamp_scale=1):
+    def __cinit__(self, int64_t timestamp_scale=1):
+        if timestamp_scale < 1:
+            raise ValueError(f"a timestamp scale is at least 1, not {timestamp_scale}")
         self._timestamp_scale = timestamp_scale
         self.keys = BinaryColumn()
         self.values = BinaryColumn()
@@ -157,6 +171,10 @@ cdef class ColumnDecoder:
         cdef int64_t* offsets
         cdef int64_t* timestamps
         cdef int32_t timestamp_type = 1 if records.batch.is_log_append_time else 0
+        cdef int64_t earliest = INT64_MIN // self._timestamp_scale, latest = INT64_MAX // self._timestamp_scale
+        cdef int32_t too_far = -1
+        cdef Py_ssize_t header_length = self.header_names.length, null_headers = self.header_values.nulls
+        cdef Py_ssize_t header_offsets_size = self.header_offsets.size
         while first < records.count and records.base_offset + records.refs[first].offset_delta < min_offset:
             first += 1
         rows = records.count - first
@@ -165,16 +183,31 @@ cdef class ColumnDecoder:
         with nogil:
             for i in range(first, records.count):
                 ref = &records.refs[i]
+                if not earliest <= ref.timestamp <= latest:
+                    too_far = i
+                    break
                 key_bytes += ref.key_len if ref.key_len > 0 else 0
                 value_bytes += ref.value_len if ref.value_len > 0 else 0
                 header_count += ref.headers_count
+        if too_far >= 0:
+            ref = &records.refs[too_far]
+            raise CorruptRecordError(
+                f"record {too_far} of the batch at byte {records.batch.position} has timestamp {ref.timestamp}, "
+                f"which times {self._timestamp_scale} does not fit 64 bits", records.batch.position
+            )
         self.keys.reserve(rows, key_bytes)
         self.values.reserve(rows, value_bytes)
         self.offsets.reserve(8 * rows)
         self.timestamps.reserve(8 * rows)
         self.timestamp_types.reserve(4 * rows)
-        # Headers can fail (a name that is not UTF-8 may grow), so they go first: until then nothing has been added.
-        self._add_headers(records, first, header_count)
+        # Headers are the last that can fail (a name that is not UTF-8 may grow): what was added of them is taken back.
+        try:
+            self._add_headers(records, first, header_count)
+        except BaseException:
+            self.header_names.cut(header_length, 0)
+            self.header_values.cut(header_length, null_headers)
+            self.header_offsets.size = header_offsets_size
+            raise
         with nogil:
             offsets = <int64_t*>(self.offsets.data + self.offsets.size)
             timestamps = <int64_t*>(self.timestamps.data + self.timestamps.size)
@@ -284,28 +317,37 @@ cdef class ColumnEncoder:
 
     def __cinit__(self, Py_ssize_t rows, keys, values, headers, timestamps, Py_ssize_t timestamps_shift=0):
         cdef Py_ssize_t count
+        if rows < 0 or timestamps_shift < 0:
+            raise ValueError(f"{rows} rows from row {timestamps_shift}: neither may be negative")
         self._rows = rows
         self._open_binary(&self._keys, keys, rows)
         self._open_binary(&self._values, values, rows)
         if headers is not None:
             validity, list_offsets, shift, names, header_values = headers
             self._list_shift = shift
-            self._list_bitmap = self._open_bitmap(validity, shift + rows)
             self._list_offsets = self._open_offsets(list_offsets, shift, rows)
+            self._list_bitmap = self._open_bitmap(validity, shift + rows)
             count = self._list_offsets[shift + rows]
             self._open_binary(&self._header_names, names, count)
             self._open_binary(&self._header_values, header_values, count)
         if timestamps is not None:
-            self._timestamps = <const int64_t*>self._open(timestamps, 8 * (timestamps_shift + rows)) + timestamps_shift
+            self._timestamps = (
+                <const int64_t*>self._open(timestamps, 8 * (timestamps_shift + rows), 8) + timestamps_shift
+            )
 
     def __dealloc__(self):
         cdef int i
         for i in range(self._held):
             PyBuffer_Release(&self._buffers[i])
 
-    cdef const uint8_t* _open(self, object buffer, Py_ssize_t least) except? NULL:
+    cdef const uint8_t* _open(self, object buffer, Py_ssize_t least, int alignment=1) except? NULL:
         cdef Py_buffer* view = &self._buffers[self._held]
         PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
+        if <uintptr_t>view.buf % alignment:
+            # Arrow allows this, as in a message that was received at an odd address; C does not. A copy is aligned.
+            copy = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+            PyBuffer_Release(view)
+            PyObject_GetBuffer(copy, view, PyBUF_SIMPLE)
         self._held += 1
         if view.len < least:
             raise ValueError(f"an Arrow buffer has {view.len} bytes where its column needs {least}")
@@ -315,8 +357,11 @@ cdef class ColumnEncoder:
         return NULL if buffer is None else self._open(buffer, (bits + 7) // 8)
 
     cdef const int32_t* _open_offsets(self, object buffer, Py_ssize_t shift, Py_ssize_t rows) except? NULL:
-        cdef const int32_t* offsets = <const int32_t*>self._open(buffer, 4 * (shift + rows + 1))
+        cdef const int32_t* offsets
         cdef Py_ssize_t i
+        if shift < 0:
+            raise ValueError(f"an Arrow array's offset is at least 0, not {shift}")
+        offsets = <const int32_t*>self._open(buffer, 4 * (shift + rows + 1), 4)
         for i in range(shift, shift + rows):
             if offsets[i] < 0 or offsets[i + 1] < offsets[i]:
                 raise ValueError(f"Arrow offsets run backwards at row {i - shift}")
@@ -327,8 +372,8 @@ cdef class ColumnEncoder:
             return 0
         validity, offsets, data, shift = column
         source.shift = shift
-        source.bitmap = self._open_bitmap(validity, source.shift + rows)
         source.offsets = self._open_offsets(offsets, source.shift, rows)
+        source.bitmap = self._open_bitmap(validity, source.shift + rows)
         source.data = NULL if data is None else self._open(data, source.offsets[source.shift + rows])
         if data is None and source.offsets[source.shift + rows] > 0:
             raise ValueError("an Arrow column has offsets but no data")
@@ -375,6 +420,7 @@ cdef class ColumnEncoder:
         cdef int32_t* sizes
         codec = Compression.from_id(codec)
         level = check_level(codec, level)
+        check_base_offset(base_offset)
         if not 0 <= start < self._rows:
             raise IndexError(f"row {start} of {self._rows}")
         # No record is smaller than 7 bytes, so this many rows at most fit the batch.
@@ -390,7 +436,9 @@ cdef class ColumnEncoder:
                 if timestamp < -1:
                     bad_timestamp = True
                     break
-                body = self._body_size(row, timestamp - base_timestamp, <int32_t>(row - start))
+                body = self._body_size(
+                    row, wrapping_subtract(timestamp, base_timestamp), <int32_t>(row - start)
+                )
                 if row > start and size + body + 5 > max_bytes:
                     break
                 size += size_of_varint(<int32_t>body) + body
@@ -407,14 +455,18 @@ cdef class ColumnEncoder:
             raise ValueError(f"row {row} does not fit a batch's 32-bit length")
         if bad_timestamp:
             raise ValueError(f"row {row}: a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
-        buffer = PyByteArray_FromStringAndSize(NULL, size)
+        try:
+            buffer = PyByteArray_FromStringAndSize(NULL, size)
+        except MemoryError:
+            PyMem_RawFree(sizes)
+            raise
         p = <uint8_t*>PyByteArray_AS_STRING(buffer) + HEADER_BYTES
         with nogil:
             for index in range(<int32_t>(row - start)):
                 timestamp = self._timestamps[start + index] if self._timestamps != NULL else default_timestamp
                 p = write_varint(p, sizes[index])
                 p[0] = 0
-                p = write_varlong(p + 1, timestamp - base_timestamp)
+                p = write_varlong(p + 1, wrapping_subtract(timestamp, base_timestamp))
                 p = write_varint(p, index)
                 p = _put_source(p, &self._keys, start + index)
                 p = _put_source(p, &self._values, start + index)

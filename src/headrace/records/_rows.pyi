@@ -4,7 +4,7 @@ from typing import Any
 from headrace.records._batch import BatchRecords
 from headrace.records.compression import Compression
 
-Headers = Sequence[tuple[str, bytes | None]]
+_Headers = Sequence[tuple[str, bytes | None]]
 
 class Record:
     def __init__(
@@ -12,7 +12,7 @@ class Record:
         key: bytes | None,
         value: bytes | None,
         timestamp: int = -1,
-        headers: Headers = (),
+        headers: _Headers = (),
         offset: int = -1,
         timestamp_type: int = 0,
     ) -> None: ...
@@ -55,12 +55,12 @@ class BatchBuilder:
         key: bytes | None,
         value: bytes | None,
         timestamp: int = -1,
-        headers: Headers | None = None,
+        headers: _Headers | None = None,
         offset: int = -1,
     ) -> int: ...
     def build(self) -> bytearray: ...
 
 def decode_rows(records: BatchRecords, min_offset: int = 0) -> list[Record]: ...
 def encode_rows(
-    rows: Iterable[tuple[bytes | None, bytes | None, int, Headers | None]], **fields: Any
+    rows: Iterable[tuple[bytes | None, bytes | None, int, _Headers | None]], **fields: Any
 ) -> bytearray: ...

@@ -15,11 +15,12 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from headrace.records._batch cimport (
-    CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchRecords, HeaderFields, finish_batch,
+    CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchRecords, HeaderFields, check_base_offset,
+    finish_batch,
 )
 from headrace.records._wire cimport (
     FAULT_NONE, HeaderRef, ParseFault, RecordRef, next_header, raise_fault, size_of_varint, size_of_varlong,
-    write_varint, write_varlong,
+    wrapping_subtract, write_varint, write_varlong,
 )
 
 from headrace.records.compression import Compression, check_level
@@ -167,8 +168,7 @@ cdef class BatchBuilder:
                  bint transactional=False, bint control=False, int32_t leader_epoch=-1, Py_ssize_t size_hint=4096):
         self._codec = Compression.from_id(codec)
         self._level = check_level(self._codec, level)
-        if base_offset < 0:
-            raise ValueError(f"a base offset is at least 0, not {base_offset}")
+        check_base_offset(base_offset)
         memset(&self._fields, 0, sizeof(self._fields))
         self._fields.base_offset = base_offset
         self._fields.leader_epoch = leader_epoch
@@ -215,22 +215,23 @@ cdef class BatchBuilder:
         """Adds a record and returns its size in bytes. Without `offset` it follows the last one."""
         cdef const char* key_start = NULL
         cdef const char* value_start = NULL
-        cdef Py_ssize_t key_size, value_size, headers_size = 0, total
+        cdef Py_ssize_t key_size = -1, value_size = -1, headers_size = 0, total
         cdef int64_t offset_delta, timestamp_delta
         cdef list encoded = None
         cdef uint8_t* p
-        if self._buffer is None:
-            raise RuntimeError("this batch is built already; a builder makes one batch")
         if timestamp < -1:
             raise ValueError(f"a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
         _bytes_of(key, "key", &key_start, &key_size)
         _bytes_of(value, "value", &value_start, &value_size)
         if headers:
             encoded = _header_bytes(headers, &headers_size)
+        # Behind the headers: going through them may run anyone's code, even code that finishes this batch.
+        if self._buffer is None:
+            raise RuntimeError("this batch is built already; a builder makes one batch")
         offset_delta = self._fields.last_offset_delta + 1 if offset < 0 else offset - self._fields.base_offset
         if offset_delta <= self._fields.last_offset_delta or offset_delta > INT_MAX:
             raise ValueError(f"offset {offset} does not follow {self.next_offset - 1} within one batch")
-        timestamp_delta = 0 if self._fields.count == 0 else timestamp - self._fields.base_timestamp
+        timestamp_delta = 0 if self._fields.count == 0 else wrapping_subtract(timestamp, self._fields.base_timestamp)
         # Past this the sizes below would not fit the 32 bits that the format has for them.
         if key_size > INT_MAX // 4 or value_size > INT_MAX // 4 or headers_size > INT_MAX // 4:
             raise ValueError("a record's key, value or headers are too large for a batch")

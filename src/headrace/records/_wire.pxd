@@ -86,6 +86,15 @@ cdef struct ParseFault:
     int64_t limit
 
 
+# 64-bit sums and differences that wrap around, as Java's do; C leaves the overflow of signed ones undefined.
+cdef inline int64_t wrapping_add(int64_t left, int64_t right) noexcept nogil:
+    return <int64_t>(<uint64_t>left + <uint64_t>right)
+
+
+cdef inline int64_t wrapping_subtract(int64_t left, int64_t right) noexcept nogil:
+    return <int64_t>(<uint64_t>left - <uint64_t>right)
+
+
 cdef inline uint32_t zigzag32(int32_t value) noexcept nogil:
     return (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
 

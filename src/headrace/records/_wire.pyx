@@ -103,7 +103,7 @@ cdef int scan_records(const uint8_t* data, Py_ssize_t size, int32_t count, int32
         kind = read_varlong(&cursor, end, &timestamp_delta)
         if kind != FAULT_NONE:
             return _fail(fault, kind, FIELD_TIMESTAMP, begin - data, 0, end - begin)
-        ref.timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>timestamp_delta)
+        ref.timestamp = wrapping_add(base_timestamp, timestamp_delta)
         ref.rest = <int32_t>(cursor - data)
 
         begin = cursor

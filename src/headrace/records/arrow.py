@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.common.types import Buffer
-from headrace.records._batch import BatchRecords, RecordBatch
+from headrace.records._batch import NO_SEQUENCE, BatchRecords, RecordBatch
 from headrace.records._columns import BinaryColumn, ColumnDecoder, ColumnEncoder
 from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, Compression
-
 
 _HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
 HEADERS_TYPE = pa.list_(pa.struct(_HEADER_FIELDS))
 _TIMESTAMP_SCALES = {"ms": 1, "us": 1000}
+_LAST_SEQUENCE = 2**31 - 1
+"""Behind it sequences begin again with 0."""
 
 
 def records_schema(timestamp_unit: str = "ms") -> pa.Schema:
@@ -78,12 +79,8 @@ class ArrowDecoder:
                 children=[headers],
             ),
             pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.offsets)], null_count=0),
-            pa.Array.from_buffers(
-                types["timestamp"], rows, [None, pa.py_buffer(columns.timestamps)], null_count=0
-            ),
-            pa.Array.from_buffers(
-                pa.int32(), rows, [None, pa.py_buffer(columns.timestamp_types)], null_count=0
-            ),
+            pa.Array.from_buffers(types["timestamp"], rows, [None, pa.py_buffer(columns.timestamps)], null_count=0),
+            pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(columns.timestamp_types)], null_count=0),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -101,7 +98,7 @@ def decode_arrow(
     timestamp_unit: str = "ms",
     max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES,
 ) -> pa.RecordBatch:
-    """The data records of one or many batches as one Arrow record batch. Control batches hold no data and are left out."""
+    """The data records of one or many batches as one Arrow record batch. Control batches hold no data: left out."""
     decoder = ArrowDecoder(timestamp_unit)
     for batch in batches:
         if not batch.is_control:
@@ -117,12 +114,14 @@ def encode_arrow(
     base_offset: int = 0,
     codec: Compression = Compression.NONE,
     level: int | None = None,
+    base_sequence: int = NO_SEQUENCE,
     **fields: Any,
 ) -> list[bytearray]:
     """Record batches of the rows of `data`, each of at most `max_bytes` before compression and of at least one row.
 
-    Columns are taken by name: `value` (required), `key`, `headers`, `timestamp`; others are ignored. Keys and values are
-    binary or string. Rows without a timestamp get the one given. Offsets run on from batch to batch.
+    Columns are taken by name: `value` (required), `key`, `headers`, `timestamp`; others are ignored. Keys and values
+    are binary or string. Rows without a timestamp get the one given. Offsets run on from batch to batch, and so
+    do sequences where they begin with one.
     """
     chunks = data.to_batches() if isinstance(data, pa.Table) else [data]
     if "value" not in data.schema.names:
@@ -141,10 +140,13 @@ def encode_arrow(
                 base_offset=base_offset,
                 codec=codec,
                 level=level,
+                base_sequence=base_sequence,
                 **fields,
             )
             encoded.append(batch)
             base_offset += behind - row
+            if base_sequence >= 0:
+                base_sequence = (base_sequence + behind - row) & _LAST_SEQUENCE
             row = behind
     return encoded
 
@@ -155,7 +157,7 @@ def _open_columns(chunk: pa.RecordBatch, timestamp: int) -> tuple[ColumnEncoder,
     timestamps = columns.get("timestamp")
     times: Buffer | None = None
     shift = 0
-    if timestamps is not None:
+    if timestamps is not None and not pa.types.is_null(timestamps.type):
         times_ms = _timestamps_ms(timestamps, timestamp)
         times, shift = times_ms.buffers()[1], times_ms.offset
     encoder = ColumnEncoder(
@@ -174,14 +176,13 @@ def _timestamps_ms(column: pa.Array, default: int) -> pa.Array:
     kind = column.type
     if pa.types.is_timestamp(kind):
         if kind.unit != "ms":
-            column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=False)
+            # Finer units lose their fractions; seconds that do not fit milliseconds are refused.
+            column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=kind.unit == "s")
         column = column.cast(pa.int64())
     elif pa.types.is_integer(kind):
         column = column.cast(pa.int64())
     else:
-        raise TypeError(
-            f"column 'timestamp' holds {kind}; expected a timestamp or milliseconds as an integer"
-        )
+        raise TypeError(f"column 'timestamp' holds {kind}; expected a timestamp or milliseconds as an integer")
     return column.fill_null(default) if column.null_count else column
 
 
@@ -202,14 +203,15 @@ def _headers_source(column: pa.Array) -> tuple[Any, Any, int, Any, Any] | None:
     kind = column.type
     if pa.types.is_null(kind):
         return None
-    if not (
-        pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2
-    ):
+    if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
         raise TypeError(f"column 'headers' holds {kind}; expected a list of structs of a name and a value")
     structs = column.values
     names, values = structs.field(0), structs.field(1)
     if names.null_count or structs.null_count:
-        raise ValueError("column 'headers' has a header without a name")
+        # Only the headers of these rows count, not what else the arrays hold that this column is a slice of.
+        used = column.flatten()
+        if used.null_count or used.field(0).null_count:
+            raise ValueError("column 'headers' has a header without a name")
     validity, offsets = column.buffers()[:2]
     return (
         validity if column.null_count else None,

@@ -18,7 +18,6 @@ import cramjam
 from headrace.common.errors import CorruptRecordError, InflatedTooLargeError, UnsupportedCompressionTypeError
 from headrace.common.types import Buffer
 
-
 DEFAULT_MAX_INFLATED_BYTES = 256 * 1024 * 1024
 """What one batch may inflate to, unless the caller says otherwise."""
 
@@ -46,18 +45,14 @@ class Compression(IntEnum):
             if codec.name.lower() == name:
                 return codec
         expected = ", ".join(codec.name.lower() for codec in cls)
-        raise UnsupportedCompressionTypeError(
-            f"unknown compression type {name!r}, expected one of {expected}"
-        )
+        raise UnsupportedCompressionTypeError(f"unknown compression type {name!r}, expected one of {expected}")
 
     @classmethod
     def from_id(cls, codec_id: int) -> "Compression":
         try:
             return cls(codec_id)
         except ValueError:
-            raise UnsupportedCompressionTypeError(
-                f"unknown compression codec {codec_id}, expected 0 to 4"
-            ) from None
+            raise UnsupportedCompressionTypeError(f"unknown compression codec {codec_id}, expected 0 to 4") from None
 
 
 LEVELS: dict[Compression, tuple[int, int, int]] = {
@@ -93,7 +88,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
         return memoryview(cramjam.gzip.compress(data, level=level))
     if codec == Compression.LZ4:
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(data)
+        compressor.compress(bytes(data))
         return memoryview(compressor.finish())
     if codec == Compression.ZSTD:
         return memoryview(cramjam.zstd.compress(data, level=level))
@@ -101,16 +96,18 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
 
 
 def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_INFLATED_BYTES) -> Buffer:
-    """The records of a compressed batch. Raises InflatedTooLargeError past `max_bytes`, CorruptRecordError on bad input."""
+    """The records of a compressed batch.
+
+    Raises InflatedTooLargeError past `max_bytes` and CorruptRecordError on bad input. Positions in messages count from
+    the start of `data`.
+    """
     codec = Compression.from_id(codec_id)
     if codec == Compression.NONE:
         return data
     view = memoryview(data).cast("B")
     if codec == Compression.SNAPPY:
         return _decompress_snappy(view, max_bytes)
-    module = {Compression.GZIP: cramjam.gzip, Compression.LZ4: cramjam.lz4, Compression.ZSTD: cramjam.zstd}[
-        codec
-    ]
+    module = {Compression.GZIP: cramjam.gzip, Compression.LZ4: cramjam.lz4, Compression.ZSTD: cramjam.zstd}[codec]
     guess = max(_SMALLEST_GUESS, 4 * len(view))
     hint = _size_hint(codec, view)
     if hint is not None:
@@ -125,7 +122,7 @@ def _inflate_bounded(
     guess: int,
     max_bytes: int,
 ) -> memoryview:
-    """Inflates into a buffer of fixed size; one that proves too small is tried again four times as large, up to the limit."""
+    """Inflates into a buffer of fixed size. If that proves too small, tries four times the size, up to the limit."""
     while True:
         room = min(guess, max_bytes)
         output = bytearray(room)
@@ -172,7 +169,7 @@ def _compress_xerial(data: Buffer) -> bytearray:
 
 def _decompress_snappy(view: memoryview, max_bytes: int) -> memoryview:
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, 0, max_bytes)
+        return _decompress_snappy_block(view, 0, max_bytes, max_bytes)
     blocks: list[memoryview] = []
     inflated = 0
     position = len(_XERIAL_HEADER)
@@ -187,22 +184,21 @@ def _decompress_snappy(view: memoryview, max_bytes: int) -> memoryview:
             raise CorruptRecordError(
                 f"snappy chunk at byte {position} claims {length} bytes but only {len(view) - position} are left"
             )
-        block = _decompress_snappy_block(view[position : position + length], position, max_bytes - inflated)
+        block = _decompress_snappy_block(view[position : position + length], position, max_bytes - inflated, max_bytes)
         inflated += len(block)
         blocks.append(block)
         position += length
     return blocks[0] if len(blocks) == 1 else memoryview(b"".join(blocks))
 
 
-def _decompress_snappy_block(block: memoryview, position: int, max_bytes: int) -> memoryview:
+def _decompress_snappy_block(block: memoryview, position: int, room: int, max_bytes: int) -> memoryview:
+    """Inflates what stands at `position` of the data if it fits into `room`, what is left of `max_bytes`."""
     try:
         length = cramjam.snappy.decompress_raw_len(block)
         # Three bytes inflate to at most 64, so a claim past that ratio is a lie, found before anything is allocated.
         if length > 32 * len(block):
-            raise CorruptRecordError(
-                f"snappy block at byte {position} claims {length} bytes out of {len(block)}"
-            )
-        if length > max_bytes:
+            raise CorruptRecordError(f"snappy block at byte {position} claims {length} bytes out of {len(block)}")
+        if length > room:
             raise _too_large(Compression.SNAPPY, max_bytes)
         output = bytearray(length)
         written = cramjam.snappy.decompress_raw_into(block, output)

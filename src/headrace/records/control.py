@@ -59,12 +59,15 @@ def read_marker(records: BatchRecords) -> EndTransactionMarker | None:
         return None
     key, value = records.key(0), records.value(0)
     if key is None or len(key) < _KEY.size:
-        raise CorruptRecordError(f"control record has a key of {key!r}, expected a version and a type")
+        raise _malformed(records, f"a control record with key {key!r}, expected a version and a type")
     control_id = _KEY.unpack_from(key)[1]
     if control_id not in (ControlType.ABORT, ControlType.COMMIT):
         return None
     if value is None or len(value) < _VALUE.size:
-        raise CorruptRecordError(
-            f"transaction marker has a value of {value!r}, expected a version and an epoch"
-        )
+        raise _malformed(records, f"a transaction marker with value {value!r}, expected a version and an epoch")
     return EndTransactionMarker(ControlType(control_id), _VALUE.unpack_from(value)[1])
+
+
+def _malformed(records: BatchRecords, what: str) -> CorruptRecordError:
+    position = records.batch.position
+    return CorruptRecordError(f"batch at byte {position} holds {what}", position)

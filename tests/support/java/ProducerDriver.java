@@ -28,12 +28,12 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * exit                               ends the process without closing producers
  * </pre>
  */
-public class ClientAgent {
+public class ProducerDriver {
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final Map<String, List<Future<RecordMetadata>>> pending = new HashMap<>();
 
     public static void main(String[] args) throws Exception {
-        ClientAgent agent = new ClientAgent();
+        ProducerDriver driver = new ProducerDriver();
         BufferedReader in = new BufferedReader(
             new InputStreamReader(System.in, StandardCharsets.UTF_8));
         String line;
@@ -44,7 +44,7 @@ public class ClientAgent {
             }
             String answer;
             try {
-                answer = agent.execute(fields);
+                answer = driver.execute(fields);
             } catch (Exception e) {
                 answer = "error\t" + e.toString().replace('\n', ' ').replace('\t', ' ');
             }

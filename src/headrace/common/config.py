@@ -1,0 +1,179 @@
+"""Configuration from one table: a key's type, default, bounds, documentation and synonyms stand in one place.
+
+Parsing, checking and the reference page all come from the table, so they cannot disagree.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from headrace.common.errors import ConfigError
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+
+class ConfigType(Enum):
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    STRING = "string"
+    LIST = "list"
+
+
+@dataclass(frozen=True)
+class Synonym:
+    """A broker key that gives a topic key its default, in units of `factor`: hours for a key in milliseconds, say."""
+
+    name: str
+    factor: int = 1
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    name: str
+    type: ConfigType
+    default: Any
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] | None = None
+    synonyms: tuple[Synonym, ...] = ()
+    """Broker keys for the same setting; the first that is set wins."""
+    dynamic: bool = True
+    """Whether a running broker takes a new value."""
+    check: Callable[[Any], str | None] | None = None
+    """Returns what is expected if a value that passed the other checks is still wrong."""
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace(".", "_")
+
+    def parse(self, raw: object, name: str | None = None) -> Any:
+        """The typed value of what a user wrote; `name` is the key they wrote it under."""
+        shown = name or self.name
+        try:
+            value = _PARSERS[self.type](raw)
+        except ValueError:
+            raise ConfigError(f"{shown}={raw!r} is not a valid value: expected {self.expected()}") from None
+        if not self._in_bounds(value):
+            raise ConfigError(f"{shown}={raw!r} is not a valid value: expected {self.expected()}")
+        if self.check is not None and (expected := self.check(value)):
+            raise ConfigError(f"{shown}={raw!r} is not a valid value: expected {expected}")
+        return value
+
+    def _in_bounds(self, value: Any) -> bool:
+        if self.choices is not None:
+            return all(item in self.choices for item in (value if isinstance(value, tuple) else (value,)))
+        if self.type in (ConfigType.INT, ConfigType.LONG):
+            limit = INT_MAX if self.type is ConfigType.INT else LONG_MAX
+            if not -limit - 1 <= value <= limit:
+                return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        kind = "a comma-separated list" if self.type is ConfigType.LIST else f"a value of type {self.type.value}"
+        if self.choices is not None:
+            return f"{'a list of ' if self.type is ConfigType.LIST else ''}{' or '.join(self.choices)}"
+        if self.low is not None and self.high is not None:
+            return f"{kind} from {self.low} to {self.high}"
+        if self.low is not None:
+            return f"{kind} of at least {self.low}"
+        return kind
+
+
+def _parse_number(raw: object) -> int:
+    if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
+        raise ValueError
+    return int(raw) if isinstance(raw, int | float) else int(str(raw).strip())
+
+
+def _parse_double(raw: object) -> float:
+    if isinstance(raw, bool):
+        raise ValueError
+    value = float(raw) if isinstance(raw, int | float) else float(str(raw).strip())
+    if math.isnan(value):
+        raise ValueError
+    return value
+
+
+def _parse_boolean(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    text = str(raw).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError
+    return text == "true"
+
+
+def _parse_string(raw: object) -> str:
+    if not isinstance(raw, str):
+        raise ValueError
+    return raw.strip()
+
+
+def _parse_list(raw: object) -> tuple[str, ...]:
+    items = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(items, Iterable):
+        raise ValueError
+    return tuple(dict.fromkeys(str(item).strip() for item in items if str(item).strip()))
+
+
+_PARSERS: dict[ConfigType, Callable[[object], Any]] = {
+    ConfigType.INT: _parse_number,
+    ConfigType.LONG: _parse_number,
+    ConfigType.DOUBLE: _parse_double,
+    ConfigType.BOOLEAN: _parse_boolean,
+    ConfigType.STRING: _parse_string,
+    ConfigType.LIST: _parse_list,
+}
+
+
+class ConfigTable:
+    """The keys that may be set in one place, such as on a topic."""
+
+    def __init__(self, keys: Iterable[ConfigKey]):
+        self.keys = {key.name: key for key in keys}
+
+    def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """A value for every key, by attribute name; an unknown key is an error that names the likely one."""
+        for name in given:
+            if name not in self.keys:
+                near = difflib.get_close_matches(name, self.keys, n=1)
+                raise ConfigError(f"unknown configuration key {name!r}{f', did you mean {near[0]!r}?' if near else ''}")
+        return {
+            key.attribute: key.parse(given[key.name]) if key.name in given else key.default
+            for key in self.keys.values()
+        }
+
+    def defaults_from_server(self, server: Mapping[str, object]) -> dict[str, Any]:
+        """What a broker's own configuration makes the default of these keys. Other broker keys are passed over."""
+        found: dict[str, Any] = {}
+        for key in self.keys.values():
+            for synonym in key.synonyms:
+                if synonym.name in server:
+                    value = key.parse(server[synonym.name], synonym.name)
+                    # A negative value means "no limit" in whatever unit.
+                    found[key.name] = value * synonym.factor if synonym.factor != 1 and value > 0 else value
+                    break
+        return found
+
+    def markdown(self) -> str:
+        """The reference table of these keys."""
+        lines = ["| key | type | default | allowed | broker key | meaning |", "|---|---|---|---|---|---|"]
+        for key in sorted(self.keys.values(), key=lambda key: key.name):
+            default = ",".join(key.default) if isinstance(key.default, tuple) else str(key.default)
+            if key.type is ConfigType.BOOLEAN:
+                default = default.lower()
+            synonyms = ", ".join(f"`{synonym.name}`" for synonym in key.synonyms)
+            allowed = key.expected() if key.choices or key.low is not None else ""
+            lines.append(
+                f"| `{key.name}` | {key.type.value} | {f'`{default}`' if default else ''} | {allowed} | {synonyms} "
+                f"| {key.doc} |"
+            )
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,131 @@
+"""The small text files beside the logs.
+
+An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`, `cleaner-offset-checkpoint`):
+
+    0                        version
+    2                        number of lines that follow
+    orders 0 1234            topic, partition, offset
+    orders 1 99
+
+`leader-epoch-checkpoint` in a partition's directory has the same head and lines of `epoch start-offset`.
+`partition.metadata` holds `version: 0` and `topic_id: <id>`. `meta.properties` names the node that owns a log directory.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.common.errors import KafkaStorageError
+from headrace.common.ids import Uuid
+from headrace.storage.files import FileSystem
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+PARTITION_METADATA_FILE = "partition.metadata"
+META_PROPERTIES_FILE = "meta.properties"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def format_checkpoint(lines: Iterable[str]) -> bytes:
+    body = list(lines)
+    return "\n".join(["0", str(len(body)), *body, ""]).encode()
+
+
+def parse_checkpoint(path: Path, data: bytes) -> list[list[str]]:
+    """The fields of each line. A checkpoint that does not have its form is refused: guessing would lose data."""
+    try:
+        lines = data.decode().splitlines()
+        if lines[0].strip() != "0":
+            raise KafkaStorageError(f"{path} has version {lines[0]!r}, expected 0")
+        count = int(lines[1])
+    except (IndexError, ValueError):
+        raise KafkaStorageError(
+            f"{path} is not a checkpoint: expected a version and a count in its first lines"
+        ) from None
+    entries = [line.split() for line in lines[2:] if line.strip()]
+    if len(entries) != count:
+        raise KafkaStorageError(f"{path} says it has {count} entries but has {len(entries)}")
+    return entries
+
+
+class OffsetCheckpoint:
+    """One offset for each partition of a log directory."""
+
+    def __init__(self, path: Path, files: FileSystem):
+        self._path = path
+        self._files = files
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+        self._files.write_atomically(self._path, format_checkpoint(lines))
+
+    def read(self) -> dict[TopicPartition, int]:
+        if not self._files.exists(self._path):
+            return {}
+        found: dict[TopicPartition, int] = {}
+        for entry in parse_checkpoint(self._path, self._files.read(self._path)):
+            try:
+                topic, partition, offset = entry
+                found[TopicPartition(topic, int(partition))] = int(offset)
+            except ValueError:
+                raise KafkaStorageError(
+                    f"{self._path}: {' '.join(entry)!r} is not a line of topic, partition and offset"
+                ) from None
+        return found
+
+
+def write_partition_metadata(directory: Path, topic_id: Uuid, files: FileSystem) -> None:
+    files.write_atomically(directory / PARTITION_METADATA_FILE, f"version: 0\ntopic_id: {topic_id}".encode())
+
+
+def read_partition_metadata(directory: Path, files: FileSystem) -> Uuid | None:
+    """The topic's id, or None for a directory from before topics had ids."""
+    path = directory / PARTITION_METADATA_FILE
+    if not files.exists(path):
+        return None
+    fields = dict(line.split(": ", 1) for line in files.read(path).decode().splitlines() if ": " in line)
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise KafkaStorageError(f"{path} is damaged: expected 'version: 0' and 'topic_id: <id>'")
+    return Uuid.parse(fields["topic_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Who owns a log directory. `directory_id` is this directory's own id (KIP-858)."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: Uuid | None = None
+
+    def write(self, directory: Path, files: FileSystem) -> None:
+        properties = {"cluster.id": self.cluster_id, "node.id": str(self.node_id), "version": "1"}
+        if self.directory_id is not None:
+            properties["directory.id"] = str(self.directory_id)
+        text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
+        files.write_atomically(directory / META_PROPERTIES_FILE, text.encode())
+
+    @classmethod
+    def read(cls, directory: Path, files: FileSystem) -> "MetaProperties | None":
+        """Version 1 as KRaft writes it, or version 0 as brokers with ZooKeeper did; None if there is none yet."""
+        path = directory / META_PROPERTIES_FILE
+        if not files.exists(path):
+            return None
+        lines = files.read(path).decode().splitlines()
+        found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+        node = found.get("node.id" if found.get("version") == "1" else "broker.id")
+        if found.get("version") not in ("0", "1") or node is None or not node.isdigit() or "cluster.id" not in found:
+            raise KafkaStorageError(f"{path} is damaged: expected version 0 or 1, a cluster.id and a node.id")
+        # Java's Properties escape these characters.
+        cluster_id = found["cluster.id"].replace("\\=", "=").replace("\\:", ":")
+        directory_id = Uuid.parse(found["directory.id"]) if "directory.id" in found else None
+        return cls(cluster_id, int(node), directory_id)

@@ -1,0 +1,386 @@
+"""Opening a log: what a directory holds, what an interrupted run left behind, and recovery.
+
+After a clean stop nothing is scanned: the recovery point is the log's end, and the newest snapshot is the producers'
+state there. After a crash the log is trusted up to the recovery point. From there on every batch is read; at the first one
+that is torn, out of order or fails its CRC the log is cut off. Indexes, producer state and leader epochs are made again
+along the way. If anything below the recovery point turns out wrong, the whole log is scanned instead.
+
+Leftovers by suffix: `.deleted` is removed; `.cleaned` (compaction that had not finished) is removed; a `.log.swap` is a
+compacted segment that was ready, and takes the place of the segments it covers; an index without its log is removed.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.common.errors import CorruptRecordError, KafkaStorageError, UnsupportedForMessageFormatError
+from headrace.common.ids import Uuid
+from headrace.records import RecordBatch
+from headrace.storage.checkpoints import TopicPartition, read_partition_metadata
+from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
+from headrace.storage.epochs import LeaderEpochCache
+from headrace.storage.files import FileInfo, storage_error
+from headrace.storage.index import CorruptIndexError, OffsetIndex, TimeIndex
+from headrace.storage.log import Log, LogContext
+from headrace.storage.producers import ProducerStates
+from headrace.storage.rebuild import rebuild_indexes, replay_producers
+from headrace.storage.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    BatchPosition,
+    Segment,
+    SegmentFiles,
+    segment_name,
+)
+from headrace.storage.segments import Segments
+from headrace.storage.snapshots import SNAPSHOT_SUFFIX, SnapshotFiles
+from headrace.storage.txn_index import AbortedTransaction, TransactionIndex
+
+_OFFSET_FILE = re.compile(r"(\d{20})(\.[a-z.]+)")
+_INDEX_SUFFIXES = (OffsetIndex.suffix, TimeIndex.suffix, TransactionIndex.suffix)
+_BROKEN = (CorruptRecordError, CorruptIndexError, UnsupportedForMessageFormatError)
+
+
+@dataclass
+class LoadReport:
+    """What opening a log had to do."""
+
+    scanned_batches: int = 0
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    rebuilt_indexes: int = 0
+    finished_swaps: int = 0
+    removed_files: int = 0
+
+
+def open_log(
+    directory: Path,
+    tp: TopicPartition,
+    config: LogConfig,
+    context: LogContext,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    topic_id: Uuid | None = None,
+) -> tuple[Log, LoadReport]:
+    """Opens the log in a directory, which is made if it is not there.
+
+    `clean` says that the last run stopped in order; `recovery_point` and `log_start_offset` are from its checkpoints.
+    """
+    try:
+        context.files.make_directory(directory)
+        found_id = read_partition_metadata(directory, context.files)
+        if topic_id is not None and found_id is not None and found_id != topic_id:
+            raise KafkaStorageError(f"{directory} belongs to topic id {found_id}, not {topic_id}")
+        return _Loader(directory, tp, config, context, recovery_point, log_start_offset).load(
+            clean, found_id or topic_id
+        )
+    except OSError as error:
+        raise storage_error("open", directory, error) from error
+
+
+class _Loader:
+    def __init__(
+        self,
+        directory: Path,
+        tp: TopicPartition,
+        config: LogConfig,
+        context: LogContext,
+        recovery_point: int,
+        log_start_offset: int,
+    ):
+        self.directory = directory
+        self.tp = tp
+        self.config = config
+        self.context = context
+        self.files = context.files
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.report = LoadReport()
+        self.segments = Segments()
+        self.producers = ProducerStates()
+        self.epochs = LeaderEpochCache(directory, context.files)
+        self.snapshots = SnapshotFiles(directory, context.files)
+
+    def load(self, clean: bool, topic_id: Uuid | None) -> tuple[Log, LoadReport]:
+        listing = self._tidy(self.files.list(self.directory))
+        self._open_segments(listing)
+        self._load_epochs()
+        if len(self.segments):
+            self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
+        if clean and self._is_plausible():
+            self._check_indexes(self.segments)
+            end_offset = self._end_after_clean_stop()
+        else:
+            end_offset = self._recover()
+        end_offset = self._ensure_segment(end_offset)
+        self._restore_producers(end_offset)
+        self.epochs.truncate_from_start(self.log_start_offset)
+        self.epochs.truncate_from_end(end_offset)
+        log = Log(
+            self.directory,
+            self.tp,
+            self.config,
+            self.context,
+            segments=self.segments,
+            epochs=self.epochs,
+            producers=self.producers,
+            snapshots=self.snapshots,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=end_offset,
+            recovery_point=min(max(self.recovery_point, self.log_start_offset), end_offset),
+            topic_id=topic_id,
+        )
+        return log, self.report
+
+    # ---- leftovers
+
+    def _tidy(self, listing: dict[str, FileInfo]) -> dict[str, FileInfo]:
+        """Finishes or undoes what was interrupted; returns what is there afterwards."""
+        for name in [name for name in listing if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp"))]:
+            self._remove(listing, name)
+        for name in sorted(name for name in listing if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
+            self._finish_swap(listing, name)
+        for name in [name for name in listing if name.endswith(SWAP_SUFFIX)]:
+            self._remove(listing, name)  # indexes of a segment that had not become ready
+        logs = {name.removesuffix(LOG_SUFFIX) for name in listing if name.endswith(LOG_SUFFIX)}
+        for name in [name for name in listing if name.endswith(_INDEX_SUFFIXES) and name.split(".")[0] not in logs]:
+            self._remove(listing, name)
+        return listing
+
+    def _remove(self, listing: dict[str, FileInfo], name: str) -> None:
+        self.files.remove(self.directory / name)
+        del listing[name]
+        self.report.removed_files += 1
+
+    def _finish_swap(self, listing: dict[str, FileInfo], log_name: str) -> None:
+        """Puts a compacted segment in the place of those whose base offsets it covers."""
+        base_offset = int(log_name[:20])
+        swapped = Segment(
+            self.directory,
+            base_offset,
+            self.files,
+            created_ms=listing[log_name].modified_ms,
+            found=SegmentFiles(listing[log_name].size),
+            suffix=SWAP_SUFFIX,
+        )
+        end_offset = max((batch.last_offset + 1 for batch in swapped.positions()), default=base_offset + 1)
+        swapped.release()
+        for name in list(listing):
+            matched = _OFFSET_FILE.fullmatch(name)
+            if matched and matched[2] in (LOG_SUFFIX, *_INDEX_SUFFIXES) and base_offset <= int(matched[1]) < end_offset:
+                has_index_ready = int(matched[1]) == base_offset and matched[2] != LOG_SUFFIX
+                if not (has_index_ready and name + SWAP_SUFFIX not in listing):
+                    self._remove(listing, name)
+        # Indexes first, as compaction does, so that a crash here finds the log still to be swapped.
+        for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX):
+            name = segment_name(base_offset) + suffix
+            if name + SWAP_SUFFIX in listing:
+                self.files.rename(self.directory / (name + SWAP_SUFFIX), self.directory / name)
+                listing[name] = listing.pop(name + SWAP_SUFFIX)
+        self.files.sync_directory(self.directory)
+        self.report.finished_swaps += 1
+
+    # ---- what is there
+
+    def _open_segments(self, listing: dict[str, FileInfo]) -> None:
+        snapshots: set[int] = set()
+        for name, info in listing.items():
+            matched = _OFFSET_FILE.fullmatch(name)
+            if not matched:
+                continue
+            base_offset = int(matched[1])
+            if matched[2] == SNAPSHOT_SUFFIX:
+                snapshots.add(base_offset)
+            elif matched[2] == LOG_SUFFIX:
+                sizes = (listing.get(segment_name(base_offset) + suffix) for suffix in _INDEX_SUFFIXES)
+                found = SegmentFiles(info.size, *(size and size.size for size in sizes))
+                self.segments.add(
+                    Segment(self.directory, base_offset, self.files, created_ms=info.modified_ms, found=found)
+                )
+        self.snapshots.found(snapshots)
+
+    def _load_epochs(self) -> None:
+        try:
+            self.epochs.load()
+        except KafkaStorageError:
+            # Made again from the log itself: every batch says which leader wrote it.
+            self.epochs.clear()
+            for segment in self.segments:
+                try:
+                    for _, header in segment.headers():
+                        self._note_epoch(header)
+                except _BROKEN:
+                    break  # recovery will find it too
+
+    def _note_epoch(self, batch: RecordBatch) -> None:
+        if batch.leader_epoch > self.epochs.latest_epoch:
+            self.epochs.assign(batch.leader_epoch, batch.base_offset)
+
+    def _is_plausible(self) -> bool:
+        """Whether the checkpoints can be those of a clean stop of these files."""
+        if not len(self.segments):
+            return True
+        active = self.segments.active
+        return (self.recovery_point > active.base_offset) == (
+            active.size > 0
+        ) and self.recovery_point >= active.base_offset
+
+    def _end_after_clean_stop(self) -> int:
+        return max(self.recovery_point, self.log_start_offset)
+
+    def _check_indexes(self, segments: Segments) -> None:
+        """Makes missing indexes, and those that cannot be right, again."""
+        for segment in segments:
+            try:
+                if segment.size and not (segment.offset_index.exists and segment.time_index.exists):
+                    raise CorruptIndexError(f"{segment.path()} has no index")
+                segment.offset_index.check()
+                segment.time_index.check()
+            except CorruptIndexError:
+                rebuild_indexes(segment, self.config)
+                self.report.rebuilt_indexes += 1
+            try:
+                segment.txn_index.check()
+            except CorruptIndexError:
+                self._rebuild_txn_index(segment)
+
+    def _rebuild_txn_index(self, segment: Segment) -> None:
+        segment.txn_index.reset()
+        self.report.rebuilt_indexes += 1
+        producers = ProducerStates()
+        self.snapshots.load_latest(producers, self.log_start_offset, segment.base_offset)
+        replay_producers(producers, self.segments, segment.base_offset)
+        for _, batch in segment.batches():
+            self._apply_to(producers, segment, batch)
+        segment.txn_index.save()
+
+    def _ensure_segment(self, end_offset: int) -> int:
+        """A log has an active segment, and does not end before it starts."""
+        if len(self.segments) and end_offset < self.log_start_offset:
+            # What was left after a crash lies wholly below the start: nothing of it may be read any more.
+            self._drop(list(self.segments))
+            end_offset = self.log_start_offset
+        if not len(self.segments):
+            end_offset = self.log_start_offset
+            segment = Segment(self.directory, end_offset, self.files, created_ms=self.context.clock.time_ms())
+            segment.create()
+            self.segments.add(segment)
+        return end_offset
+
+    def _drop(self, doomed: list[Segment]) -> None:
+        for segment in doomed:
+            self.segments.remove(segment)
+            self.report.truncated_bytes += segment.size
+            for path in segment.existing_paths():
+                self.files.remove(path)
+
+    # ---- recovery
+
+    def _recover(self) -> int:
+        """Scans from the recovery point on; the whole log if what lies below it is not as it should be."""
+        try:
+            return self._recover_from(max(self.recovery_point, self.log_start_offset))
+        except _BROKEN:
+            start = self.segments.first.base_offset
+            self.recovery_point = start
+            return self._recover_from(start)
+
+    def _recover_from(self, start: int) -> int:
+        trusted = [segment for segment in self.segments if self._end_of(segment) <= start]
+        self._check_indexes(Segments(trusted))
+        self.snapshots.load_latest(self.producers, self.log_start_offset, start)
+        replay_producers(self.producers, Segments(trusted), start)
+        self.epochs.truncate_from_end(start)
+        end_offset = self.segments.first.base_offset if len(self.segments) else start
+        if trusted:
+            end_offset = self._end_of(trusted[-1])
+        unsure = [segment for segment in self.segments if segment not in Segments(trusted)]
+        for index, segment in enumerate(unsure):
+            whole, end_offset = self._recover_segment(segment, max(start, segment.base_offset), end_offset)
+            if not whole:
+                self._drop(unsure[index + 1 :])
+                break
+        self.snapshots.drop_beyond(end_offset)
+        return end_offset
+
+    def _end_of(self, segment: Segment) -> int:
+        return self.segments.end_of(segment, 2**63 - 1)
+
+    def _recover_segment(self, segment: Segment, start: int, end_offset: int) -> tuple[bool, int]:
+        """Scans a segment from an offset on. Returns whether all of it was good, and where its offsets end."""
+        position, expected = self._start_of_scan(segment, start, end_offset)
+        try:
+            for at, batch in segment.batches(position):
+                batch.check_crc()
+                self._check_order(segment, batch, expected)
+                self._apply_to(self.producers, segment, batch)
+                self._note_epoch(batch)
+                segment.note_batch(BatchPosition.of(batch, at), self.config.index_interval_bytes)
+                self.report.scanned_batches += 1
+                self.report.scanned_bytes += batch.size_in_bytes
+                position, expected = at + batch.size_in_bytes, batch.next_offset
+        except _BROKEN:
+            self.report.truncated_bytes += segment.size - position
+            segment.cut(position, expected)
+            segment.save_indexes(last=True)
+            return False, expected
+        segment.save_indexes(last=True)
+        return True, expected
+
+    def _start_of_scan(self, segment: Segment, start: int, end_offset: int) -> tuple[int, int]:
+        """The position to scan from, with the indexes cut off there, and the least offset that may stand there."""
+        if start <= segment.base_offset:
+            segment.start_over()
+            segment.txn_index.reset()
+            return 0, max(segment.base_offset, end_offset)
+        segment.offset_index.drop_torn_tail()
+        segment.time_index.drop_torn_tail()
+        segment.offset_index.truncate_to(start)
+        segment.time_index.truncate_to(start)
+        segment.txn_index.truncate_to(start)
+        position, expected = 0, segment.base_offset
+        indexed, _ = segment.offset_index.last()
+        first = segment.find(max(indexed, segment.base_offset))
+        for batch in segment.positions(first.position if first is not None else 0):
+            if batch.last_offset >= start:
+                break
+            position, expected = batch.position + batch.size, batch.last_offset + 1
+        segment.restore_max_timestamp(position)
+        replay_producers(self.producers, Segments([segment]), expected)
+        return position, expected
+
+    def _check_order(self, segment: Segment, batch: RecordBatch, expected: int) -> None:
+        if batch.base_offset < expected or batch.last_offset < batch.base_offset:
+            raise CorruptRecordError(f"{segment.path()}: offset {batch.base_offset} where at least {expected} follows")
+        if batch.last_offset - segment.base_offset > LARGEST_RELATIVE_OFFSET:
+            raise CorruptRecordError(f"{segment.path()}: offset {batch.last_offset} is too far from the base offset")
+
+    def _apply_to(self, producers: ProducerStates, segment: Segment, batch: RecordBatch) -> None:
+        """Producer state, and the aborted transactions that follow from it."""
+        completed = producers.apply(batch)
+        if completed is not None and completed.aborted:
+            segment.txn_index.append(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    producers.last_stable_offset_after(completed),
+                )
+            )
+
+    def _restore_producers(self, end_offset: int) -> None:
+        if self.producers.end_offset == end_offset and self.report.scanned_batches:
+            return
+        self.snapshots.load_latest(self.producers, self.log_start_offset, end_offset)
+        try:
+            replay_producers(self.producers, self.segments, end_offset)
+        except CorruptIndexError:
+            for segment in self.segments:
+                rebuild_indexes(segment, self.config)
+            self.snapshots.load_latest(self.producers, self.log_start_offset, end_offset)
+            replay_producers(self.producers, self.segments, end_offset)
+        self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})

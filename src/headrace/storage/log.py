@@ -1,0 +1,600 @@
+"""The log of one partition: segments, offsets, and what may be done with them.
+
+Owned by one thread; every method is called from it. What blocks is handed to the context's runner and comes back
+(`flush_in_background`, deletion of files, compaction in `cleaner`).
+
+    log_start_offset ≤ last stable offset ≤ high watermark ≤ log_end_offset
+
+    log_start_offset    the first offset that may be read; moves up by retention and delete-records
+    last stable offset  the first record of the first open transaction, or the high watermark
+    high watermark      what is replicated; set by who replicates
+    log_end_offset      the offset that the next record gets
+    recovery_point      everything below is on disk; recovery starts here after a crash
+
+An append changes the state only after its bytes are in the file: a failed write leaves the log as it was.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
+from headrace.common.clock import Clock, SystemClock
+from headrace.common.errors import KafkaStorageError, OffsetOutOfRangeError
+from headrace.common.ids import Uuid, make_random
+from headrace.common.types import Buffer
+from headrace.records import DEFAULT_MAX_INFLATED_BYTES, RecordBatch, split_batches
+from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
+from headrace.storage.checkpoints import TopicPartition
+from headrace.storage.config import LogConfig
+from headrace.storage.epochs import LeaderEpochCache
+from headrace.storage.files import DataFile, FileSystem, remove_files, storage_error
+from headrace.storage.index import CorruptIndexError
+from headrace.storage.producers import AppendOrigin, BatchMetadata, ProducerStates
+from headrace.storage.rebuild import rebuild_indexes, replay_producers
+from headrace.storage.segment import DELETED_SUFFIX, BatchPosition, Segment
+from headrace.storage.segments import Segments
+from headrace.storage.slices import FetchSlice
+from headrace.storage.snapshots import SnapshotFiles
+from headrace.storage.txn_index import AbortedTransaction
+
+
+@dataclass(frozen=True)
+class LogContext:
+    """What a log needs of the world around it, passed in so that tests own it."""
+
+    files: FileSystem = field(default_factory=FileSystem)
+    clock: Clock = field(default_factory=SystemClock)
+    runner: BackgroundRunner = field(default_factory=InlineRunner)
+    scheduler: Scheduler | None = None
+    random: random.Random = field(default_factory=make_random)
+    max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES
+    producer_expiration_ms: int = 86_400_000
+
+
+class Isolation(Enum):
+    """How far a reader may read."""
+
+    LOG_END = "log end"
+    HIGH_WATERMARK = "high watermark"
+    COMMITTED = "last stable offset"
+
+
+class AppendResult(NamedTuple):
+    """What became of an append. A duplicate was there already: its offsets are those of the first time."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class ReadResult(NamedTuple):
+    """A slice of a file that starts with the batch that holds the offset asked for; None if there is nothing to read."""
+
+    slice: FetchSlice | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[AbortedTransaction] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushTask:
+    """What must be synced to move the recovery point up to `offset`."""
+
+    offset: int
+    opened: list[DataFile]
+    directory: Path
+    files: FileSystem
+
+    def run(self) -> None:
+        for file in self.opened:
+            file.sync()
+        self.files.sync_directory(self.directory)
+
+
+class Log:
+    """Open one with `headrace.storage.loader.open_log`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        tp: TopicPartition,
+        config: LogConfig,
+        context: LogContext,
+        *,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerStates,
+        snapshots: SnapshotFiles,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        topic_id: Uuid | None = None,
+    ):
+        self.directory = directory
+        self.tp = tp
+        self.topic_id = topic_id
+        self.config = config
+        self.context = context
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.snapshots = snapshots
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.high_watermark = log_start_offset
+        self.last_flush_ms = context.clock.time_ms()
+        self.cleaned_up_to: int | None = None
+        """Up to where compaction has come; kept in the manager's checkpoint."""
+        self.on_recovery_point_lowered: Callable[[], None] = lambda: None
+        """Called before a truncation touches files: the checkpoint must not promise what is about to go."""
+        self.on_flush_failed: Callable[[BaseException], None] = self._raise_flush_error
+        """Called when a background flush failed. The recovery point stays where it was."""
+        self._files = context.files
+        self._flush_under_way = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Log({self.tp}, offsets {self.log_start_offset} to {self.log_end_offset}, {len(self.segments)} segments)"
+        )
+
+    # ---- appending
+
+    def append_as_leader(
+        self, data: Buffer, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendResult:
+        """Takes batches from a producer: checks them, gives them offsets, and writes them once.
+
+        A writable buffer is patched in place. Raises one of the errors of `common.errors`; then nothing was appended.
+        """
+        now_ms = self.context.clock.time_ms()
+        prepared = prepare_leader_append(
+            data,
+            next_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            config=self.config,
+            now_ms=now_ms,
+            origin=origin,
+            max_inflated_bytes=self.context.max_inflated_bytes,
+        )
+        duplicate = self._check_producers(prepared, origin)
+        if duplicate is not None:
+            return AppendResult(
+                duplicate.base_offset,
+                duplicate.last_offset,
+                duplicate.timestamp,
+                duplicate.last_offset,
+                now_ms if self.config.log_append_time else -1,
+                self.log_start_offset,
+                duplicate=True,
+            )
+        return self._append(prepared, now_ms, now_ms if self.config.log_append_time else -1)
+
+    def append_as_follower(self, data: Buffer) -> AppendResult:
+        """Takes batches from the leader, with the offsets and epochs that it gave them."""
+        return self._append(prepare_follower_append(data, self.log_end_offset), self.context.clock.time_ms(), -1)
+
+    def _check_producers(self, prepared: PreparedAppend, origin: AppendOrigin) -> BatchMetadata | None:
+        for batch, marker in zip(prepared.batches, prepared.markers, strict=True):
+            if batch.producer_id >= 0:
+                if origin is AppendOrigin.CLIENT and (duplicate := self.producers.find_duplicate(batch)):
+                    return duplicate
+                self.producers.check(batch, origin, marker)
+        return None
+
+    def _append(self, prepared: PreparedAppend, now_ms: int, log_append_time_ms: int) -> AppendResult:
+        self._check_open()
+        data = prepared.data
+        try:
+            active = self._segment_for(prepared, now_ms)
+            self._note_epochs(prepared.batches)
+            positions = [BatchPosition.of(batch, batch.position) for batch in prepared.batches]
+            active.append(data, positions, self.config.index_interval_bytes)
+        except OSError as error:
+            raise storage_error("append to", self.segments.active.path(), error) from error
+        self.log_end_offset = prepared.last_offset + 1
+        self._note_producers(prepared, active)
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+        return AppendResult(
+            prepared.first_offset,
+            prepared.last_offset,
+            prepared.max_timestamp,
+            prepared.offset_of_max_timestamp,
+            log_append_time_ms,
+            self.log_start_offset,
+        )
+
+    def _segment_for(self, prepared: PreparedAppend, now_ms: int) -> Segment:
+        active = self.segments.active
+        timestamp = prepared.batches[0].max_timestamp
+        if active.is_full(self.config, len(prepared.data), prepared.last_offset, timestamp, now_ms):
+            return self.roll(prepared.first_offset)
+        return active
+
+    def _note_epochs(self, batches: list[RecordBatch]) -> None:
+        for batch in batches:
+            if batch.leader_epoch >= 0 and batch.leader_epoch != self.epochs.latest_epoch:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+
+    def _note_producers(self, prepared: PreparedAppend, segment: Segment) -> None:
+        for batch, marker in zip(prepared.batches, prepared.markers, strict=True):
+            if batch.producer_id >= 0:
+                completed = self.producers.apply(batch, marker)
+                if completed is not None and completed.aborted:
+                    segment.txn_index.append(
+                        AbortedTransaction(
+                            completed.producer_id,
+                            completed.first_offset,
+                            completed.last_offset,
+                            self.producers.last_stable_offset_after(completed),
+                        )
+                    )
+        self.producers.end_offset = self.log_end_offset
+
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Begins a new segment, at the log's end unless said otherwise, and flushes the old one in the background."""
+        self._check_open()
+        base_offset = self.log_end_offset if base_offset is None else max(base_offset, self.log_end_offset)
+        old = self.segments.active
+        if old.size == 0:
+            if old.base_offset == base_offset:
+                return old
+            self.drop_segments([old])  # empty, and its base too far away to be of use
+        else:
+            old.seal()
+        segment = self._make_segment(base_offset)
+        self.segments.add(segment)
+        self.producers.end_offset = self.log_end_offset
+        self.snapshots.take(self.producers, sync=False)
+        self.flush_in_background(up_to=base_offset)
+        return segment
+
+    def _make_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self.directory, base_offset, self._files, created_ms=self.context.clock.time_ms())
+        segment.create(self.config.segment_bytes if self.config.preallocate else 0)
+        if self.config.segment_jitter_ms:
+            segment.jitter_ms = self.context.random.randrange(
+                min(self.config.segment_jitter_ms, self.config.segment_ms)
+            )
+        return segment
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise KafkaStorageError(f"the log of {self.tp} is closed")
+
+    # ---- reading
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.producers.first_unstable_offset()
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    def _readable_end(self, isolation: Isolation) -> int:
+        if isolation is Isolation.LOG_END:
+            return self.log_end_offset
+        return self.high_watermark if isolation is Isolation.HIGH_WATERMARK else self.last_stable_offset
+
+    def read(
+        self, offset: int, max_bytes: int, isolation: Isolation = Isolation.LOG_END, first_batch_whole: bool = True
+    ) -> ReadResult:
+        """A slice of at most `max_bytes` that begins with the batch that holds `offset`, or the next one there is.
+
+        With `first_batch_whole` a first batch larger than that comes whole. The last batch of a slice may be cut short.
+        """
+        self._check_open()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {self.tp} is out of range: it has {self.log_start_offset} to {self.log_end_offset}"
+            )
+        end = self._readable_end(isolation)
+        found = self._slice(offset, end, max_bytes, first_batch_whole) if offset < end else None
+        aborted = None
+        if isolation is Isolation.COMMITTED:
+            aborted = self._aborted_within(offset, found[1]) if found is not None else []
+        return ReadResult(
+            found[0] if found is not None else None,
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log_start_offset,
+            aborted,
+        )
+
+    def _slice(self, offset: int, end: int, max_bytes: int, first_batch_whole: bool) -> tuple[FetchSlice, int] | None:
+        """The slice, and an offset behind everything in it."""
+        for segment in self.segments.from_offset(offset):
+            if segment.base_offset >= end:
+                return None
+            first = self._find(segment, offset)
+            if first is None or first.base_offset >= end:
+                continue  # compaction took everything from here to the end of the segment
+            end_position, end_offset = segment.size, self.segments.end_of(segment, self.log_end_offset)
+            if end < end_offset:
+                beyond = self._find(segment, end)
+                end_position, end_offset = (beyond.position if beyond is not None else segment.size), end
+            size = max(max_bytes, first.size) if first_batch_whole else max_bytes
+            size = min(size, end_position - first.position)
+            return (FetchSlice(segment.file, first.position, size, first.base_offset), end_offset) if size > 0 else None
+        return None
+
+    def _find(self, segment: Segment, offset: int) -> BatchPosition | None:
+        """As `Segment.find`, with a damaged index made again."""
+        try:
+            return segment.find(offset)
+        except CorruptIndexError:
+            rebuild_indexes(segment, self.config)
+            return segment.find(offset)
+
+    def _aborted_within(self, offset: int, end: int) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        for segment in self.segments.from_offset(offset):
+            aborted, complete = segment.txn_index.overlapping(offset, end)
+            found += aborted
+            if complete:
+                break
+        return found
+
+    def batches(self, offset: int | None = None) -> Iterator[RecordBatch]:
+        """Every batch from an offset (or the start) to the log's end. For tools and tests; a reader uses `read`."""
+        next_offset = self.log_start_offset if offset is None else offset
+        while next_offset < self.log_end_offset:
+            read = self.read(next_offset, 1024 * 1024)
+            if read.slice is None:
+                return
+            for batch in split_batches(read.slice.read(), allow_partial=True):
+                yield batch
+                next_offset = batch.next_offset
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record that is not older than `timestamp`; None if all are."""
+        self._check_open()
+        for segment in self.segments:
+            if segment.max_timestamp[0] >= timestamp and segment.size:
+                try:
+                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+                except CorruptIndexError:
+                    rebuild_indexes(segment, self.config)
+                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def max_timestamp(self) -> tuple[int, int] | None:
+        """The newest timestamp and the first offset that has it; None in a log without timestamps."""
+        self._check_open()
+        newest = max(self.segments, key=lambda segment: segment.max_timestamp[0])
+        timestamp, batch_offset = newest.max_timestamp
+        if timestamp < 0:
+            return None
+        at = self._find(newest, batch_offset)
+        found = newest.load(at).records().max_timestamp() if at is not None else None
+        return found if found is not None and found[0] == timestamp else (timestamp, batch_offset)
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.segments.size_in_bytes
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above the one asked for, and where it ended; (-1, -1) if that is not known."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # ---- moving offsets
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Moves the high watermark, within the log, and returns where it is now."""
+        self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+        self.producers.high_watermark_moved(self.high_watermark)
+        return self.high_watermark
+
+    def delete_records(self, before_offset: int) -> int:
+        """Moves the log's start up to an offset, at most to the high watermark. Returns the new start."""
+        self._check_open()
+        if before_offset > self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"records of {self.tp} can be deleted up to the high watermark {self.high_watermark}, not {before_offset}"
+            )
+        self.raise_log_start(before_offset)
+        return self.log_start_offset
+
+    def raise_log_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.high_watermark = max(self.high_watermark, offset)
+            self.recovery_point = max(self.recovery_point, offset)
+            self.epochs.truncate_from_start(offset)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Removes everything from an offset on, as a follower does that parted from its leader. False if nothing was."""
+        self._check_open()
+        if offset < 0:
+            raise ValueError(f"cannot truncate to offset {offset}")
+        if offset >= self.log_end_offset:
+            return False
+        try:
+            if offset < self.log_start_offset:
+                self.start_over_at(offset)
+                return True
+            self._lower_recovery_point(offset)
+            self.drop_segments([segment for segment in self.segments if segment.base_offset > offset])
+            if not len(self.segments):
+                self.segments.add(self._make_segment(offset))
+            self._truncate_active(offset)
+        except OSError as error:
+            raise storage_error("truncate", self.directory, error) from error
+        self.log_end_offset = offset
+        self.update_high_watermark(min(self.high_watermark, offset))
+        self.epochs.truncate_from_end(offset)
+        self.snapshots.drop_beyond(offset)
+        self._reload_producers()
+        return True
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self.on_recovery_point_lowered()
+
+    def _truncate_active(self, offset: int) -> None:
+        active = self.segments.active
+        try:
+            active.truncate_to(offset)
+        except CorruptIndexError:
+            rebuild_indexes(active, self.config)
+            active.truncate_to(offset)
+
+    def start_over_at(self, offset: int) -> None:
+        """Removes everything and goes on at an offset, as a follower does whose leader no longer has what it lacks."""
+        self._check_open()
+        self._lower_recovery_point(offset)
+        self.drop_segments(list(self.segments))
+        self.segments.add(self._make_segment(offset))
+        self.log_start_offset = self.log_end_offset = self.high_watermark = offset
+        self.epochs.clear()
+        self.snapshots.keep_only(set())
+        self.producers.reset(offset)
+
+    def _reload_producers(self) -> None:
+        self.snapshots.load_latest(self.producers, self.log_start_offset, self.log_end_offset)
+        replay_producers(self.producers, self.segments, self.log_end_offset)
+        self.producers.high_watermark_moved(self.high_watermark)
+
+    # ---- forgetting
+
+    def drop_segments(self, doomed: list[Segment]) -> None:
+        """Takes segments out of the log: renamed at once, removed from the disk later."""
+        paths: list[Path] = []
+        for segment in doomed:
+            self.segments.remove(segment)
+            segment.rename(DELETED_SUFFIX)
+            segment.release()
+            paths += segment.existing_paths()
+        if len(self.segments):
+            self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})
+        if paths:
+            self.remove_later(paths)
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """Puts a compacted segment, whose files end in `.swap`, in the place of the ones that it was made from."""
+        self.drop_segments(old)
+        new.rename("")
+        self._files.sync_directory(self.directory)
+        self.segments.add(new)
+
+    def remove_later(self, paths: list[Path]) -> None:
+        def remove() -> None:
+            self.context.runner.submit(lambda: remove_files(self._files, paths), Outcome.result)
+
+        if self.context.scheduler is None or self.config.file_delete_delay_ms == 0:
+            remove()
+        else:
+            self.context.scheduler.after(self.config.file_delete_delay_ms, remove)
+
+    def remove_expired_producers(self) -> list[int]:
+        return self.producers.remove_expired(self.context.clock.time_ms(), self.context.producer_expiration_ms)
+
+    # ---- reaching the disk
+
+    def flush(self, up_to: int | None = None, all_indexes: bool = False) -> None:
+        """Waits until everything below an offset (the log's end) is on disk, and moves the recovery point there."""
+        task = self.begin_flush(up_to, all_indexes)
+        if task is None:
+            return
+        try:
+            task.run()
+        except OSError as error:
+            raise storage_error("flush", self.directory, error) from error
+        self.finish_flush(task)
+
+    def flush_in_background(self, up_to: int | None = None) -> None:
+        """As `flush`, without waiting. One at a time: what comes meanwhile is in the next."""
+        if self._flush_under_way:
+            return
+        task = self.begin_flush(up_to)
+        if task is None:
+            return
+        self._flush_under_way = True
+
+        def done(outcome: Outcome) -> None:
+            self._flush_under_way = False
+            if outcome.error is None:
+                self.finish_flush(task)
+            else:
+                self.on_flush_failed(outcome.error)
+
+        self.context.runner.submit(task.run, done)
+
+    def _raise_flush_error(self, error: BaseException) -> None:
+        raise KafkaStorageError(f"cannot flush {self.directory}: {error}") from error
+
+    def begin_flush(self, up_to: int | None = None, all_indexes: bool = False) -> FlushTask | None:
+        """Collects what to sync; None if everything is on disk already.
+
+        Indexes of the active segment are written but synced only with `all_indexes`: recovery does without them.
+        """
+        self._check_open()
+        offset = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+        if offset <= self.recovery_point and not all_indexes:
+            return None
+        try:
+            opened: list[DataFile] = []
+            for segment in self.segments.from_offset(self.recovery_point):
+                if segment.base_offset >= offset and not all_indexes:
+                    break
+                segment.save_indexes()
+                opened.append(segment.file)
+                if all_indexes or segment is not self.segments.active:
+                    opened += segment.open_indexes()
+            opened += self.snapshots.open_for_sync(self.recovery_point, offset)
+            self.epochs.sync()
+        except OSError as error:
+            raise storage_error("flush", self.directory, error) from error
+        return FlushTask(offset, opened, self.directory, self._files)
+
+    def finish_flush(self, task: FlushTask) -> None:
+        # The log may have been truncated meanwhile.
+        self.recovery_point = max(self.recovery_point, min(task.offset, self.log_end_offset))
+        self.last_flush_ms = self.context.clock.time_ms()
+
+    def is_flush_due(self) -> bool:
+        """Whether `flush.ms` is over for records that are in memory only."""
+        unflushed = self.recovery_point < self.log_end_offset
+        return unflushed and self.context.clock.time_ms() - self.last_flush_ms >= self.config.flush_ms
+
+    # ---- leaving
+
+    def close(self) -> None:
+        """Flushes, takes a snapshot of the producers, and closes. After this, opening the log needs no scan."""
+        if self._closed:
+            return
+        try:
+            if self.recovery_point < self.log_end_offset or self.snapshots.offsets[-1:] != [self.log_end_offset]:
+                self.segments.active.seal()
+                self.snapshots.take(self.producers)
+                self.flush(all_indexes=True)
+        except OSError as error:
+            raise storage_error("close", self.directory, error) from error
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Lets go of all files without writing anything: its directory has failed, or is being deleted."""
+        self._closed = True
+        for segment in self.segments:
+            segment.release()
+
+    def move_to(self, directory: Path) -> None:
+        """Renames the log's directory."""
+        self._files.rename(self.directory, directory)
+        self.directory = directory
+        self.epochs.move_to(directory)
+        self.snapshots.directory = directory
+        for segment in self.segments:
+            segment.move_to(directory)

@@ -1,0 +1,261 @@
+"""What a log knows of the producers that write to it: the sequence check, duplicates, and open transactions.
+
+For each producer id the log keeps the epoch, its last five batches (so that a retry of any that may still be in flight is
+recognised), and where its open transaction began. The state is a function of the log's batches: appending and recovering
+feed the same `apply`, and a snapshot is only a shortcut.
+
+A producer's epochs and sequences, as an append finds them:
+
+    batch epoch < known epoch                        fenced: INVALID_PRODUCER_EPOCH
+    batch epoch > known epoch                        must start again with sequence 0
+    same epoch, one of the last five batches again   duplicate: answered with the offset it has
+    same epoch, sequence follows the last one        taken (behind 2^31 - 1 comes 0)
+    same epoch, anything else                        OUT_OF_ORDER_SEQUENCE_NUMBER
+    producer not known                               taken: its state may have expired or been deleted with old segments
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from headrace.common.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceNumberError,
+    TransactionCoordinatorFencedError,
+)
+from headrace.records import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    ControlType,
+    EndTransactionMarker,
+    RecordBatch,
+    read_marker,
+)
+
+BATCHES_KEPT = 5
+"""A producer has at most this many requests in flight, so no retry can be of an older batch."""
+
+_SEQUENCE_END = 2**31
+
+
+class AppendOrigin(Enum):
+    """Who appends. Only a client's batches are checked for sequence and epoch; the leader has checked a follower's."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """A batch that was appended, as a retry of it would look."""
+
+    base_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    producer_id: int
+    epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = NO_TIMESTAMP
+    transaction_first_offset: int | None = None
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, batch: RecordBatch) -> BatchMetadata | None:
+        if batch.producer_epoch != self.epoch:
+            return None
+        base, last = batch.base_sequence, batch.last_sequence
+        return next((kept for kept in self.batches if kept.base_sequence == base and kept.last_sequence == last), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTransaction:
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+class ProducerStates:
+    """All producers of a log. Owned by the log."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        """The state is that of the log up to here."""
+        self._open: dict[int, int] = {}
+        """First offset of each open transaction → its producer, in order of offsets."""
+        self._unreplicated: dict[int, int] = {}
+        """First offset → last offset of transactions that ended beyond the high watermark, in order of their ends."""
+
+    def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
+        entry = self.entries.get(batch.producer_id)
+        return entry.duplicate_of(batch) if entry is not None else None
+
+    def check(self, batch: RecordBatch, origin: AppendOrigin, marker: EndTransactionMarker | None = None) -> None:
+        """Refuses a batch that a log may not take from its producer. Changes nothing."""
+        entry = self.entries.get(batch.producer_id)
+        if entry is None or origin is AppendOrigin.REPLICATION:
+            return
+        epoch = batch.producer_epoch
+        if epoch < entry.epoch:
+            raise InvalidProducerEpochError(
+                f"producer {batch.producer_id} wrote with epoch {epoch}, but epoch {entry.epoch} has written already"
+            )
+        if marker is not None:
+            if marker.coordinator_epoch < entry.coordinator_epoch:
+                raise TransactionCoordinatorFencedError(
+                    f"marker for producer {batch.producer_id} is of coordinator epoch {marker.coordinator_epoch}, but "
+                    f"epoch {entry.coordinator_epoch} has written already"
+                )
+            return
+        if origin is AppendOrigin.CLIENT:
+            self._check_sequence(batch, entry)
+        if entry.transaction_first_offset is not None and not batch.is_transactional:
+            raise InvalidTxnStateError(
+                f"producer {batch.producer_id} has an open transaction since offset {entry.transaction_first_offset} and "
+                "cannot write outside of it"
+            )
+
+    @staticmethod
+    def _check_sequence(batch: RecordBatch, entry: ProducerEntry) -> None:
+        sequence = batch.base_sequence
+        if batch.producer_epoch != entry.epoch:
+            if sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
+                raise OutOfOrderSequenceNumberError(
+                    f"producer {batch.producer_id} begins epoch {batch.producer_epoch} with sequence {sequence}, not 0"
+                )
+            return
+        expected = (entry.last_sequence + 1) % _SEQUENCE_END
+        if sequence != expected and entry.epoch != NO_PRODUCER_EPOCH:
+            raise OutOfOrderSequenceNumberError(
+                f"producer {batch.producer_id} sent sequence {sequence} where {expected} follows"
+            )
+
+    def apply(self, batch: RecordBatch, marker: EndTransactionMarker | None = None) -> CompletedTransaction | None:
+        """Takes note of a batch that is in the log. Returns the transaction that it ends, if it ends one.
+
+        `marker` is the content of a control batch; without it the batch is opened to look.
+        """
+        producer_id = batch.producer_id
+        if producer_id < 0:
+            self.end_offset = batch.next_offset
+            return None
+        if batch.is_control and marker is None:
+            marker = read_marker(batch.records())
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        completed = None
+        if batch.is_control:
+            if marker is not None:
+                completed = self._end_transaction(entry, batch, marker)
+        else:
+            self._add_batch(entry, batch)
+        self.end_offset = batch.next_offset
+        return completed
+
+    def _add_batch(self, entry: ProducerEntry, batch: RecordBatch) -> None:
+        if batch.producer_epoch != entry.epoch:
+            entry.epoch = batch.producer_epoch
+            entry.batches.clear()
+        last_offset = batch.last_offset
+        entry.last_timestamp = batch.max_timestamp
+        entry.batches.append(
+            BatchMetadata(
+                batch.base_sequence, batch.last_sequence, last_offset, batch.last_offset_delta, batch.max_timestamp
+            )
+        )
+        if batch.is_transactional and entry.transaction_first_offset is None:
+            entry.transaction_first_offset = batch.base_offset
+            self._open[batch.base_offset] = entry.producer_id
+
+    def _end_transaction(
+        self, entry: ProducerEntry, batch: RecordBatch, marker: EndTransactionMarker
+    ) -> CompletedTransaction | None:
+        if batch.producer_epoch != entry.epoch:
+            entry.epoch = batch.producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = max(entry.coordinator_epoch, marker.coordinator_epoch)
+        entry.last_timestamp = batch.max_timestamp
+        first_offset, entry.transaction_first_offset = entry.transaction_first_offset, None
+        if first_offset is None:
+            return None
+        self._open.pop(first_offset, None)
+        self._unreplicated[first_offset] = batch.last_offset
+        return CompletedTransaction(
+            entry.producer_id, first_offset, batch.last_offset, marker.control_type is ControlType.ABORT
+        )
+
+    def first_unstable_offset(self) -> int | None:
+        """The first record of a transaction that is open, or that ended beyond the high watermark."""
+        first_open = next(iter(self._open), None)
+        if not self._unreplicated:
+            return first_open
+        first_unreplicated = min(self._unreplicated)
+        return first_unreplicated if first_open is None else min(first_open, first_unreplicated)
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        for first_offset in [first for first, last in self._unreplicated.items() if last < high_watermark]:
+            del self._unreplicated[first_offset]
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """What the last stable offset is once a transaction has ended: where the next open one begins."""
+        others = [first for first in self._open if first != completed.first_offset]
+        return min(others, default=completed.last_offset + 1)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> list[int]:
+        """Forgets producers that have been idle for long and have no open transaction."""
+        expired = [
+            producer_id
+            for producer_id, entry in self.entries.items()
+            if entry.transaction_first_offset is None and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.entries[producer_id]
+        return expired
+
+    def reset(self, end_offset: int, entries: Iterable[ProducerEntry] = ()) -> None:
+        """Starts from a snapshot, or from nothing."""
+        self.entries = {entry.producer_id: entry for entry in entries}
+        self.end_offset = end_offset
+        begun = ((e.transaction_first_offset, e.producer_id) for e in self.entries.values())
+        self._open = dict(sorted((first, producer) for first, producer in begun if first is not None))
+        self._unreplicated = {}
+
+    def last_batches(self) -> dict[int, int]:
+        """The last data offset of each producer, which compaction must not lose."""
+        return {
+            producer_id: entry.batches[-1].last_offset for producer_id, entry in self.entries.items() if entry.batches
+        }
+
+
+def check_client_batch(batch: RecordBatch) -> None:
+    """What the header of a client's batch must say of its producer."""
+    if batch.is_control:
+        raise InvalidRecordError("a client may not write control records")
+    if batch.producer_id < 0:
+        if batch.is_transactional:
+            raise InvalidRecordError("a transactional batch needs a producer id")
+        return
+    if batch.base_sequence < 0:
+        raise InvalidRecordError(f"producer {batch.producer_id} sent a batch with sequence {batch.base_sequence}")
+    if batch.producer_epoch < 0:
+        raise InvalidRecordError(f"producer {batch.producer_id} sent a batch with epoch {batch.producer_epoch}")

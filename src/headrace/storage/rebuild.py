@@ -1,0 +1,31 @@
+"""Making again from the log what is derived from it: indexes and producer state."""
+
+from headrace.storage.config import LogConfig
+from headrace.storage.producers import ProducerStates
+from headrace.storage.segment import BatchPosition, Segment
+from headrace.storage.segments import Segments
+
+
+def rebuild_indexes(segment: Segment, config: LogConfig) -> None:
+    """Offset and time index of a segment whose log is good, by headers alone."""
+    segment.start_over()
+    for batch in segment.positions():
+        segment.note_batch(batch, config.index_interval_bytes)
+    segment.save_indexes(last=True)
+
+
+def replay_producers(producers: ProducerStates, segments: Segments, end_offset: int) -> None:
+    """Brings producer state from where it is up to an offset, by headers; only markers are read whole."""
+    for segment in segments.from_offset(producers.end_offset):
+        if segment.base_offset >= end_offset:
+            break
+        start = segment.find(producers.end_offset)
+        if start is None:
+            continue
+        for position, header in segment.headers(start.position):
+            if header.base_offset >= end_offset:
+                break
+            batch = segment.load(BatchPosition.of(header, position)) if header.is_control else header
+            if header.producer_id >= 0:
+                producers.apply(batch)
+    producers.end_offset = end_offset

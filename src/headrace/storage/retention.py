@@ -1,0 +1,54 @@
+"""Retention: which of the oldest segments go, by time, by size and by log start offset."""
+
+from collections.abc import Callable
+
+from headrace.storage.log import Log
+from headrace.storage.segment import Segment
+
+
+def delete_old_segments(log: Log) -> int:
+    """Applies the log's retention. Returns how many segments went."""
+    now_ms = log.context.clock.time_ms()
+    deleted = 0
+    if log.config.delete:
+        deleted += _delete_while(log, lambda segment: _is_expired(log, segment, now_ms))
+        deleted += _delete_while(log, _fits_into_excess(log))
+    start = log.log_start_offset
+    return deleted + _delete_while(log, lambda segment: log.segments.end_of(segment, log.log_end_offset) <= start)
+
+
+def _is_expired(log: Log, segment: Segment, now_ms: int) -> bool:
+    if log.config.retention_ms < 0:
+        return False
+    timestamp = segment.max_timestamp[0]
+    newest = timestamp if timestamp >= 0 else segment.created_ms
+    return now_ms - newest > log.config.retention_ms
+
+
+def _fits_into_excess(log: Log) -> Callable[[Segment], bool]:
+    """True for segments that may go while at least `retention.bytes` stay."""
+    excess = log.size_in_bytes - log.config.retention_bytes if log.config.retention_bytes >= 0 else 0
+
+    def fits(segment: Segment) -> bool:
+        nonlocal excess
+        excess -= segment.size
+        return excess >= 0
+
+    return fits
+
+
+def _delete_while(log: Log, is_old: Callable[[Segment], bool]) -> int:
+    """Deletes the oldest segments for as long as the rule holds, and never what is not replicated."""
+    doomed: list[Segment] = []
+    for segment in log.segments:
+        is_empty_active = segment is log.segments.active and segment.size == 0
+        end = log.segments.end_of(segment, log.log_end_offset)
+        if is_empty_active or end > log.high_watermark or not is_old(segment):
+            break
+        doomed.append(segment)
+    if doomed:
+        if doomed[-1] is log.segments.active:
+            log.roll()
+        log.raise_log_start(log.segments.end_of(doomed[-1], log.log_end_offset))
+        log.drop_segments(doomed)
+    return len(doomed)

@@ -1,0 +1,381 @@
+"""A segment: a stretch of the log in one file, with its indexes.
+
+    <base offset, 20 digits>.log          record batches, one behind the other
+                            .index        offset → position, sparse
+                            .timeindex    timestamp → offset, sparse
+                            .txnindex     aborted transactions, if there were any
+
+Positions that come from an index are not trusted: the batch found there must be the one that the entry names. If it is
+not, CorruptIndexError tells the log to make the index again.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.common.errors import CorruptRecordError
+from headrace.common.types import Buffer
+from headrace.records import BATCH_HEADER_BYTES, NO_TIMESTAMP, RecordBatch, walk_headers
+from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
+from headrace.storage.files import DataFile, FileSystem
+from headrace.storage.index import CorruptIndexError, OffsetIndex, TimeIndex
+from headrace.storage.txn_index import TransactionIndex
+
+LOG_SUFFIX = ".log"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+_LOOK_BYTES = 8 * 1024
+_SCAN_BYTES = 1024 * 1024
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}"
+
+
+class BatchPosition(NamedTuple):
+    """Where a batch lies, from its header alone."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+    @classmethod
+    def of(cls, batch: RecordBatch, position: int) -> "BatchPosition":
+        return cls(position, batch.size_in_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp)
+
+
+class SegmentFiles(NamedTuple):
+    """Sizes of the files that a directory has for a segment; None for a file that is not there."""
+
+    log: int = 0
+    offset_index: int | None = None
+    time_index: int | None = None
+    txn_index: int | None = None
+
+
+class Segment:
+    """Owned by its log. `size` is how much of the file is log: after a failed write there may be more behind it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        files: FileSystem,
+        *,
+        created_ms: int,
+        found: SegmentFiles | None = None,
+        suffix: str = "",
+    ):
+        """`found` are the files to open; None makes a new segment."""
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self._files = files
+        self._suffix = suffix
+        self._directory = directory
+        self._is_new = found is None
+        found = found or SegmentFiles()
+        self.size = found.log
+        self.offset_index = OffsetIndex(self.path(OffsetIndex.suffix), base_offset, files, found.offset_index)
+        self.time_index = TimeIndex(self.path(TimeIndex.suffix), base_offset, files, found.time_index)
+        self.txn_index = TransactionIndex(self.path(TransactionIndex.suffix), base_offset, files, found.txn_index)
+        self._file: DataFile | None = None
+        self._tail_may_be_dirty = False
+        self._bytes_since_index = 0
+        self._first_batch_timestamp: int | None = None
+        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset - 1) if not found.log else None
+        self._last_batch: BatchPosition | None = None
+        self.jitter_ms = 0
+
+    def path(self, suffix: str = LOG_SUFFIX) -> Path:
+        return self._directory / f"{segment_name(self.base_offset)}{suffix}{self._suffix}"
+
+    @property
+    def file(self) -> DataFile:
+        if self._file is None:
+            self._file = self._files.open(self.path(), create=self._is_new)
+            self._is_new = False
+        return self._file
+
+    def create(self, preallocate_bytes: int = 0) -> None:
+        """Makes the files of a new segment."""
+        file = self.file
+        file.truncate(0)
+        if preallocate_bytes:
+            file.allocate(preallocate_bytes)
+            self._tail_may_be_dirty = True
+
+    # ---- writing
+
+    def append(self, data: Buffer, batches: list[BatchPosition], index_interval_bytes: int) -> None:
+        """Writes batches that are checked and have their offsets. `batches` tells where each lies, from 0 in `data`.
+
+        If the write fails nothing has been appended, and a later append writes over what may have been left behind.
+        """
+        start = self.size
+        try:
+            self.file.write_at(data, start)
+        except OSError:
+            self._tail_may_be_dirty = True
+            self._try_to_drop_tail()
+            raise
+        self.size = start + len(data)
+        if self._first_batch_timestamp is None and start == 0:
+            self._first_batch_timestamp = batches[0].max_timestamp
+        for batch in batches:
+            self.note_batch(batch._replace(position=start + batch.position), index_interval_bytes)
+
+    def _try_to_drop_tail(self) -> None:
+        try:
+            self.file.truncate(self.size)
+        except OSError:
+            return  # stays marked; the next append overwrites it, closing or recovery cuts it off
+        self._tail_may_be_dirty = False
+
+    def note_batch(self, batch: BatchPosition, index_interval_bytes: int) -> None:
+        """Takes a batch that is in the file into the indexes."""
+        timestamp, offset = self.max_timestamp
+        if batch.max_timestamp > timestamp:
+            timestamp, offset = self._max_timestamp = (batch.max_timestamp, batch.last_offset)
+        if self._bytes_since_index > index_interval_bytes:
+            self.offset_index.append(batch.last_offset, batch.position)
+            self.time_index.maybe_append(timestamp, offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += batch.size
+        self._last_batch = batch
+
+    def is_full(self, config: LogConfig, incoming_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+        """Whether an append of so many bytes, up to `last_offset`, must go to a new segment."""
+        if last_offset - self.base_offset > LARGEST_RELATIVE_OFFSET:
+            return True
+        if self.size == 0:
+            return False
+        return (
+            self.size + incoming_bytes > config.segment_bytes
+            or self._time_waited(timestamp, now_ms) > config.segment_ms - self.jitter_ms
+            or len(self.offset_index) >= config.segment_index_bytes // OffsetIndex.entry.size
+            or len(self.time_index) >= config.segment_index_bytes // TimeIndex.entry.size - 1
+        )
+
+    def _time_waited(self, timestamp: int, now_ms: int) -> int:
+        """How far an append's time is from the segment's first batch; by the clock where records have no timestamps."""
+        first = self.first_batch_timestamp
+        return timestamp - first if first >= 0 and timestamp >= 0 else now_ms - self.created_ms
+
+    @property
+    def first_batch_timestamp(self) -> int:
+        """The maximum timestamp of the first batch, read from the file once; -1 without batches or timestamps."""
+        if self._first_batch_timestamp is None:
+            if self.size < BATCH_HEADER_BYTES:
+                return NO_TIMESTAMP
+            self._first_batch_timestamp = next(self.positions()).max_timestamp
+        return self._first_batch_timestamp
+
+    # ---- finding
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp and the last offset of the batch that has it; (-1, ...) without timestamps."""
+        if self._max_timestamp is None:
+            # Closing and rolling add the last entry, so the index has the maximum.
+            self._max_timestamp = self.time_index.last()
+        return self._max_timestamp
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
+        """Position and header of each batch from `position` on; their records are not read.
+
+        Raises CorruptRecordError where there is no batch.
+        """
+        end = self.size if end is None else min(end, self.size)
+        chunk, chunk_start = b"", position
+        while position < end:
+            if position + BATCH_HEADER_BYTES > chunk_start + len(chunk):
+                chunk_start = position
+                chunk = self.file.read_at(min(_LOOK_BYTES, self.size - position), position)
+            batch = RecordBatch(chunk, position - chunk_start, header_only=True)
+            if batch.size_in_bytes > self.size - position:
+                raise CorruptRecordError(f"{self.path()}: batch at byte {position} runs past the end", position)
+            yield position, batch
+            position += batch.size_in_bytes
+
+    def positions(self, position: int = 0, end: int | None = None) -> Iterator[BatchPosition]:
+        """Where each batch from `position` on lies."""
+        return (BatchPosition.of(batch, at) for at, batch in self.headers(position, end))
+
+    def find(self, offset: int) -> BatchPosition | None:
+        """The first batch that ends at or beyond `offset`; None if the segment has none."""
+        last = self._last_batch
+        if last is not None and offset >= last.base_offset:
+            return last if offset <= last.last_offset else None
+        indexed_offset, position = self.offset_index.lookup(offset)
+        must_check = indexed_offset >= self.base_offset
+        while position < self.size:
+            chunk = self.file.read_at(min(_LOOK_BYTES, self.size - position), position)
+            if must_check:
+                self._check_indexed(chunk, position, indexed_offset)
+                must_check = False
+            found = walk_headers(chunk, 0, offset)
+            if not isinstance(found, int):
+                return BatchPosition(position + found[0], *found[1:])
+            if found == 0:
+                raise CorruptRecordError(f"{self.path()}: batch at byte {position} is cut short", position)
+            position += found
+        if must_check:
+            raise CorruptIndexError(f"{self.path()}: its index points at byte {position}, behind its end")
+        return None
+
+    def _check_indexed(self, chunk: bytes, position: int, offset: int) -> None:
+        """The batch at an indexed position must be the one that the entry names."""
+        try:
+            found = walk_headers(chunk, 0, -1)
+        except CorruptRecordError as error:
+            raise CorruptIndexError(f"{self.path()}: no batch at indexed byte {position}") from error
+        if isinstance(found, int) or found[3] != offset:
+            raise CorruptIndexError(f"{self.path()}: the batch at indexed byte {position} does not end with {offset}")
+
+    def find_timestamp(self, timestamp: int, min_offset: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record, from `min_offset` on, that is not older than `timestamp`."""
+        indexed_timestamp, indexed_offset = self.time_index.lookup(timestamp)
+        position = 0
+        if indexed_offset >= self.base_offset:
+            at = self.find(indexed_offset)
+            # Kafka before 3.9 wrote the record's own offset; since then it is the last offset of its batch.
+            if at is None or at.max_timestamp != indexed_timestamp:
+                raise CorruptIndexError(
+                    f"{self.path()}: no batch with timestamp {indexed_timestamp} at {indexed_offset}"
+                )
+            position = at.position
+        for batch in self.positions(position):
+            if batch.max_timestamp >= timestamp and batch.last_offset >= min_offset:
+                found = self.load(batch).records().first_at_or_after(timestamp, min_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def load(self, batch: BatchPosition) -> RecordBatch:
+        """Reads a whole batch. Its CRC is not checked."""
+        return RecordBatch(self.file.read_at(batch.size, batch.position))
+
+    def batches(self, position: int = 0, chunk_bytes: int = _SCAN_BYTES) -> Iterator[tuple[int, RecordBatch]]:
+        """All batches from `position` on, with their positions, read in large pieces. For recovery and compaction.
+
+        Raises CorruptRecordError at the first that is not whole.
+        """
+        while position < self.size:
+            chunk = self.file.read_at(min(chunk_bytes, self.size - position), position)
+            at = 0
+            while len(chunk) - at >= BATCH_HEADER_BYTES:
+                found = walk_headers(chunk, at, -1)
+                if isinstance(found, int) or at + found[1] > len(chunk):
+                    break
+                yield position + at, RecordBatch(chunk, at)
+                at += found[1]
+            if at == 0:
+                size = 0
+                if len(chunk) >= BATCH_HEADER_BYTES:
+                    found = walk_headers(chunk, 0, -1)
+                    size = 0 if isinstance(found, int) else found[1]
+                if size <= len(chunk) or size > self.size - position:
+                    raise CorruptRecordError(f"{self.path()}: batch at byte {position} is cut short", position)
+                chunk_bytes = max(chunk_bytes, size)  # a batch larger than the piece: read a larger piece
+            position += at
+
+    # ---- cutting
+
+    def truncate_to(self, offset: int) -> None:
+        """Removes the batches that end at or beyond `offset`."""
+        at = self.find(offset)
+        if at is not None:
+            self.cut(at.position, offset)
+
+    def cut(self, position: int, offset: int) -> None:
+        """Cuts the file at a position, which holds the first batch that ends at or beyond `offset`."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.file.truncate(position)
+        self.size = position
+        self._tail_may_be_dirty = False
+        self._last_batch = None
+        self._bytes_since_index = 0
+        if position == 0:
+            self._first_batch_timestamp = None
+        self.restore_max_timestamp()
+
+    def restore_max_timestamp(self, end: int | None = None) -> None:
+        """Finds the maximum timestamp of the batches before position `end` again: from the last index entry on."""
+        best = self.time_index.last()
+        at = self.find(best[1]) if best[1] >= self.base_offset else None
+        for batch in self.positions(at.position if at is not None else 0, end):
+            if batch.max_timestamp > best[0]:
+                best = (batch.max_timestamp, batch.last_offset)
+        self._max_timestamp = best
+
+    def start_over(self) -> None:
+        """Forgets all indexes, to be made again by `note_batch`."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._last_batch = None
+        self._bytes_since_index = 0
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset - 1)
+        self._first_batch_timestamp = None
+
+    # ---- keeping and leaving
+
+    def save_indexes(self, last: bool = False) -> None:
+        """Writes index entries to their files; `last` closes the time index with the maximum timestamp."""
+        if last:
+            self.time_index.maybe_append(*self.max_timestamp)
+        self.offset_index.save()
+        self.time_index.save()
+        self.txn_index.save()
+
+    def seal(self) -> None:
+        """No more appends come."""
+        if self._tail_may_be_dirty:
+            self.file.truncate(self.size)
+            self._tail_may_be_dirty = False
+        self.save_indexes(last=True)
+        self.offset_index.seal()
+        self.time_index.seal()
+        self._last_batch = None
+
+    def open_indexes(self) -> list[DataFile]:
+        """The index files, to be synced."""
+        indexes = (self.offset_index, self.time_index, self.txn_index)
+        return [self._files.open(index.path) for index in indexes if index.exists]
+
+    def release(self) -> None:
+        """Lets go of the file. It is closed once no slice of it is held."""
+        self._file = None
+
+    def existing_paths(self) -> list[Path]:
+        """The files of the segment, the log itself last."""
+        indexes = (self.offset_index, self.time_index, self.txn_index)
+        return [*(index.path for index in indexes if index.exists), self.path()]
+
+    def rename(self, suffix: str) -> None:
+        """Gives all files another suffix behind their own: `.deleted`, `.swap` or none.
+
+        The log comes last: a `.log.swap` tells that all its indexes are there too.
+        """
+        old_paths = self.existing_paths()
+        old_suffix, self._suffix = self._suffix, suffix
+        for old in old_paths:
+            plain = old.name[: len(old.name) - len(old_suffix)] if old_suffix else old.name
+            self._files.rename(old, old.with_name(plain + suffix))
+        self._update_paths()
+
+    def move_to(self, directory: Path) -> None:
+        """The log's directory was renamed."""
+        self._directory = directory
+        self._update_paths()
+
+    def _update_paths(self) -> None:
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.path = self.path(index.suffix)
+        if self._file is not None:
+            self._file.path = self.path()

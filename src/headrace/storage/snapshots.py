@@ -1,0 +1,132 @@
+"""Snapshots of producer state: `<offset>.snapshot` holds what `ProducerStates` was when the log ended at that offset.
+
+    version   int16   1
+    crc       uint32  CRC-32C of everything behind it
+    count     int32
+    entries   46 bytes each: producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
+              timestamp int64, coordinator epoch int32, first offset of the open transaction int64 (-1 without one)
+
+Only the last batch of a producer is in the snapshot, as in Kafka.
+"""
+
+import struct
+from pathlib import Path
+
+from headrace.common.errors import KafkaStorageError
+from headrace.records import NO_SEQUENCE, crc32c
+from headrace.storage.files import DataFile, FileSystem
+from headrace.storage.producers import BatchMetadata, ProducerEntry, ProducerStates
+
+SNAPSHOT_SUFFIX = ".snapshot"
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_VERSION = 1
+
+
+def snapshot_name(offset: int) -> str:
+    return f"{offset:020d}{SNAPSHOT_SUFFIX}"
+
+
+def encode_snapshot(states: ProducerStates) -> bytes:
+    packed = [_COUNT.pack(len(states.entries))]
+    for entry in states.entries.values():
+        last = (
+            entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, -1, 0, entry.last_timestamp)
+        )
+        first = -1 if entry.transaction_first_offset is None else entry.transaction_first_offset
+        packed.append(
+            _ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                first,
+            )
+        )
+    body = b"".join(packed)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(path: Path, data: bytes) -> list[ProducerEntry]:
+    """The producers in a snapshot. Raises KafkaStorageError for a damaged one."""
+    if len(data) < _HEAD.size + _COUNT.size:
+        raise KafkaStorageError(f"{path} is cut short: {len(data)} bytes")
+    version, crc = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    if version != _VERSION:
+        raise KafkaStorageError(f"{path} has version {version}, expected {_VERSION}")
+    if crc32c(body) != crc:
+        raise KafkaStorageError(f"{path} fails its CRC")
+    count = _COUNT.unpack_from(body)[0]
+    if len(body) != _COUNT.size + count * _ENTRY.size:
+        raise KafkaStorageError(f"{path} has {len(data)} bytes, which is not right for {count} producers")
+    entries: list[ProducerEntry] = []
+    for packed in _ENTRY.iter_unpack(body[_COUNT.size :]):
+        producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, first = packed
+        entry = ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, first if first >= 0 else None)
+        if last_offset >= 0 and last_sequence >= 0:
+            base_sequence = (last_sequence - offset_delta) % 2**31
+            entry.batches.append(BatchMetadata(base_sequence, last_sequence, last_offset, offset_delta, timestamp))
+        entries.append(entry)
+    return entries
+
+
+class SnapshotFiles:
+    """The snapshots in a log's directory."""
+
+    def __init__(self, directory: Path, files: FileSystem):
+        self.directory = directory
+        self._files = files
+        self._offsets: set[int] = set()
+
+    def found(self, offsets: set[int]) -> None:
+        """What the directory holds, as the loader listed it."""
+        self._offsets = offsets
+
+    @property
+    def offsets(self) -> list[int]:
+        return sorted(self._offsets)
+
+    def _path(self, offset: int) -> Path:
+        return self.directory / snapshot_name(offset)
+
+    def take(self, states: ProducerStates, sync: bool = True) -> None:
+        """Writes the snapshot of where the states are now, unless there is one."""
+        if states.end_offset not in self._offsets:
+            self._files.write_atomically(self._path(states.end_offset), encode_snapshot(states), sync=sync)
+            self._offsets.add(states.end_offset)
+
+    def open_for_sync(self, above: int, up_to: int) -> list[DataFile]:
+        """Snapshots in `(above, up_to]`, to be made durable with the log that they belong to."""
+        return [self._files.open(self._path(offset)) for offset in self._offsets if above < offset <= up_to]
+
+    def load_latest(self, states: ProducerStates, lowest: int, highest: int) -> None:
+        """Sets the states from the newest good snapshot in `[lowest, highest]`; starts at `lowest` with none.
+
+        A damaged snapshot is removed: it can be made again from the log.
+        """
+        for offset in sorted((offset for offset in self._offsets if lowest <= offset <= highest), reverse=True):
+            try:
+                states.reset(offset, decode_snapshot(self._path(offset), self._files.read(self._path(offset))))
+            except KafkaStorageError:
+                self._drop(offset)
+            else:
+                return
+        states.reset(lowest)
+
+    def _drop(self, offset: int) -> None:
+        self._files.remove(self._path(offset))
+        self._offsets.discard(offset)
+
+    def keep_only(self, wanted: set[int]) -> None:
+        for offset in self._offsets - wanted:
+            self._drop(offset)
+
+    def drop_beyond(self, offset: int) -> None:
+        """Removes snapshots of a log end that has been truncated away."""
+        for taken in [taken for taken in self._offsets if taken > offset]:
+            self._drop(taken)

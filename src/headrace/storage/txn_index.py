@@ -1,0 +1,119 @@
+"""The aborted transactions of a segment, `.txnindex`: what a `read_committed` reader must leave out.
+
+    34 bytes an entry: version int16 (0), producer id int64, first offset int64, last offset int64 (the marker's),
+    last stable offset int64 (when the transaction ended)
+
+Entries come as transactions end, so they are ordered by last offset. As with the other indexes, entries of the active
+segment reach the file when it is flushed, rolled or closed. There is no file without an entry.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.storage.files import FileSystem
+from headrace.storage.index import CorruptIndexError
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    suffix = ".txnindex"
+
+    def __init__(self, path: Path, base_offset: int, files: FileSystem, size_in_bytes: int | None):
+        self.path = path
+        self.base_offset = base_offset
+        self._files = files
+        self._size_in_bytes = size_in_bytes or 0
+        self._has_file = size_in_bytes is not None
+        self._entries: list[AbortedTransaction] | None = None if size_in_bytes else []
+
+    @property
+    def exists(self) -> bool:
+        return self._has_file
+
+    def entries(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            self._entries = self._load()
+        return self._entries
+
+    def _load(self) -> list[AbortedTransaction]:
+        data = self._files.read(self.path)
+        if len(data) % _ENTRY.size:
+            raise CorruptIndexError(f"{self.path} has {len(data)} bytes, not a multiple of {_ENTRY.size}")
+        found: list[AbortedTransaction] = []
+        for version, producer_id, first_offset, last_offset, last_stable_offset in _ENTRY.iter_unpack(data):
+            if version != _VERSION:
+                raise CorruptIndexError(f"{self.path} has an entry of version {version}, expected {_VERSION}")
+            if not (first_offset <= last_offset and last_offset >= self.base_offset):
+                raise CorruptIndexError(f"{self.path} has offsets {first_offset} to {last_offset} out of order")
+            if found and last_offset <= found[-1].last_offset:
+                raise CorruptIndexError(f"{self.path} has last offset {last_offset} behind {found[-1].last_offset}")
+            found.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
+        return found
+
+    def check(self) -> None:
+        """Reads the whole index (aborted transactions are few) and raises CorruptIndexError if it is damaged."""
+        self.entries()
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        entries = self.entries()
+        if entries and entries[-1].last_offset >= transaction.last_offset:
+            raise ValueError(f"{self.path}: last offset {transaction.last_offset} does not follow the last entry")
+        entries.append(transaction)
+
+    def save(self) -> None:
+        """Writes entries that are not in the file yet."""
+        if self._entries is None:
+            return
+        unsaved = b"".join(map(_pack, self._entries[self._size_in_bytes // _ENTRY.size :]))
+        if unsaved:
+            file = self._files.open(self.path, create=True)
+            file.write_at(unsaved, self._size_in_bytes)
+            file.close()
+            self._size_in_bytes += len(unsaved)
+            self._has_file = True
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops transactions that ended at or beyond `offset`."""
+        kept = [entry for entry in self.entries() if entry.last_offset < offset]
+        if len(kept) != len(self.entries()):
+            self._keep(kept)
+
+    def reset(self) -> None:
+        """Drops all entries, also of a file that cannot be read."""
+        self._keep([])
+
+    def _keep(self, entries: list[AbortedTransaction]) -> None:
+        self._entries = entries
+        if self._size_in_bytes > len(entries) * _ENTRY.size:
+            file = self._files.open(self.path, create=True)
+            file.truncate(len(entries) * _ENTRY.size)
+            file.close()
+            self._size_in_bytes = len(entries) * _ENTRY.size
+
+    def overlapping(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Aborted transactions with records in `[first_offset, end_offset)`, and whether no later segment can have more.
+
+        They cannot once an entry's last stable offset reaches the end: every transaction that began before was decided.
+        """
+        found: list[AbortedTransaction] = []
+        for entry in self.entries():
+            if entry.last_offset >= first_offset and entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+
+def _pack(entry: AbortedTransaction) -> bytes:
+    return _ENTRY.pack(_VERSION, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset)
