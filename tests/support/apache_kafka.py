@@ -213,11 +213,14 @@ class KafkaBroker:
     def _launch(self, config: Path) -> None:
         if self.log_file.exists():
             shutil.move(self.log_file, self.log_file.with_suffix(".log.previous"))
+        temporary = self.work_dir / "tmp"  # a JVM that is killed leaves its native libraries there
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
         with self.log_file.open("wb") as output:
             process = start_java(
                 "kafka.Kafka",
                 [config],
-                jvm_args=self._jvm_args,
+                jvm_args=[*self._jvm_args, f"-Djava.io.tmpdir={temporary}"],
                 log_level="INFO",
                 stdout=output,
                 stderr=output,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from .apache_kafka_jvm import JavaFailed, start_java
+from .apache_kafka_jvm import TOOL_JVM_ARGS, JavaFailed, start_java
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -58,7 +59,14 @@ class JavaClient:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._count = 0
-        self._process = start_java(DRIVER, log_level="ERROR", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._temporary = tempfile.TemporaryDirectory(prefix="headrace-java-")
+        self._process = start_java(
+            DRIVER,
+            jvm_args=[*TOOL_JVM_ARGS, f"-Djava.io.tmpdir={self._temporary.name}"],
+            log_level="ERROR",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def __enter__(self) -> JavaClient:
         return self
@@ -104,6 +112,7 @@ class JavaClient:
         """End the JVM at once, without closing the producers."""
         self._process.kill()
         self._process.communicate()
+        self._temporary.cleanup()
 
 
 class JavaProducer:

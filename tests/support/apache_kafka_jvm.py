@@ -42,7 +42,7 @@ rootLogger.level = ${sys:headrace.log.level:-WARN}
 rootLogger.appenderRef.console.ref = console
 """
 
-_TOOL_JVM_ARGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
+TOOL_JVM_ARGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 _COMMON_JVM_ARGS = (
     "-Djava.awt.headless=true",
     "-Dfile.encoding=UTF-8",
@@ -84,7 +84,7 @@ def start_java(
     program: str | Path,
     args: Sequence[str | Path] = (),
     *,
-    jvm_args: Sequence[str] = _TOOL_JVM_ARGS,
+    jvm_args: Sequence[str] = TOOL_JVM_ARGS,
     log_level: str = "WARN",
     stdin: int | IO[Any] | None = None,
     stdout: int | IO[Any] | None = None,
@@ -129,7 +129,7 @@ def run_java(
     stdin: bytes | None = None,
     timeout: float = 120.0,
     check: bool = True,
-    jvm_args: Sequence[str] = _TOOL_JVM_ARGS,
+    jvm_args: Sequence[str] = TOOL_JVM_ARGS,
     log_level: str = "WARN",
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,

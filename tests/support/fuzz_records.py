@@ -24,6 +24,7 @@ from headrace.common.errors import CorruptRecordError, HeadraceError
 from headrace.records import (
     BatchRecords,
     Compression,
+    OffsetMap,
     Record,
     RecordBatch,
     _batch,
@@ -37,6 +38,7 @@ from headrace.records import (
     partition_for_key,
     read_marker,
     recompress,
+    rewrite_batch,
     split_batches,
     walk_headers,
 )
@@ -294,6 +296,8 @@ class Fuzzer:
         self.attempt("read_marker", lambda: read_marker(records))
         self.compare_with_reference(records, rows)
         self.rewrite(records, rows)
+        if rows:
+            self.compact(records, rows)
         for unit, scale in (("ms", 1), ("us", 1000)):
             self.read_columns(records, rows, unit, scale)
 
@@ -319,6 +323,23 @@ class Fuzzer:
         if writable:
             built = decode_rows(RecordBatch(encode_rows(writable)).records())
             self.agree("built rows", [(row.key, row.value, row.timestamp, row.headers) for row in built], writable)
+
+    def compact(self, records: BatchRecords, rows: list[Record]) -> None:
+        """The map has the last offset of each key, and a batch that is rewritten has the rows that were chosen."""
+        rng = self.random
+        offsets = OffsetMap(2048, secret=bytes(16))
+        keyed = {row.key: row.offset for row in rows if row.key is not None}
+        if offsets.add(records):
+            self.agree("offsets of keys", {key: offsets.get(key) for key in keyed}, keyed)
+        mask, kept, _ = offsets.select(records, rng.choice((0, rows[-1].offset, LAST_INT64)), rng.random() < 0.5)
+        self.agree("records selected", (len(mask), sum(mask)), (len(rows), kept))
+        mask = bytes(rng.random() < 0.5 for _ in rows)
+        chosen = [row for row, keep in zip(rows, mask, strict=True) if keep]
+        if chosen:
+            horizon = rng.choice((None, 0, LAST_INT64))
+            rewritten = RecordBatch(rewrite_batch(records, mask, horizon))
+            rewritten.check_crc()
+            self.agree("rewritten rows", decode_rows(rewritten.records()), chosen)
 
     def read_columns(self, records: BatchRecords, rows: list[Record], unit: str, scale: int) -> None:
         decoder = ArrowDecoder(unit)

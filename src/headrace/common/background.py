@@ -53,7 +53,7 @@ class ThreadRunner:
 
     def __init__(self, threads: int = 2, wake: Callable[[], None] = lambda: None):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="headrace-background")
-        self._finished: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._wake = wake
         self._pending = 0
 
@@ -84,18 +84,18 @@ class Scheduler:
 
     def __init__(self, clock: Clock):
         self._clock = clock
-        self._due: list[tuple[int, int, Callable[[], None], int | None]] = []
+        self._due: list[tuple[int, int, Callable[[], object], int | None]] = []
         self._order = itertools.count()
 
-    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def after(self, delay_ms: int, action: Callable[[], object]) -> None:
         """Calls `action` once, not before the delay is over."""
         self._push(self._clock.time_ms() + delay_ms, action, None)
 
-    def every(self, period_ms: int, action: Callable[[], None], initial_delay_ms: int | None = None) -> None:
+    def every(self, period_ms: int, action: Callable[[], object], initial_delay_ms: int | None = None) -> None:
         first = period_ms if initial_delay_ms is None else initial_delay_ms
         self._push(self._clock.time_ms() + first, action, period_ms)
 
-    def _push(self, at_ms: int, action: Callable[[], None], period_ms: int | None) -> None:
+    def _push(self, at_ms: int, action: Callable[[], object], period_ms: int | None) -> None:
         heapq.heappush(self._due, (at_ms, next(self._order), action, period_ms))
 
     def tick(self) -> int | None:

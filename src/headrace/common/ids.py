@@ -2,10 +2,12 @@
 
 import base64
 import binascii
-import random
 import uuid
+from random import Random
 
 from headrace.common.errors import HeadraceError
+
+__all__ = ["Random", "Uuid", "make_random", "random_uuid"]
 
 
 class Uuid(uuid.UUID):
@@ -25,12 +27,12 @@ class Uuid(uuid.UUID):
         return cls(bytes=raw)
 
 
-def make_random(seed: int | None = None) -> random.Random:
+def make_random(seed: int | None = None) -> Random:
     """A source of randomness; give a seed to repeat a run."""
-    return random.Random(seed)
+    return Random(seed)
 
 
-def random_uuid(source: random.Random) -> Uuid:
+def random_uuid(source: Random) -> Uuid:
     """A new id. As in Kafka its text never starts with a dash, which shell tools would take for an option."""
     while True:
         made = Uuid(int=source.getrandbits(128), version=4)

@@ -20,6 +20,7 @@ from headrace.records._batch import (
     split_batches,
     walk_headers,
 )
+from headrace.records._keymap import OffsetMap, rewrite_batch
 from headrace.records._rows import BatchBuilder, Record, decode_rows, encode_rows
 from headrace.records._wire import (
     decode_varint,
@@ -46,6 +47,7 @@ __all__ = [
     "Compression",
     "ControlType",
     "EndTransactionMarker",
+    "OffsetMap",
     "Record",
     "RecordBatch",
     "crc32c",
@@ -61,6 +63,7 @@ __all__ = [
     "partition_for_key",
     "read_marker",
     "recompress",
+    "rewrite_batch",
     "split_batches",
     "walk_headers",
 ]

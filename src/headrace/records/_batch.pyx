@@ -489,7 +489,7 @@ def encode_empty_batch(RecordBatch batch not None) -> bytearray:
     cdef HeaderFields fields
     copy_fields(batch, &fields)
     fields.attributes &= ~(CODEC_MASK | DELETE_HORIZON_BIT)
-    fields.base_timestamp = fields.max_timestamp
+    fields.base_timestamp = NO_TIMESTAMP
     fields.count = 0
     return finish_batch(&fields, bytearray(HEADER_BYTES), HEADER_BYTES, 0, None)
 

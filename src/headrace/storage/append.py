@@ -58,7 +58,7 @@ def prepare_leader_append(
     origin: AppendOrigin,
     max_inflated_bytes: int,
 ) -> PreparedAppend:
-    """Checks batches as they come from a producer and makes them part of this log, in place if they can stay as they are."""
+    """Checks batches as they come from a producer and makes them part of this log, in place where that is possible."""
     data = _writable(data)
     batches = split_batches(data)
     if not batches:
@@ -150,7 +150,7 @@ def prepare_follower_append(data: Buffer, next_offset: int) -> PreparedAppend:
         batch.check_crc()
         if batch.base_offset < expected:
             raise CorruptRecordError(
-                f"batch at byte {batch.position} begins with offset {batch.base_offset}, the log continues at {expected}",
+                f"batch at byte {batch.position} begins with offset {batch.base_offset}, the log ends at {expected}",
                 batch.position,
             )
         if batch.last_offset_delta < 0:

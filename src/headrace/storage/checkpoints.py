@@ -8,7 +8,7 @@ An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-chec
     orders 1 99
 
 `leader-epoch-checkpoint` in a partition's directory has the same head and lines of `epoch start-offset`.
-`partition.metadata` holds `version: 0` and `topic_id: <id>`. `meta.properties` names the node that owns a log directory.
+`partition.metadata` holds `version: 0` and `topic_id: <id>`. `meta.properties` names the node that owns a directory.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,9 @@ def format_checkpoint(lines: Iterable[str]) -> bytes:
 
 
 def parse_checkpoint(path: Path, data: bytes) -> list[list[str]]:
-    """The fields of each line. A checkpoint that does not have its form is refused: guessing would lose data."""
+    """The fields of each line; an empty file is one that Kafka had not filled yet. Any other form is refused."""
+    if not data:
+        return []
     try:
         lines = data.decode().splitlines()
         if lines[0].strip() != "0":

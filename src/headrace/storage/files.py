@@ -117,6 +117,10 @@ class FileSystem:
         """Moves a file or directory; a file at the target is replaced."""
         source.replace(target)
 
+    def set_modified(self, path: Path, time_ms: int) -> None:
+        """Sets a file's time of modification, which retention goes by where records have no timestamps."""
+        os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
     def remove(self, path: Path) -> None:
         """Removes a file; one that is gone already is no error."""
         path.unlink(missing_ok=True)

@@ -5,9 +5,9 @@
     .timeindex   12 bytes an entry   int64 timestamp, int32 offset
                  No record up to `offset` is newer than `timestamp`; the batch that ends with `offset` has it.
 
-Entries of the active segment are kept in memory and reach the file when the segment is flushed, rolled or closed: a crash
-loses only entries that recovery makes again from the log. A segment that takes no more appends is mapped when it is first
-searched, and not at all before.
+Entries of the active segment are kept in memory and reach the file when the segment is flushed, rolled or closed: a
+crash loses only entries that recovery makes again from the log. The index of a segment that takes no more appends is
+mapped when it is first searched, and not at all before.
 """
 
 import bisect

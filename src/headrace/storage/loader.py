@@ -1,9 +1,9 @@
 """Opening a log: what a directory holds, what an interrupted run left behind, and recovery.
 
 After a clean stop nothing is scanned: the recovery point is the log's end, and the newest snapshot is the producers'
-state there. After a crash the log is trusted up to the recovery point. From there on every batch is read; at the first one
-that is torn, out of order or fails its CRC the log is cut off. Indexes, producer state and leader epochs are made again
-along the way. If anything below the recovery point turns out wrong, the whole log is scanned instead.
+state there. After a crash the log is trusted up to the recovery point. From there on every batch is read; at the first
+one that is torn, out of order or fails its CRC the log is cut off. Indexes, producer state and leader epochs are made
+again along the way. If anything below the recovery point turns out wrong, the whole log is scanned instead.
 
 Leftovers by suffix: `.deleted` is removed; `.cleaned` (compaction that had not finished) is removed; a `.log.swap` is a
 compacted segment that was ready, and takes the place of the segments it covers; an index without its log is removed.
@@ -102,6 +102,7 @@ class _Loader:
         self.report = LoadReport()
         self.segments = Segments()
         self.producers = ProducerStates()
+        self.has_producers = False
         self.epochs = LeaderEpochCache(directory, context.files)
         self.snapshots = SnapshotFiles(directory, context.files)
 
@@ -169,12 +170,13 @@ class _Loader:
         )
         end_offset = max((batch.last_offset + 1 for batch in swapped.positions()), default=base_offset + 1)
         swapped.release()
+        # A log is renamed after its indexes. So while the old log of the same base is there, indexes with their final
+        # names are the old ones; once it is gone, they are the new ones, renamed just before the crash.
+        first_old = base_offset if segment_name(base_offset) + LOG_SUFFIX in listing else base_offset + 1
         for name in list(listing):
             matched = _OFFSET_FILE.fullmatch(name)
-            if matched and matched[2] in (LOG_SUFFIX, *_INDEX_SUFFIXES) and base_offset <= int(matched[1]) < end_offset:
-                has_index_ready = int(matched[1]) == base_offset and matched[2] != LOG_SUFFIX
-                if not (has_index_ready and name + SWAP_SUFFIX not in listing):
-                    self._remove(listing, name)
+            if matched and matched[2] in (LOG_SUFFIX, *_INDEX_SUFFIXES) and first_old <= int(matched[1]) < end_offset:
+                self._remove(listing, name)
         # Indexes first, as compaction does, so that a crash here finds the log still to be swapped.
         for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX):
             name = segment_name(base_offset) + suffix
@@ -293,11 +295,11 @@ class _Loader:
         trusted = [segment for segment in self.segments if self._end_of(segment) <= start]
         self._check_indexes(Segments(trusted))
         self.snapshots.load_latest(self.producers, self.log_start_offset, start)
-        replay_producers(self.producers, Segments(trusted), start)
         self.epochs.truncate_from_end(start)
         end_offset = self.segments.first.base_offset if len(self.segments) else start
         if trusted:
             end_offset = self._end_of(trusted[-1])
+            replay_producers(self.producers, Segments(trusted), end_offset)
         unsure = [segment for segment in self.segments if segment not in Segments(trusted)]
         for index, segment in enumerate(unsure):
             whole, end_offset = self._recover_segment(segment, max(start, segment.base_offset), end_offset)
@@ -305,6 +307,7 @@ class _Loader:
                 self._drop(unsure[index + 1 :])
                 break
         self.snapshots.drop_beyond(end_offset)
+        self.has_producers = self.producers.end_offset == end_offset
         return end_offset
 
     def _end_of(self, segment: Segment) -> int:
@@ -373,8 +376,11 @@ class _Loader:
             )
 
     def _restore_producers(self, end_offset: int) -> None:
-        if self.producers.end_offset == end_offset and self.report.scanned_batches:
-            return
+        if not self.has_producers or self.producers.end_offset != end_offset:
+            self._reload_producers(end_offset)
+        self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})
+
+    def _reload_producers(self, end_offset: int) -> None:
         self.snapshots.load_latest(self.producers, self.log_start_offset, end_offset)
         try:
             replay_producers(self.producers, self.segments, end_offset)
@@ -383,4 +389,3 @@ class _Loader:
                 rebuild_indexes(segment, self.config)
             self.snapshots.load_latest(self.producers, self.log_start_offset, end_offset)
             replay_producers(self.producers, self.segments, end_offset)
-        self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})

@@ -14,7 +14,6 @@ Owned by one thread; every method is called from it. What blocks is handed to th
 An append changes the state only after its bytes are in the file: a failed write leaves the log as it was.
 """
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -24,7 +23,7 @@ from typing import NamedTuple
 from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import KafkaStorageError, OffsetOutOfRangeError
-from headrace.common.ids import Uuid, make_random
+from headrace.common.ids import Random, Uuid, make_random
 from headrace.common.types import Buffer
 from headrace.records import DEFAULT_MAX_INFLATED_BYTES, RecordBatch, split_batches
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
@@ -50,7 +49,7 @@ class LogContext:
     clock: Clock = field(default_factory=SystemClock)
     runner: BackgroundRunner = field(default_factory=InlineRunner)
     scheduler: Scheduler | None = None
-    random: random.Random = field(default_factory=make_random)
+    random: Random = field(default_factory=make_random)
     max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES
     producer_expiration_ms: int = 86_400_000
 
@@ -76,7 +75,7 @@ class AppendResult(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """A slice of a file that starts with the batch that holds the offset asked for; None if there is nothing to read."""
+    """A slice that starts with the batch that holds the offset asked for; None if there is nothing to read."""
 
     slice: FetchSlice | None
     high_watermark: int
@@ -401,7 +400,7 @@ class Log:
         self._check_open()
         if before_offset > self.high_watermark:
             raise OffsetOutOfRangeError(
-                f"records of {self.tp} can be deleted up to the high watermark {self.high_watermark}, not {before_offset}"
+                f"records of {self.tp} can be deleted up to its high watermark {self.high_watermark}, not {before_offset}"
             )
         self.raise_log_start(before_offset)
         return self.log_start_offset
@@ -414,7 +413,7 @@ class Log:
             self.epochs.truncate_from_start(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes everything from an offset on, as a follower does that parted from its leader. False if nothing was."""
+        """Removes everything from an offset on, as a follower does that parted from its leader. False if there is none."""
         self._check_open()
         if offset < 0:
             raise ValueError(f"cannot truncate to offset {offset}")

@@ -1,8 +1,8 @@
 """What a log knows of the producers that write to it: the sequence check, duplicates, and open transactions.
 
-For each producer id the log keeps the epoch, its last five batches (so that a retry of any that may still be in flight is
-recognised), and where its open transaction began. The state is a function of the log's batches: appending and recovering
-feed the same `apply`, and a snapshot is only a shortcut.
+For each producer id the log keeps the epoch, its last five batches (so that a retry of any that may still be in flight
+is recognised), and where its open transaction began. The state is a function of the log's batches: appending and
+recovering feed the same `apply`, and a snapshot is only a shortcut.
 
 A producer's epochs and sequences, as an append finds them:
 
@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from headrace.common.errors import (
     InvalidProducerEpochError,
@@ -130,8 +131,8 @@ class ProducerStates:
             self._check_sequence(batch, entry)
         if entry.transaction_first_offset is not None and not batch.is_transactional:
             raise InvalidTxnStateError(
-                f"producer {batch.producer_id} has an open transaction since offset {entry.transaction_first_offset} and "
-                "cannot write outside of it"
+                f"producer {batch.producer_id} has a transaction open since offset {entry.transaction_first_offset} "
+                "and cannot write outside of it"
             )
 
     @staticmethod
@@ -240,11 +241,24 @@ class ProducerStates:
         self._open = dict(sorted((first, producer) for first, producer in begun if first is not None))
         self._unreplicated = {}
 
-    def last_batches(self) -> dict[int, int]:
-        """The last data offset of each producer, which compaction must not lose."""
+    def last_batches(self) -> dict[int, "LastBatch"]:
+        """What compaction must not lose of each producer."""
         return {
-            producer_id: entry.batches[-1].last_offset for producer_id, entry in self.entries.items() if entry.batches
+            producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
+            for producer_id, entry in self.entries.items()
         }
+
+
+class LastBatch(NamedTuple):
+    """Where a producer's last data is, or, if only a marker has its epoch, which epoch that is."""
+
+    data_offset: int | None
+    epoch: int
+
+    def is_in(self, batch: RecordBatch) -> bool:
+        if self.data_offset is not None:
+            return batch.last_offset == self.data_offset
+        return batch.is_control and batch.producer_epoch == self.epoch
 
 
 def check_client_batch(batch: RecordBatch) -> None:

@@ -28,4 +28,4 @@ def replay_producers(producers: ProducerStates, segments: Segments, end_offset: 
             batch = segment.load(BatchPosition.of(header, position)) if header.is_control else header
             if header.producer_id >= 0:
                 producers.apply(batch)
-    producers.end_offset = end_offset
+    producers.end_offset = max(producers.end_offset, end_offset)

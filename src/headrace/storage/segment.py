@@ -57,6 +57,29 @@ class SegmentFiles(NamedTuple):
     txn_index: int | None = None
 
 
+def read_batches(
+    file: DataFile, size: int, position: int = 0, chunk_bytes: int = _SCAN_BYTES
+) -> Iterator[tuple[int, RecordBatch]]:
+    """The batches in the first `size` bytes of a file from `position` on. For recovery and compaction.
+
+    Raises CorruptRecordError at the first that is not whole.
+    """
+    while position < size:
+        chunk = file.read_at(min(chunk_bytes, size - position), position)
+        at = needed = 0
+        while len(chunk) - at >= BATCH_HEADER_BYTES:
+            needed = RecordBatch(chunk, at, header_only=True).size_in_bytes
+            if needed > len(chunk) - at:
+                break
+            yield position + at, RecordBatch(chunk, at)
+            at += needed
+        if at == 0:
+            if needed <= len(chunk) or needed > size - position:
+                raise CorruptRecordError(f"{file.path}: batch at byte {position} is cut short", position)
+            chunk_bytes = needed  # a batch larger than the piece: read a larger piece
+        position += at
+
+
 class Segment:
     """Owned by its log. `size` is how much of the file is log: after a failed write there may be more behind it."""
 
@@ -89,6 +112,8 @@ class Segment:
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset - 1) if not found.log else None
         self._last_batch: BatchPosition | None = None
         self.jitter_ms = 0
+        self.cuts = 0
+        """How often the segment was cut short: tells compaction that what it read is no longer what is there."""
 
     def path(self, suffix: str = LOG_SUFFIX) -> Path:
         return self._directory / f"{segment_name(self.base_offset)}{suffix}{self._suffix}"
@@ -259,29 +284,9 @@ class Segment:
         """Reads a whole batch. Its CRC is not checked."""
         return RecordBatch(self.file.read_at(batch.size, batch.position))
 
-    def batches(self, position: int = 0, chunk_bytes: int = _SCAN_BYTES) -> Iterator[tuple[int, RecordBatch]]:
-        """All batches from `position` on, with their positions, read in large pieces. For recovery and compaction.
-
-        Raises CorruptRecordError at the first that is not whole.
-        """
-        while position < self.size:
-            chunk = self.file.read_at(min(chunk_bytes, self.size - position), position)
-            at = 0
-            while len(chunk) - at >= BATCH_HEADER_BYTES:
-                found = walk_headers(chunk, at, -1)
-                if isinstance(found, int) or at + found[1] > len(chunk):
-                    break
-                yield position + at, RecordBatch(chunk, at)
-                at += found[1]
-            if at == 0:
-                size = 0
-                if len(chunk) >= BATCH_HEADER_BYTES:
-                    found = walk_headers(chunk, 0, -1)
-                    size = 0 if isinstance(found, int) else found[1]
-                if size <= len(chunk) or size > self.size - position:
-                    raise CorruptRecordError(f"{self.path()}: batch at byte {position} is cut short", position)
-                chunk_bytes = max(chunk_bytes, size)  # a batch larger than the piece: read a larger piece
-            position += at
+    def batches(self, position: int = 0) -> Iterator[tuple[int, RecordBatch]]:
+        """All batches from `position` on, with their positions, read whole and in large pieces."""
+        return read_batches(self.file, self.size, position)
 
     # ---- cutting
 
@@ -298,6 +303,7 @@ class Segment:
         self.txn_index.truncate_to(offset)
         self.file.truncate(position)
         self.size = position
+        self.cuts += 1
         self._tail_may_be_dirty = False
         self._last_batch = None
         self._bytes_since_index = 0

@@ -102,7 +102,7 @@ class TransactionIndex:
             self._size_in_bytes = len(entries) * _ENTRY.size
 
     def overlapping(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Aborted transactions with records in `[first_offset, end_offset)`, and whether no later segment can have more.
+        """Aborted transactions with records in `[first_offset, end_offset)`, and whether later segments have no more.
 
         They cannot once an entry's last stable offset reaches the end: every transaction that began before was decided.
         """

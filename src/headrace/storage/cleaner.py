@@ -1,0 +1,424 @@
+"""Compaction of one log: for each key the last record stays, and tombstones go after a time.
+
+Three steps, of which only the second takes long and runs off the owner's thread:
+
+    plan_cleaning   on the owner's thread: what is dirty, and handles on the sealed segments involved
+    CleaningJob.run anywhere: builds the map of keys and writes compacted segments as `.cleaned` files
+    finish_cleaning on the owner's thread: swaps them in, unless the log has changed under the job
+
+A kill at any instant leaves either the old segments or the new ones: `.cleaned` files are dropped at the next start, a
+`.swap` replaces what it was made from (see `loader`).
+
+What stays of a batch, in this order:
+
+    its producer's last batch              the header at least: sequence numbers must survive
+    the last batch of the cleaned part     the header at least: the end offset must survive
+    of an aborted transaction              nothing
+    a commit or abort marker               stays while its transaction has data, then delete.retention.ms more
+    records                                the last of each key; a tombstone for delete.retention.ms more
+
+The time until which tombstones and markers are kept is fixed when a cleaning first meets them, and kept in the batch
+itself as its delete horizon (KIP-534).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.common.clock import Clock
+from headrace.common.errors import HeadraceError
+from headrace.records import (
+    ControlType,
+    OffsetMap,
+    RecordBatch,
+    encode_empty_batch,
+    read_marker,
+    rewrite_batch,
+)
+from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
+from headrace.storage.files import DataFile, FileSystem
+from headrace.storage.index import OffsetIndex, TimeIndex
+from headrace.storage.log import Log
+from headrace.storage.producers import LastBatch
+from headrace.storage.segment import CLEANED_SUFFIX, SWAP_SUFFIX, BatchPosition, Segment, read_batches
+from headrace.storage.txn_index import AbortedTransaction
+
+
+class CleaningCancelled(HeadraceError):
+    """The job was told to stop; nothing was changed."""
+
+
+@dataclass(frozen=True)
+class CleanerSettings:
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 512 * 1024
+    max_bytes_per_second: float = float(2**63)
+    max_inflated_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass
+class CleaningStats:
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    keys: int = 0
+
+
+class Source:
+    """A sealed segment as it was when the job was planned."""
+
+    def __init__(self, segment: Segment):
+        self.segment = segment
+        self.file: DataFile = segment.file
+        self.size = segment.size
+        self.base_offset = segment.base_offset
+        self.modified_ms = segment.created_ms
+        self.aborted: list[AbortedTransaction] = list(segment.txn_index.entries())
+        self.index_entries = (len(segment.offset_index), len(segment.time_index))
+        self._cuts = segment.cuts
+
+    def is_unchanged(self, log: Log) -> bool:
+        return self.segment in log.segments and self.segment.cuts == self._cuts and self.segment.size == self.size
+
+
+@dataclass
+class Cleanable:
+    """How dirty a log is, and what of it could be cleaned now."""
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def inspect_log(log: Log) -> Cleanable:
+    """Measures a log, between where the last cleaning came to and the first offset that must be left alone."""
+    now_ms = log.context.clock.time_ms()
+    first_dirty = max(log.cleaned_up_to or 0, log.segments.first.base_offset)
+    if first_dirty > log.log_end_offset:
+        first_dirty = log.segments.first.base_offset  # the log was truncated below what had been cleaned
+    end_offset = _first_uncleanable_offset(log, now_ms)
+    clean = dirty = 0
+    oldest_dirty_ms: int | None = None
+    for segment in log.segments:
+        if segment.base_offset >= end_offset:
+            break
+        if log.segments.end_of(segment, log.log_end_offset) <= first_dirty:
+            clean += segment.size
+            continue
+        dirty += segment.size
+        if oldest_dirty_ms is None and segment.size:
+            oldest_dirty_ms = (
+                segment.first_batch_timestamp if segment.first_batch_timestamp >= 0 else segment.created_ms
+            )
+    overdue = oldest_dirty_ms is not None and now_ms - oldest_dirty_ms > log.config.max_compaction_lag_ms
+    return Cleanable(first_dirty, max(first_dirty, end_offset), clean, dirty, overdue)
+
+
+def _first_uncleanable_offset(log: Log, now_ms: int) -> int:
+    """Not the active segment, nothing undecided or unreplicated, nothing younger than `min.compaction.lag.ms`."""
+    end_offset = min(log.segments.active.base_offset, log.last_stable_offset)
+    lag_ms = log.config.min_compaction_lag_ms
+    if lag_ms > 0:
+        for segment in log.segments:
+            if segment.base_offset >= end_offset:
+                break
+            newest = segment.max_timestamp[0] if segment.max_timestamp[0] >= 0 else segment.created_ms
+            if newest > now_ms - lag_ms:
+                return segment.base_offset
+    return end_offset
+
+
+class Throttle:
+    """Keeps a job's reading and writing below a rate."""
+
+    def __init__(self, bytes_per_second: float, clock: Clock):
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._bytes = 0
+
+    def account(self, size: int) -> None:
+        self._bytes += size
+        ahead = self._bytes / self._rate - (self._clock.monotonic() - self._started)
+        if ahead > 0.001:
+            self._clock.sleep(ahead)
+
+
+class TransactionTracker:
+    """Follows transactions along the log: which batches were aborted, and which markers have no data left."""
+
+    def __init__(self, aborted: list[AbortedTransaction]):
+        self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        self._open_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._open_committed: set[int] = set()
+        self.kept: list[AbortedTransaction] = []
+        """Aborted transactions of which something was still found, for the new index."""
+
+    def is_aborted(self, batch: RecordBatch) -> bool:
+        """Takes note of a data batch and says whether its transaction was aborted."""
+        self._open_up_to(batch.last_offset)
+        if not batch.is_transactional:
+            return False
+        if batch.producer_id in self._open_aborted:
+            transaction, _ = self._open_aborted[batch.producer_id]
+            self._open_aborted[batch.producer_id] = (transaction, True)
+            return True
+        self._open_committed.add(batch.producer_id)
+        return False
+
+    def is_marker_idle(self, batch: RecordBatch, control_type: ControlType | None) -> bool:
+        """Takes note of a marker and says whether no data of its transaction was found."""
+        self._open_up_to(batch.last_offset)
+        if control_type is ControlType.ABORT:
+            transaction, has_data = self._open_aborted.pop(batch.producer_id, (None, False))
+            if has_data and transaction is not None:
+                self.kept.append(transaction)
+            return not has_data
+        if control_type is ControlType.COMMIT:
+            had_data = batch.producer_id in self._open_committed
+            self._open_committed.discard(batch.producer_id)
+            return not had_data
+        return False
+
+    def _open_up_to(self, offset: int) -> None:
+        while self._to_come and self._to_come[-1].first_offset <= offset:
+            transaction = self._to_come.pop()
+            self._open_aborted.setdefault(transaction.producer_id, (transaction, False))
+
+
+@dataclass
+class Group:
+    """Segments that become one, and the one that they become."""
+
+    sources: list[Source]
+    cleaned: Segment
+
+
+@dataclass
+class CleaningJob:
+    """One cleaning of one log. `run` touches nothing that the owner's thread may change."""
+
+    log_name: str
+    directory: Path
+    config: LogConfig
+    files: FileSystem
+    clock: Clock
+    settings: CleanerSettings
+    sources: list[Source]
+    first_dirty_offset: int
+    end_offset: int
+    last_batches: dict[int, LastBatch]
+    now_ms: int
+    groups: list[Group] = field(default_factory=list)
+    stats: CleaningStats = field(default_factory=CleaningStats)
+    cleaned_up_to: int = 0
+    cancelled: bool = False
+
+    def run(self) -> "CleaningJob":
+        """Writes the compacted segments. On an error, or when cancelled, removes what it wrote and raises."""
+        throttle = Throttle(self.settings.max_bytes_per_second, self.clock)
+        offsets = OffsetMap(self.settings.dedupe_buffer_bytes, self.settings.load_factor)
+        try:
+            self.cleaned_up_to = self._build_map(offsets, throttle)
+            self.stats.keys = len(offsets)
+            tracker = TransactionTracker([entry for source in self.sources for entry in source.aborted])
+            for sources in self._group(self.cleaned_up_to):
+                self._clean_group(sources, offsets, tracker, throttle)
+        except BaseException:
+            self.discard()
+            raise
+        return self
+
+    def discard(self) -> None:
+        for group in self.groups:
+            group.cleaned.release()
+            for path in group.cleaned.existing_paths():
+                self.files.remove(path)
+
+    def _batches(self, source: Source, throttle: Throttle) -> Iterator[RecordBatch]:
+        for _, batch in read_batches(source.file, source.size, 0, self.settings.io_buffer_bytes):
+            if self.cancelled:
+                raise CleaningCancelled(f"cleaning of {self.log_name} was cancelled")
+            throttle.account(batch.size_in_bytes)
+            self.stats.bytes_read += batch.size_in_bytes
+            yield batch
+
+    def _build_map(self, offsets: OffsetMap, throttle: Throttle) -> int:
+        """Takes in the keys of the dirty part, as far as the map holds them. Returns where it came to."""
+        dirty = [source for source in self.sources if source.base_offset < self.end_offset]
+        tracker = TransactionTracker([entry for source in dirty for entry in source.aborted])
+        reached = self.first_dirty_offset
+        for source, behind in zip(dirty, [*dirty[1:], None], strict=True):
+            source_end = behind.base_offset if behind is not None else self.end_offset
+            if source_end <= self.first_dirty_offset:
+                continue
+            for batch in self._batches(source, throttle):
+                if batch.base_offset >= self.end_offset:
+                    break
+                if batch.is_control:
+                    tracker.is_marker_idle(batch, self._control_type(batch))
+                elif not tracker.is_aborted(batch) and batch.last_offset >= self.first_dirty_offset:
+                    records = batch.records(self.settings.max_inflated_bytes)
+                    if not offsets.add(records, self.first_dirty_offset):
+                        if reached == self.first_dirty_offset:
+                            raise HeadraceError(
+                                f"cannot clean {self.log_name}: one batch has {len(records)} records, but "
+                                f"log.cleaner.dedupe.buffer.size has room for {offsets.capacity} keys"
+                            )
+                        return reached
+                reached = max(reached, batch.next_offset)
+            reached = max(reached, min(source_end, self.end_offset))
+        return reached
+
+    @staticmethod
+    def _control_type(batch: RecordBatch) -> ControlType | None:
+        marker = read_marker(batch.records())
+        return marker.control_type if marker is not None else None
+
+    def _group(self, end_offset: int) -> list[list[Source]]:
+        """Neighbours that fit one segment together, by bytes, index entries and offsets."""
+        groups: list[list[Source]] = []
+        cleanable = [source for source in self.sources if source.base_offset < end_offset]
+        for source, behind in zip(cleanable, [*cleanable[1:], None], strict=True):
+            last_offset = behind.base_offset - 1 if behind is not None else self.end_offset
+            if groups and self._fits(groups[-1], source, last_offset):
+                groups[-1].append(source)
+            else:
+                groups.append([source])
+        return groups
+
+    def _fits(self, group: list[Source], source: Source, last_offset: int) -> bool:
+        joined = [*group, source]
+        index_bytes = self.config.segment_index_bytes
+        return (
+            sum(each.size for each in joined) <= self.config.segment_bytes
+            and sum(each.index_entries[0] for each in joined) <= index_bytes // OffsetIndex.entry.size
+            and sum(each.index_entries[1] for each in joined) < index_bytes // TimeIndex.entry.size
+            and last_offset - group[0].base_offset <= LARGEST_RELATIVE_OFFSET
+        )
+
+    def _clean_group(
+        self, sources: list[Source], offsets: OffsetMap, tracker: TransactionTracker, throttle: Throttle
+    ) -> None:
+        modified_ms = max(source.modified_ms for source in sources)
+        cleaned = Segment(
+            self.directory, sources[0].base_offset, self.files, created_ms=modified_ms, suffix=CLEANED_SUFFIX
+        )
+        cleaned.create()
+        self.groups.append(Group(sources, cleaned))
+        pending = bytearray()
+        positions: list[BatchPosition] = []
+        for source in sources:
+            for batch in self._batches(source, throttle):
+                kept = self._clean_batch(batch, offsets, tracker)
+                if kept is None:
+                    continue
+                positions.append(BatchPosition.of(RecordBatch(kept), len(pending)))
+                pending += kept
+                if len(pending) >= self.settings.io_buffer_bytes:
+                    self._write(cleaned, pending, positions, throttle)
+                    pending, positions = bytearray(), []
+        if pending:
+            self._write(cleaned, pending, positions, throttle)
+        for transaction in tracker.kept:
+            cleaned.txn_index.append(transaction)
+        tracker.kept = []
+        cleaned.seal()
+        for file in (cleaned.file, *cleaned.open_indexes()):
+            file.sync()
+        self.files.set_modified(cleaned.path(), modified_ms)
+
+    def _write(self, cleaned: Segment, data: bytearray, positions: list[BatchPosition], throttle: Throttle) -> None:
+        cleaned.append(data, positions, self.config.index_interval_bytes)
+        throttle.account(len(data))
+        self.stats.bytes_written += len(data)
+
+    def _clean_batch(
+        self, batch: RecordBatch, offsets: OffsetMap, tracker: TransactionTracker
+    ) -> memoryview | bytearray | None:
+        """What stays of a batch; None for nothing."""
+        self.stats.records_read += batch.count
+        horizon = batch.delete_horizon_ms
+        horizon_passed = horizon is not None and horizon <= self.now_ms
+        kept: memoryview | bytearray | None
+        if batch.is_control:
+            idle = tracker.is_marker_idle(batch, self._control_type(batch))
+            kept = None if idle and horizon_passed else self._keep_marker(batch, needs_horizon=idle and horizon is None)
+        elif tracker.is_aborted(batch):
+            kept = None
+        else:
+            kept = self._keep_records(batch, offsets, drop_tombstones=horizon_passed)
+        if kept is None and self._must_keep_header(batch):
+            return encode_empty_batch(batch)
+        return kept
+
+    def _keep_marker(self, batch: RecordBatch, needs_horizon: bool) -> memoryview | bytearray | None:
+        if batch.count == 0:
+            return None
+        self.stats.records_kept += batch.count
+        if not needs_horizon:
+            return batch.raw
+        return rewrite_batch(batch.records(), b"\x01" * batch.count, self.now_ms + self.config.delete_retention_ms)
+
+    def _keep_records(
+        self, batch: RecordBatch, offsets: OffsetMap, drop_tombstones: bool
+    ) -> memoryview | bytearray | None:
+        records = batch.records(self.settings.max_inflated_bytes)
+        mask, kept, has_tombstones = offsets.select(records, self.cleaned_up_to, drop_tombstones)
+        self.stats.records_kept += kept
+        if kept == 0:
+            return None
+        needs_horizon = has_tombstones and batch.delete_horizon_ms is None
+        if kept == len(records) and not needs_horizon:
+            return batch.raw
+        horizon = self.now_ms + self.config.delete_retention_ms if needs_horizon else None
+        return rewrite_batch(records, mask, horizon)
+
+    def _must_keep_header(self, batch: RecordBatch) -> bool:
+        if batch.next_offset == self.cleaned_up_to:
+            return True
+        last = self.last_batches.get(batch.producer_id)
+        return last is not None and last.is_in(batch)
+
+
+def plan_cleaning(log: Log, settings: CleanerSettings, cleanable: Cleanable | None = None) -> CleaningJob | None:
+    """A job for what can be cleaned of a log now; None if there is nothing."""
+    cleanable = cleanable or inspect_log(log)
+    if cleanable.end_offset <= cleanable.first_dirty_offset or cleanable.dirty_bytes == 0:
+        return None
+    sources = [Source(segment) for segment in log.segments if segment.base_offset < cleanable.end_offset]
+    return CleaningJob(
+        str(log.tp),
+        log.directory,
+        log.config,
+        log.context.files,
+        log.context.clock,
+        settings,
+        sources,
+        cleanable.first_dirty_offset,
+        cleanable.end_offset,
+        log.producers.last_batches(),
+        log.context.clock.time_ms(),
+    )
+
+
+def finish_cleaning(log: Log, job: CleaningJob) -> bool:
+    """Swaps the compacted segments in. False, with everything as it was, if the log changed under the job."""
+    if not all(source.is_unchanged(log) for group in job.groups for source in group.sources):
+        job.discard()
+        return False
+    for group in job.groups:
+        group.cleaned.rename(SWAP_SUFFIX)
+        log.context.files.sync_directory(log.directory)
+        log.replace_segments([source.segment for source in group.sources], group.cleaned)
+    log.cleaned_up_to = job.cleaned_up_to
+    return True

@@ -1,0 +1,172 @@
+"""A log directory: one of the places where partitions live. One process at a time owns it.
+
+.lock                              held by the owner
+meta.properties                    which cluster and node it belongs to
+.kafka_cleanshutdown               there while no process owns the directory after a stop in order
+recovery-point-offset-checkpoint   up to where each log is on disk
+log-start-offset-checkpoint        where each log starts, if not at its first segment
+cleaner-offset-checkpoint          up to where each log is compacted
+<topic>-<partition>/               a log
+<topic>-<partition>.<id>-delete/   a log that is being removed
+"""
+
+import fcntl
+import json
+import logging
+import os
+import re
+from pathlib import Path
+
+from headrace.common.errors import KafkaStorageError
+from headrace.common.ids import Uuid
+from headrace.storage.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    MetaProperties,
+    OffsetCheckpoint,
+    TopicPartition,
+)
+from headrace.storage.files import FileSystem, storage_error
+
+_logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+DELETE_DIRECTORY_SUFFIX = "-delete"
+_IGNORED_SUFFIXES = ("-future", "-stray")
+_PARTITION = re.compile(r"(.+)-(\d+)")
+_LONGEST_NAME = 255
+
+_owned: set[Path] = set()
+"""Directories that this process has locked: a POSIX lock does not keep out its own process."""
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """The partition whose log a directory holds; None if it holds none."""
+    matched = _PARTITION.fullmatch(name)
+    if matched is None or name.endswith((DELETE_DIRECTORY_SUFFIX, *_IGNORED_SUFFIXES)):
+        return None
+    return TopicPartition(matched[1], int(matched[2]))
+
+
+def deleted_name(tp: TopicPartition, unique_id: Uuid) -> str:
+    """The name of a log's directory while it is being removed, at most as long as a file name may be."""
+    suffix = f"-{tp.partition}.{unique_id.hex}{DELETE_DIRECTORY_SUFFIX}"
+    return tp.topic[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+class LogDirectory:
+    """Opened by the log manager. `failure` says why the directory is offline, if it is."""
+
+    def __init__(self, path: Path, files: FileSystem):
+        self.path = path.absolute()
+        self.files = files
+        self.failure: str | None = None
+        self.meta: MetaProperties | None = None
+        self.was_clean = False
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.cleaned_up_to: dict[TopicPartition, int] = {}
+        self._lock_fd: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def online(self) -> bool:
+        return self.failure is None
+
+    def _checkpoint(self, name: str) -> OffsetCheckpoint:
+        return OffsetCheckpoint(self.path / name, self.files)
+
+    # ---- coming
+
+    def open(self) -> None:
+        """Takes the lock and reads what the last owner left. Raises KafkaStorageError if that cannot be."""
+        try:
+            self.files.make_directory(self.path)
+            self._lock()
+            self.meta = MetaProperties.read(self.path, self.files)
+            self.was_clean = self.files.exists(self.path / CLEAN_SHUTDOWN_FILE)
+            self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
+            self.log_starts = self._read_checkpoint(LOG_START_CHECKPOINT)
+            self.cleaned_up_to = self._read_checkpoint(CLEANER_CHECKPOINT)
+            if self.was_clean:
+                # Gone before anything is written: from now on a crash needs recovery.
+                self.files.remove(self.path / CLEAN_SHUTDOWN_FILE)
+                self.files.sync_directory(self.path)
+        except OSError as error:
+            raise storage_error("open log directory", self.path, error) from error
+
+    def _lock(self) -> None:
+        resolved = self.path.resolve()
+        if resolved in _owned:
+            raise KafkaStorageError(f"log directory {self.path} is in use by this process already")
+        fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise KafkaStorageError(
+                f"log directory {self.path} is in use by another process, which holds its {LOCK_FILE} file"
+            ) from None
+        self._lock_fd = fd
+        _owned.add(resolved)
+
+    def unlock(self) -> None:
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+            _owned.discard(self.path.resolve())
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """A damaged checkpoint costs time, not data: recovery then scans, and compaction starts again."""
+        try:
+            return self._checkpoint(name).read()
+        except KafkaStorageError as error:
+            _logger.warning("%s; going on without it", error)
+            return {}
+
+    def list(self) -> tuple[list[TopicPartition], list[Path]]:
+        """The partitions that have a log here, and directories that are left to be removed."""
+        found: list[TopicPartition] = []
+        leftovers: list[Path] = []
+        for name, info in sorted(self.files.list(self.path).items()):
+            if not info.is_directory:
+                continue
+            if name.endswith(DELETE_DIRECTORY_SUFFIX):
+                leftovers.append(self.path / name)
+                continue
+            tp = parse_directory_name(name)
+            if tp is None:
+                _logger.warning("%s holds %s, which is not a partition; left alone", self.path, name)
+            else:
+                found.append(tp)
+        return found, leftovers
+
+    def claim(self, cluster_id: str, node_id: int, directory_id: Uuid) -> None:
+        """Makes sure that the directory belongs to this node, or makes it so if it is new."""
+        if self.meta is None:
+            self.meta = MetaProperties(cluster_id, node_id, directory_id)
+            self.meta.write(self.path, self.files)
+        if (self.meta.cluster_id, self.meta.node_id) != (cluster_id, node_id):
+            raise KafkaStorageError(
+                f"log directory {self.path} belongs to node {self.meta.node_id} of cluster {self.meta.cluster_id}, "
+                f"not to node {node_id} of cluster {cluster_id}"
+            )
+
+    # ---- keeping
+
+    def write_recovery_points(self, offsets: dict[TopicPartition, int]) -> None:
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT).write(offsets)
+
+    def write_log_starts(self, offsets: dict[TopicPartition, int]) -> None:
+        self._checkpoint(LOG_START_CHECKPOINT).write(offsets)
+
+    def write_cleaned_up_to(self, offsets: dict[TopicPartition, int]) -> None:
+        self._checkpoint(CLEANER_CHECKPOINT).write(offsets)
+
+    def write_clean_shutdown(self, broker_epoch: int = -1) -> None:
+        marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self.files.write_atomically(self.path / CLEAN_SHUTDOWN_FILE, marker.encode())

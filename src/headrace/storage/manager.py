@@ -1,0 +1,411 @@
+"""The log manager: all logs of a node, in one or several log directories, and the work that goes on behind them.
+
+Owned by one thread, as its logs are. The owner calls `tick` now and then: it runs the periodic tasks that are due
+(retention, flushing, checkpoints, compaction, expiry of producers). What blocks goes to the background runner.
+
+A directory that fails (it cannot be opened, synced or written) goes offline with all of its logs; the others work on. A
+disk that is full, or a write that fails, is an error of that append alone: see `files.DiskFullError`.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
+from headrace.common.clock import Clock, SystemClock
+from headrace.common.errors import HeadraceError, KafkaStorageError
+from headrace.common.ids import Uuid, make_random, random_uuid
+from headrace.storage.checkpoints import TopicPartition, write_partition_metadata
+from headrace.storage.cleaner import (
+    CleanerSettings,
+    CleaningCancelled,
+    CleaningJob,
+    finish_cleaning,
+    inspect_log,
+    plan_cleaning,
+)
+from headrace.storage.config import LogConfig, ManagerConfig
+from headrace.storage.directory import LogDirectory, deleted_name
+from headrace.storage.files import FileSystem, storage_error
+from headrace.storage.loader import LoadReport, open_log
+from headrace.storage.log import Log, LogContext
+from headrace.storage.retention import delete_old_segments
+
+_logger = logging.getLogger(__name__)
+
+
+class LogManager:
+    """Begins with `start` and ends with `close`; as a context manager it does both."""
+
+    def __init__(
+        self,
+        config: ManagerConfig,
+        *,
+        config_of: Callable[[str], LogConfig],
+        cluster_id: str,
+        node_id: int = 0,
+        files: FileSystem | None = None,
+        clock: Clock | None = None,
+        runner: BackgroundRunner | None = None,
+        seed: int | None = None,
+    ):
+        """`config_of` gives the settings of a topic's logs."""
+        self.config = config
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.clock = clock or SystemClock()
+        self.runner = runner or InlineRunner()
+        self.scheduler = Scheduler(self.clock)
+        self.on_directory_failed: Callable[[LogDirectory, list[TopicPartition]], object] = lambda *_: None
+        self.load_reports: dict[TopicPartition, LoadReport] = {}
+        self._config_of = config_of
+        self._files = files or FileSystem()
+        self._random = make_random(seed)
+        self._logs: dict[TopicPartition, Log] = {}
+        self._home: dict[TopicPartition, LogDirectory] = {}
+        self._uncleanable: set[TopicPartition] = set()
+        self._cleaning: CleaningJob | None = None
+        self._closed = False
+        self._context = LogContext(
+            files=self._files,
+            clock=self.clock,
+            runner=self.runner,
+            scheduler=self.scheduler,
+            random=self._random,
+            producer_expiration_ms=config.producer_id_expiration_ms,
+        )
+        self.directories = [LogDirectory(Path(path), self._files) for path in config.log_dirs]
+
+    # ---- coming
+
+    def start(self) -> "LogManager":
+        """Opens all directories and loads their logs. Raises KafkaStorageError if no directory can be used."""
+        try:
+            self._open_directories()
+        except BaseException:
+            self.abandon()
+            raise
+        self._schedule_tasks()
+        return self
+
+    def __enter__(self) -> "LogManager":
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _open_directories(self) -> None:
+        for directory in self.directories:
+            try:
+                directory.open()
+                directory.claim(self.cluster_id, self.node_id, random_uuid(self._random))
+            except (KafkaStorageError, OSError) as error:
+                self._take_offline(directory, error)
+        if not any(directory.online for directory in self.directories):
+            reasons = "; ".join(f"{directory.failure}" for directory in self.directories)
+            raise KafkaStorageError(f"no log directory can be used: {reasons}")
+        for directory in self.directories:
+            if directory.online:
+                self._load_directory(directory)
+
+    def _load_directory(self, directory: LogDirectory) -> None:
+        """Loads the logs of a directory in parallel; one that cannot be read takes the directory offline."""
+        try:
+            found, leftovers = directory.list()
+            with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir) as pool:
+                loaded = list(pool.map(lambda tp: self._load(directory, tp), found))
+        except (OSError, HeadraceError) as error:
+            self._take_offline(directory, error)
+            return
+        for log, report in loaded:
+            if log.tp in self._logs:
+                other = self._home[log.tp]
+                self._take_offline(
+                    directory, KafkaStorageError(f"{log.tp} is in both {other} and {directory}; remove one of them")
+                )
+                return
+            self._adopt(log, directory)
+            self.load_reports[log.tp] = report
+            if report.truncated_bytes or report.rebuilt_indexes or report.finished_swaps:
+                _logger.warning("%s was mended: %s", log.tp, report)
+        for path in leftovers:
+            self._remove_directory_later(path)
+
+    def _load(self, directory: LogDirectory, tp: TopicPartition) -> tuple[Log, LoadReport]:
+        log, report = open_log(
+            directory.path / str(tp),
+            tp,
+            self._config_of(tp.topic),
+            self._context,
+            clean=directory.was_clean,
+            recovery_point=directory.recovery_points.get(tp, 0),
+            log_start_offset=directory.log_starts.get(tp, 0),
+        )
+        log.cleaned_up_to = directory.cleaned_up_to.get(tp)
+        return log, report
+
+    def _adopt(self, log: Log, directory: LogDirectory) -> None:
+        self._logs[log.tp] = log
+        self._home[log.tp] = directory
+        log.on_recovery_point_lowered = lambda: self._checkpoint_recovery_points(directory)
+        log.on_flush_failed = lambda error: self._take_offline(directory, error)
+
+    # ---- logs
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        return self._logs.get(tp)
+
+    def directory_of(self, tp: TopicPartition) -> LogDirectory | None:
+        return self._home.get(tp)
+
+    def create(self, tp: TopicPartition, topic_id: Uuid | None = None) -> Log:
+        """The log of a partition: the one there is, or a new one in the directory that has the fewest."""
+        log = self._logs.get(tp)
+        if log is not None:
+            if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
+                raise KafkaStorageError(f"{tp} has topic id {log.topic_id}, not {topic_id}")
+            return log
+        directory = self._least_loaded()
+        path = directory.path / str(tp)
+        try:
+            self._files.make_directory(path)
+            if topic_id is not None:
+                write_partition_metadata(path, topic_id, self._files)
+            log, _ = open_log(path, tp, self._config_of(tp.topic), self._context, topic_id=topic_id)
+            self._files.sync_directory(directory.path)
+        except OSError as error:
+            raise storage_error("create a log in", directory.path, error) from error
+        self._adopt(log, directory)
+        return log
+
+    def _least_loaded(self) -> LogDirectory:
+        online = [directory for directory in self.directories if directory.online]
+        if not online:
+            raise KafkaStorageError("all log directories are offline")
+        homes = list(self._home.values())
+        return min(online, key=homes.count)
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Takes a log away: its directory is renamed at once and removed later."""
+        log = self._logs.get(tp)
+        if log is None:
+            raise KafkaStorageError(f"there is no log of {tp}")
+        directory = self._home[tp]
+        self._cancel_cleaning_of(tp)
+        target = directory.path / deleted_name(tp, random_uuid(self._random))
+        try:
+            log.move_to(target)
+            self._files.sync_directory(directory.path)
+        except OSError as error:
+            raise storage_error("delete", log.directory, error) from error
+        log.abandon()
+        self._forget(tp)
+        self._remove_directory_later(target, log.config.file_delete_delay_ms)
+        self._checkpoint_recovery_points(directory)
+        self._checkpoint_log_starts(directory)
+
+    def _forget(self, tp: TopicPartition) -> None:
+        del self._logs[tp]
+        del self._home[tp]
+        self._uncleanable.discard(tp)
+
+    def _remove_directory_later(self, path: Path, delay_ms: int = 0) -> None:
+        def remove() -> None:
+            self.runner.submit(lambda: self._files.remove_tree(path), done)
+
+        def done(outcome: Outcome) -> None:
+            if outcome.error is not None:
+                _logger.warning("cannot remove %s: %s; the next start tries again", path, outcome.error)
+
+        self.scheduler.after(delay_ms, remove)
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Gives the logs of a topic new settings."""
+        for log in self:
+            if log.tp.topic == topic:
+                log.config = config
+                self._uncleanable.discard(log.tp)
+
+    # ---- failing
+
+    def _take_offline(self, directory: LogDirectory, error: BaseException) -> None:
+        """A directory failed: its logs are closed without another write and are gone from this manager."""
+        if not directory.online:
+            return
+        directory.failure = str(error)
+        lost = sorted(tp for tp, home in self._home.items() if home is directory)
+        _logger.error("log directory %s is offline with %d partitions: %s", directory, len(lost), error)
+        for tp in lost:
+            self._cancel_cleaning_of(tp)
+            self._logs[tp].abandon()
+            self._forget(tp)
+        directory.unlock()
+        self.on_directory_failed(directory, lost)
+
+    def fail_directory(self, directory: LogDirectory, reason: str) -> None:
+        """Takes a directory offline on someone else's word."""
+        self._take_offline(directory, KafkaStorageError(reason))
+
+    # ---- periodic work
+
+    def tick(self) -> int | None:
+        """Runs the tasks that are due; returns in how many ms the next one is."""
+        return self.scheduler.tick()
+
+    def _schedule_tasks(self) -> None:
+        config = self.config
+        delay = config.log_initial_task_delay_ms
+        every = self.scheduler.every
+        every(config.log_retention_check_interval_ms, self.apply_retention, delay)
+        every(config.log_flush_scheduler_interval_ms, self.flush_due_logs, delay)
+        every(config.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points, delay)
+        every(config.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_starts, delay)
+        every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers, delay)
+        if config.log_cleaner_enable:
+            every(config.log_cleaner_backoff_ms, self.clean_next, delay)
+
+    def apply_retention(self) -> int:
+        """Deletes what is too old or too much, in all logs. Returns how many segments went."""
+        return sum(self._attempt(log, lambda log: delete_old_segments(log)) or 0 for log in self)
+
+    def flush_due_logs(self) -> None:
+        for log in self:
+            if log.is_flush_due():
+                self._attempt(log, lambda log: log.flush_in_background())
+
+    def remove_expired_producers(self) -> None:
+        for log in self:
+            log.remove_expired_producers()
+
+    def _attempt(self, log: Log, action: Callable[[Log], int | None]) -> int | None:
+        """Does something to a log; trouble with its disk takes its directory offline."""
+        try:
+            return action(log)
+        except (KafkaStorageError, OSError) as error:
+            home = self._home.get(log.tp)
+            if home is not None:
+                self._take_offline(home, error)
+            return None
+
+    def checkpoint_recovery_points(self) -> None:
+        for directory in self.directories:
+            self._checkpoint_recovery_points(directory)
+
+    def checkpoint_log_starts(self) -> None:
+        for directory in self.directories:
+            self._checkpoint_log_starts(directory)
+
+    def _checkpoint_recovery_points(self, directory: LogDirectory) -> None:
+        self._checkpoint(directory, directory.write_recovery_points, lambda log: log.recovery_point)
+
+    def _checkpoint_log_starts(self, directory: LogDirectory) -> None:
+        def start_of(log: Log) -> int | None:
+            return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+
+        self._checkpoint(directory, directory.write_log_starts, start_of)
+
+    def _checkpoint(
+        self,
+        directory: LogDirectory,
+        write: Callable[[dict[TopicPartition, int]], None],
+        offset_of: Callable[[Log], int | None],
+    ) -> None:
+        if not directory.online:
+            return
+        offsets: dict[TopicPartition, int] = {}
+        for tp, log in self._logs.items():
+            offset = offset_of(log) if self._home[tp] is directory else None
+            if offset is not None:
+                offsets[tp] = offset
+        try:
+            write(offsets)
+        except OSError as error:
+            self._take_offline(directory, storage_error("write a checkpoint to", directory.path, error))
+
+    # ---- compaction
+
+    def clean_next(self) -> TopicPartition | None:
+        """Starts to clean the log that needs it most, unless a cleaning is under way. Returns its partition."""
+        if self._cleaning is not None or self._closed:
+            return None
+        candidates = [(inspect_log(log), log) for log in self if log.config.compact and log.tp not in self._uncleanable]
+        dirty = [
+            (cleanable, log)
+            for cleanable, log in candidates
+            if cleanable.dirty_bytes
+            and (cleanable.overdue or cleanable.dirty_ratio >= log.config.min_cleanable_dirty_ratio)
+        ]
+        if not dirty:
+            return None
+        cleanable, log = max(dirty, key=lambda pair: (pair[0].overdue, pair[0].dirty_ratio))
+        job = plan_cleaning(log, self._cleaner_settings(), cleanable)
+        if job is None:
+            return None
+        self._cleaning = job
+        self.runner.submit(job.run, lambda outcome: self._cleaning_done(log, job, outcome))
+        return log.tp
+
+    def _cleaner_settings(self) -> CleanerSettings:
+        return CleanerSettings(
+            dedupe_buffer_bytes=self.config.log_cleaner_dedupe_buffer_size,
+            load_factor=self.config.log_cleaner_io_buffer_load_factor,
+            io_buffer_bytes=self.config.log_cleaner_io_buffer_size,
+            max_bytes_per_second=self.config.log_cleaner_io_max_bytes_per_second,
+            max_inflated_bytes=self._context.max_inflated_bytes,
+        )
+
+    def _cleaning_done(self, log: Log, job: CleaningJob, outcome: Outcome) -> None:
+        self._cleaning = None
+        if isinstance(outcome.error, CleaningCancelled) or self._logs.get(log.tp) is not log:
+            job.discard()
+            return
+        if outcome.error is not None:
+            # Not tried again until the topic's settings change: it would fail the same way.
+            self._uncleanable.add(log.tp)
+            _logger.error("cannot compact %s: %s", log.tp, outcome.error)
+            return
+        if self._attempt(log, lambda log: int(finish_cleaning(log, job))):
+            directory = self._home[log.tp]
+            self._checkpoint(directory, directory.write_cleaned_up_to, lambda log: log.cleaned_up_to)
+            _logger.info("compacted %s up to offset %d: %s", log.tp, job.cleaned_up_to, job.stats)
+
+    def _cancel_cleaning_of(self, tp: TopicPartition) -> None:
+        if self._cleaning is not None and self._cleaning.log_name == str(tp):
+            self._cleaning.cancelled = True
+
+    # ---- leaving
+
+    def close(self) -> None:
+        """Flushes and closes all logs, writes the checkpoints, and marks the stop as clean."""
+        if self._closed:
+            return
+        if self._cleaning is not None:
+            self._cleaning.cancelled = True
+        for log in self:
+            self._attempt(log, lambda log: log.close())
+        for directory in self.directories:
+            self._checkpoint_recovery_points(directory)
+            self._checkpoint_log_starts(directory)
+            if directory.online:
+                try:
+                    directory.write_clean_shutdown()
+                except OSError as error:
+                    self._take_offline(directory, storage_error("stop cleanly in", directory.path, error))
+        self._closed = True
+        for directory in self.directories:
+            directory.unlock()
+
+    def abandon(self) -> None:
+        """Lets go of everything without writing, as a crash would."""
+        self._closed = True
+        for log in self:
+            log.abandon()
+        for directory in self.directories:
+            directory.unlock()

@@ -1,0 +1,248 @@
+"""The view of a batch: what it shows, what it holds on to, what it lets be changed."""
+
+import gc
+import mmap
+import weakref
+from pathlib import Path
+
+import pytest
+from tests.support import reference_batch as reference
+
+from headrace.common.errors import CorruptRecordError, InvalidRecordError
+from headrace.records import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchBuilder,
+    BatchRecords,
+    Compression,
+    RecordBatch,
+    decode_rows,
+    encode_empty_batch,
+    encode_rows,
+    recompress,
+    split_batches,
+    walk_headers,
+)
+
+ROWS = [(b"key", b"value", 1000, [("name", b"data")]), (None, b"other", 1005, None), (b"key", None, 1002, None)]
+
+
+class ByteArray(bytearray):
+    """One that can tell when it is gone."""
+
+
+def test_sizes_of_the_format() -> None:
+    assert (BATCH_HEADER_BYTES, LOG_OVERHEAD_BYTES) == (reference.HEADER_BYTES, reference.OFFSET_AND_LENGTH_BYTES)
+
+
+def test_what_a_batch_shows() -> None:
+    buffer = encode_rows(
+        ROWS,
+        base_offset=70,
+        producer_id=9,
+        producer_epoch=2,
+        base_sequence=30,
+        transactional=True,
+        leader_epoch=4,
+        codec=Compression.GZIP,
+    )
+    batch = RecordBatch(b"elsewhere" + buffer, 9)
+    assert (batch.position, batch.size_in_bytes) == (9, len(buffer))
+    assert (batch.base_offset, batch.last_offset, batch.next_offset, batch.last_offset_delta) == (70, 72, 73, 2)
+    assert (batch.base_timestamp, batch.max_timestamp, batch.count) == (1000, 1005, 3)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence) == (9, 2, 30, 32)
+    assert (batch.leader_epoch, batch.magic, batch.codec) == (4, 2, Compression.GZIP)
+    assert (batch.is_transactional, batch.is_control, batch.is_log_append_time) == (True, False, False)
+    assert bytes(batch.raw) == buffer
+    assert repr(batch) == f"RecordBatch(offsets 70 to 72, 3 records, {len(buffer)} bytes at 9)"
+
+
+@pytest.mark.parametrize(
+    ("base_sequence", "last_sequence"),
+    [(-1, -1), (0, 2), (2**31 - 4, 2**31 - 2), (2**31 - 3, 2**31 - 1), (2**31 - 2, 0), (2**31 - 1, 1)],
+)
+def test_sequences_wrap_to_zero(base_sequence: int, last_sequence: int) -> None:
+    assert RecordBatch(encode_rows(ROWS, base_sequence=base_sequence)).last_sequence == last_sequence
+
+
+def test_delete_horizon_stands_where_the_base_timestamp_does() -> None:
+    row = reference.Row(b"key", None, 1000, (), 0)
+    payload = reference.records_bytes([row], 0, 777)
+    bit = reference.DELETE_HORIZON_BIT
+    batch = RecordBatch(reference.batch_bytes(payload, count=1, attributes=bit, base_timestamp=777, max_timestamp=1000))
+    assert batch.delete_horizon_ms == 777
+    assert batch.records().timestamps() == [1000]
+    assert RecordBatch(recompress(batch.records(), Compression.ZSTD)).delete_horizon_ms == 777
+    empty = RecordBatch(encode_empty_batch(batch))
+    assert (empty.delete_horizon_ms, empty.base_timestamp, empty.max_timestamp) == (None, -1, 1000)
+
+
+def test_a_batch_keeps_its_buffer_and_lets_it_go() -> None:
+    buffer = ByteArray(encode_rows(ROWS))
+    gone = weakref.ref(buffer)
+    batch = RecordBatch(buffer)
+    records = batch.records()
+    del batch
+    with pytest.raises(BufferError):
+        buffer.append(0)
+    del buffer
+    gc.collect()
+    assert decode_rows(records)[0].value == b"value"
+    assert gone() is not None
+    del records
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_batch_that_cannot_be_made_lets_its_buffer_go() -> None:
+    buffer = encode_rows(ROWS)
+    for broken_at in (16, 60):
+        broken = bytearray(buffer)
+        broken[broken_at] = 0xFF
+        with pytest.raises(CorruptRecordError, match=r"magic -1|claims 255 records"):
+            RecordBatch(broken).records()
+        broken.append(0)
+
+
+def test_a_view_of_the_batch_keeps_the_batch() -> None:
+    view = RecordBatch(encode_rows(ROWS)).raw
+    gc.collect()
+    assert view.readonly
+    assert RecordBatch(view).records().offsets() == [0, 1, 2]
+
+
+def test_any_buffer_will_do(tmp_path: Path) -> None:
+    encoded = encode_rows(ROWS)
+    path = tmp_path / "batch"
+    path.write_bytes(encoded)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        for buffer in (bytes(encoded), encoded, memoryview(encoded), mapped):
+            batch = RecordBatch(buffer)
+            batch.check_crc()
+            assert batch.records().offsets() == [0, 1, 2]
+            del batch
+
+
+def test_a_read_only_batch_is_not_patched() -> None:
+    for buffer in (bytes(encode_rows(ROWS)), memoryview(encode_rows(ROWS)).toreadonly()):
+        batch = RecordBatch(buffer)
+        before = bytes(buffer)
+        for patch in (
+            lambda batch: batch.patch_base_offset(5),
+            lambda batch: batch.patch_leader_epoch(5),
+            lambda batch: batch.patch_max_timestamp(5, True),
+            lambda batch: batch.patch_producer(5, 5, 5, True),
+        ):
+            with pytest.raises(BufferError, match="read-only buffer"):
+                patch(batch)
+        assert bytes(buffer) == before
+
+
+def test_patching_changes_only_this_batch() -> None:
+    one = encode_rows(ROWS)
+    buffer = one + one + one
+    first, second, third = split_batches(buffer)
+    second.patch_base_offset(100)
+    second.patch_leader_epoch(3)
+    second.patch_max_timestamp(5000, True)
+    second.patch_producer(1, 2, 3, True)
+    assert bytes(first.raw) == bytes(third.raw) == one
+    second.check_crc()
+    assert second.records().timestamps() == [5000, 5000, 5000]
+    assert [record.timestamp_type for record in decode_rows(second.records())] == [1, 1, 1]
+    second.patch_max_timestamp(1005, False)
+    assert second.records().timestamps() == [1000, 1005, 1002]
+    second.check_crc()
+
+
+def test_scan_results_of_an_empty_batch() -> None:
+    records = RecordBatch(encode_empty_batch(RecordBatch(encode_rows(ROWS)))).records()
+    assert (len(records), records.offsets(), records.timestamps(), records.inflated_bytes) == (0, [], [], 0)
+    assert records.max_timestamp() is None
+    assert records.first_at_or_after(0) is None
+    with pytest.raises(IndexError, match="record 0 of 0"):
+        records.key(0)
+
+
+@pytest.mark.parametrize("index", [-1, 3, 2**40])
+def test_there_is_no_such_record(index: int) -> None:
+    records = RecordBatch(encode_rows(ROWS)).records()
+    with pytest.raises(IndexError, match=f"record {index} of 3"):
+        records.key(index)
+    with pytest.raises(IndexError, match=f"record {index} of 3"):
+        records.value(index)
+
+
+def test_the_first_of_equal_timestamps_counts() -> None:
+    records = RecordBatch(encode_rows([(None, b"", stamp, None) for stamp in (5, 9, 9, 7)], base_offset=10)).records()
+    assert records.max_timestamp() == (9, 11)
+    assert records.first_at_or_after(9) == (9, 11)
+    assert records.first_at_or_after(9, min_offset=12) == (9, 12)
+    assert records.first_at_or_after(6, min_offset=13) == (7, 13)
+    assert records.first_at_or_after(10) is None
+
+
+def test_records_need_a_batch() -> None:
+    with pytest.raises(TypeError):
+        BatchRecords(None)
+
+
+@pytest.mark.parametrize("allow_partial", [False, True])
+def test_splitting_nothing(allow_partial: bool) -> None:
+    assert split_batches(b"", 0, allow_partial) == []
+    assert split_batches(b"abc", 3, allow_partial) == []
+    assert split_batches(b"abc", 100, allow_partial) == []
+
+
+def test_walking_headers() -> None:
+    first, second = encode_rows(ROWS), encode_rows(ROWS, base_offset=3)
+    buffer = first + second
+    assert walk_headers(buffer, 0, 0) == (0, len(first), 0, 2, 1005)
+    assert walk_headers(buffer, 0, 2) == (0, len(first), 0, 2, 1005)
+    assert walk_headers(buffer, 0, 3) == (len(first), len(second), 3, 5, 1005)
+    assert walk_headers(buffer, len(first), 0) == (len(first), len(second), 3, 5, 1005)
+    assert walk_headers(buffer, 0, 6) == len(buffer)
+    assert walk_headers(buffer, len(buffer) + 7, 0) == len(buffer) + 7
+    assert walk_headers(b"", 0, 0) == 0
+
+
+# ---- what a leader asks of a producer's batch
+
+
+def test_a_good_batch_is_appendable() -> None:
+    assert RecordBatch(encode_rows(ROWS)).records().check_appendable() == 1005
+    keyed = encode_rows([(b"k", None, -1, None)])
+    assert RecordBatch(keyed).records().check_appendable(require_keys=True) == -1
+
+
+def test_a_compacted_topic_needs_keys() -> None:
+    records = RecordBatch(encode_rows(ROWS)).records()
+    with pytest.raises(InvalidRecordError, match=r"^record 1 has no key, and the topic is compacted"):
+        records.check_appendable(require_keys=True)
+
+
+def test_a_gap_between_offsets_is_not_appendable() -> None:
+    builder = BatchBuilder()
+    builder.append(b"", b"", 0)
+    builder.append(b"", b"", 0, offset=2)
+    with pytest.raises(InvalidRecordError, match=r"^batch claims 2 records but a last offset delta of 2$"):
+        RecordBatch(builder.build()).records().check_appendable()
+    rows = [reference.Row(b"", b"", 0, (), offset) for offset in (1, 2)]
+    batch = reference.batch_bytes(reference.records_bytes(rows, 0, 0), count=2, last_offset_delta=2)
+    with pytest.raises(InvalidRecordError, match="last offset delta of 2"):
+        RecordBatch(batch).records().check_appendable()
+
+
+def test_an_empty_batch_is_not_appendable() -> None:
+    records = RecordBatch(reference.batch_bytes(b"", count=0)).records()
+    with pytest.raises(InvalidRecordError, match=r"^batch claims 0 records but a last offset delta of 0$"):
+        records.check_appendable()
+
+
+@pytest.mark.parametrize("claimed", [-1, 1004, 1006, 2**63 - 1])
+def test_the_maximum_timestamp_is_taken_from_the_records(claimed: int) -> None:
+    batch = RecordBatch(encode_rows(ROWS))
+    batch.patch_max_timestamp(claimed, False)
+    assert batch.records().check_appendable() == 1005
+    batch.patch_max_timestamp(claimed, True)
+    assert batch.records().check_appendable() == claimed

@@ -1,0 +1,268 @@
+"""Compressed bytes that lie: garbage, bombs, and sizes that are not what the data says of itself."""
+
+import gzip
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import reference_batch as reference
+
+from headrace.common.errors import CorruptRecordError, InflatedTooLargeError
+from headrace.records import Compression, RecordBatch, decode_rows
+from headrace.records.compression import compress, decompress
+
+CODECS = [codec for codec in Compression if codec]
+MIB = 1024 * 1024
+ROW = reference.Row(b"key", b"value " * 20, 1000, (), 0)
+RECORDS = reference.records_bytes([ROW], 0, 1000)
+BEFORE = b"something else"
+AT = len(BEFORE)
+
+
+def batch_of(codec: Compression, payload: bytes) -> RecordBatch:
+    buffer = BEFORE + reference.batch_bytes(payload, count=1, attributes=int(codec), base_timestamp=1000)
+    return RecordBatch(buffer, AT)
+
+
+def packed(codec: Compression, data: bytes = RECORDS) -> bytes:
+    return bytes(compress(codec, data))
+
+
+def snappy_size(size: int) -> bytes:
+    return reference.unsigned_varint(size)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_batch_is_good_if_nothing_is_changed(codec: Compression) -> None:
+    (record,) = decode_rows(batch_of(codec, packed(codec)).records())
+    assert record.value == ROW.value
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_cut_short_anywhere(codec: Compression) -> None:
+    payload = packed(codec)
+    for size in range(len(payload)):
+        if codec == Compression.SNAPPY and size == 16:
+            continue  # a frame without a chunk is whole, and empty: see below
+        with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: {codec.name.lower()} ") as raised:
+            batch_of(codec, payload[:size]).records()
+        assert raised.value.position == AT
+
+
+def test_snappy_frame_without_a_chunk() -> None:
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT} claims 1 records in 0 bytes$"):
+        batch_of(Compression.SNAPPY, packed(Compression.SNAPPY)[:16]).records()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("garbage", [b"\0", b"\xff" * 40, b"no codec at all, only text"])
+def test_garbage(codec: Compression, garbage: bytes) -> None:
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}[: ]") as raised:
+        batch_of(codec, garbage).records()
+    assert raised.value.position == AT
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_garbage_behind_good_data(codec: Compression) -> None:
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: {codec.name.lower()} "):
+        batch_of(codec, packed(codec) + b"garbage").records()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_flipped_bits_never_give_other_records_where_the_codec_has_a_checksum(codec: Compression) -> None:
+    """gzip and lz4 check what they inflate; for all of them an error is one of ours."""
+    payload = packed(codec)
+    for at in range(len(payload)):
+        broken = bytearray(payload)
+        broken[at] ^= 0x04
+        try:
+            inflated = bytes(decompress(codec, broken, MIB))
+        except CorruptRecordError:
+            continue
+        if codec == Compression.GZIP and at > 9:
+            assert inflated == RECORDS
+        if codec == Compression.LZ4 and at > 6:
+            assert inflated == RECORDS
+
+
+# ---- how much may come out
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [1, 100, 70_000, 300_000])
+def test_the_limit_is_exact(codec: Compression, size: int) -> None:
+    data = bytes(range(256)) * (size // 256 + 1)
+    data = data[:size]
+    payload = packed(codec, data)
+    assert bytes(decompress(codec, payload, size)) == data
+    message = f"^{codec.name.lower()} data inflates past the limit of {size - 1} bytes$"
+    with pytest.raises(InflatedTooLargeError, match=message):
+        decompress(codec, payload, size - 1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_two_streams_behind_each_other_count_together(codec: Compression) -> None:
+    """Java reads gzip members, zstd and lz4 frames to the last one, and snappy frames have many chunks anyway."""
+    data = bytes(100_000)
+    payload = packed(codec, data)
+    twice = payload + payload[16:] if codec == Compression.SNAPPY else payload + payload
+    assert bytes(decompress(codec, twice, 2 * len(data))) == 2 * data
+    message = f"^{codec.name.lower()} data inflates past the limit of {2 * len(data) - 1} bytes$"
+    with pytest.raises(InflatedTooLargeError, match=message):
+        decompress(codec, twice, 2 * len(data) - 1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_too_large_says_which(codec: Compression) -> None:
+    payload = packed(codec, RECORDS * 100)
+    message = rf"^batch at byte {AT}: {codec.name.lower()} data inflates past the limit of 1000 bytes$"
+    with pytest.raises(InflatedTooLargeError, match=message) as raised:
+        batch_of(codec, payload).records(max_inflated_bytes=1000)
+    assert raised.value.position == AT
+
+
+MEASURE = """
+import json, resource, sys, time
+from headrace.common.errors import InflatedTooLargeError
+from headrace.records import RecordBatch
+
+def peak_kib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+batch = RecordBatch(open(sys.argv[1], "rb").read())
+before, began = peak_kib(), time.process_time()
+try:
+    batch.records(int(sys.argv[2]))
+except InflatedTooLargeError as error:
+    refusal = str(error)
+print(json.dumps([refusal, peak_kib() - before, time.process_time() - began]))
+"""
+
+
+def make_bomb(codec: Compression) -> bytes:
+    """Half a gigabyte of zeros: many times over what the tests let in."""
+    zeros = bytes(64 * MIB)
+    if codec == Compression.SNAPPY:
+        chunk = packed(codec, zeros)
+        return chunk + chunk[16:] * 7
+    return packed(codec, zeros) * 8
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_neither_fills_the_memory_nor_takes_long(codec: Compression, tmp_path: Path) -> None:
+    limit = 8 * MIB
+    bomb = tmp_path / "bomb"
+    batch = bytearray(reference.HEADER.pack(0, 49, -1, 2, 0, int(codec), 0, 0, 0, -1, -1, -1, 1) + make_bomb(codec))
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    bomb.write_bytes(batch)
+    command = [sys.executable, "-c", MEASURE, str(bomb), str(limit)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    refusal, grown_kib, seconds = json.loads(run.stdout)
+    assert refusal == f"batch at byte 0: {codec.name.lower()} data inflates past the limit of {limit} bytes"
+    # Snappy keeps the chunks that it has and the rest inflate into one buffer; nobody needs more than twice the limit.
+    assert grown_kib * 1024 < 2 * limit, f"grew by {grown_kib} KiB"
+    assert seconds < 2
+
+
+# ---- what data says of its own size
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 2**31, 2**32 - 1])
+def test_gzip_size_that_is_not_true(claimed: int) -> None:
+    """A gzip member ends with its size. The true CRC makes it the only lie."""
+    payload = gzip.compress(RECORDS)[:-4] + struct.pack("<I", claimed)
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: gzip data does not inflate: "):
+        batch_of(Compression.GZIP, payload).records()
+
+
+def zstd_frame(claimed: int, content: bytes) -> bytes:
+    """A frame that holds its content as it is, and says that it is of another size."""
+    magic, single_segment_with_8_bytes = b"\x28\xb5\x2f\xfd", b"\xe0"
+    block = ((len(content) << 3) | 1).to_bytes(3, "little")
+    return magic + single_segment_with_8_bytes + struct.pack("<Q", claimed) + block + content
+
+
+def test_zstd_frame_with_its_true_size_is_good() -> None:
+    payload = zstd_frame(len(RECORDS), RECORDS)
+    assert len(decode_rows(batch_of(Compression.ZSTD, payload).records())) == 1
+
+
+@pytest.mark.parametrize("claimed", [0, 1, len(RECORDS) - 1, len(RECORDS) + 1, 2**20, 2**31, 2**40, 2**64 - 1])
+def test_zstd_size_that_is_not_true(claimed: int) -> None:
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: zstd data does not inflate: "):
+        batch_of(Compression.ZSTD, zstd_frame(claimed, RECORDS)).records()
+
+
+@pytest.mark.parametrize(
+    ("claimed", "problem"),
+    [
+        (0, "does not inflate: "),
+        (len(RECORDS) - 1, "does not inflate: "),
+        (len(RECORDS) + 1, "does not inflate: "),
+        (2**20, f"claims {2**20} bytes out of "),
+        (2**31 - 1, f"claims {2**31 - 1} bytes out of "),
+        (2**32 - 1, f"claims {2**32 - 1} bytes out of "),
+        (2**40, "does not inflate: "),
+    ],
+)
+@pytest.mark.parametrize("framed", [False, True])
+def test_snappy_size_that_is_not_true(claimed: int, problem: str, framed: bool) -> None:
+    block = packed(Compression.SNAPPY)[20:]
+    assert block.startswith(snappy_size(len(RECORDS)))
+    block = snappy_size(claimed) + block.removeprefix(snappy_size(len(RECORDS)))
+    payload, position = block, 0
+    if framed:
+        payload, position = packed(Compression.SNAPPY)[:16] + len(block).to_bytes(4, "big") + block, 20
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: snappy block at byte {position} {problem}"):
+        batch_of(Compression.SNAPPY, payload).records()
+
+
+@pytest.mark.parametrize("claimed", [2**31, 2**32 - 1])
+def test_snappy_chunk_past_the_data(claimed: int) -> None:
+    payload = bytearray(packed(Compression.SNAPPY))
+    payload[16:20] = claimed.to_bytes(4, "big")
+    message = (
+        rf"^batch at byte {AT}: snappy chunk at byte 20 claims {claimed} bytes but only {len(payload) - 20} are left$"
+    )
+    with pytest.raises(CorruptRecordError, match=message):
+        batch_of(Compression.SNAPPY, bytes(payload)).records()
+
+
+def xxh32_of_a_few_bytes(data: bytes) -> int:
+    """The checksum of lz4 frames, for fewer than 16 bytes."""
+    primes = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+    mask = 2**32 - 1
+    hashed = primes[4] + len(data)
+    whole = len(data) // 4 * 4
+    for start in range(0, whole, 4):
+        hashed = hashed + int.from_bytes(data[start : start + 4], "little") * primes[2] & mask
+        hashed = (hashed << 17 | hashed >> 15) * primes[3] & mask
+    for byte in data[whole:]:
+        hashed = hashed + byte * primes[4] & mask
+        hashed = (hashed << 11 | hashed >> 21) * primes[0] & mask
+    hashed = (hashed ^ hashed >> 15) * primes[1] & mask
+    hashed = (hashed ^ hashed >> 13) * primes[2] & mask
+    return hashed ^ hashed >> 16
+
+
+def lz4_frame(claimed: int, content: bytes) -> bytes:
+    """A frame that holds its content as it is, and says that it is of another size."""
+    independent_blocks_and_size, blocks_of_64_kib = 0x68, 0x40
+    descriptor = bytes([independent_blocks_and_size, blocks_of_64_kib]) + struct.pack("<Q", claimed)
+    checksum = bytes([xxh32_of_a_few_bytes(descriptor) >> 8 & 0xFF])
+    block = struct.pack("<I", 1 << 31 | len(content)) + content
+    return b"\x04\x22\x4d\x18" + descriptor + checksum + block + bytes(4)
+
+
+def test_lz4_frame_with_its_true_size_is_good() -> None:
+    payload = lz4_frame(len(RECORDS), RECORDS)
+    assert len(decode_rows(batch_of(Compression.LZ4, payload).records())) == 1
+
+
+@pytest.mark.parametrize("claimed", [1, len(RECORDS) - 1, len(RECORDS) + 1, 2**20, 2**31, 2**40, 2**64 - 1])
+def test_lz4_size_that_is_not_true(claimed: int) -> None:
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: lz4 data does not inflate: "):
+        batch_of(Compression.LZ4, lz4_frame(claimed, RECORDS)).records()
