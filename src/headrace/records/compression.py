@@ -4,7 +4,8 @@
 - snappy: the Java client frames it the "xerial" way: a 16-byte header (magic, version 1, compatible version 1), then
   chunks of at most 32 KiB, each behind its 4-byte compressed length. librdkafka writes one bare snappy block. Both are
   read; the framed form is written.
-- lz4: the frame format with independent blocks, the only kind that Kafka's Java reader takes.
+- lz4: the frame format with independent blocks of 64 KiB and no checksums but the header's, as both clients write it;
+  Kafka's Java reader takes no other kind of block. As in Java, level 9, the default, means the fast compressor.
 - zstd: one frame.
 
 Inflating is bounded: the output buffer never grows past the limit given, however small the input that fills it.
@@ -24,6 +25,9 @@ DEFAULT_MAX_INFLATED_BYTES = 256 * 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 _XERIAL_CHUNK_BYTES = 32 * 1024
+_LZ4_HEADER = bytes.fromhex("04224d18604082")  # magic, version 1 with independent blocks, 64 KiB, header checksum
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_STORED = 0x8000_0000
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SMALLEST_GUESS = 16 * 1024
 _LIKELY_RATIO = 64
@@ -87,9 +91,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
     if codec == Compression.GZIP:
         return memoryview(cramjam.gzip.compress(data, level=level))
     if codec == Compression.LZ4:
-        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(bytes(data))
-        return memoryview(compressor.finish())
+        return _compress_lz4(data, level)
     if codec == Compression.ZSTD:
         return memoryview(cramjam.zstd.compress(data, level=level))
     raise UnsupportedCompressionTypeError(f"unknown compression codec {codec!r}")
@@ -155,6 +157,24 @@ def _size_hint(codec: Compression, data: memoryview) -> int | None:
         if width:
             return int.from_bytes(data[start : start + width], "little") + (256 if width == 2 else 0) or None
     return None
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytearray:
+    options = {"mode": "default"}
+    if level != LEVELS[Compression.LZ4][2]:
+        options = {"mode": "high_compression", "compression": level}
+    view = memoryview(data).cast("B")
+    framed = bytearray(_LZ4_HEADER)
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[start : start + _LZ4_BLOCK_BYTES]
+        block = memoryview(cramjam.lz4.compress_block(plain, store_size=False, **options))
+        if len(block) < len(plain):
+            framed += len(block).to_bytes(4, "little")
+            framed += block
+        else:
+            framed += (len(plain) | _LZ4_STORED).to_bytes(4, "little")
+            framed += plain
+    return framed + bytes(4)
 
 
 def _compress_xerial(data: Buffer) -> bytearray:

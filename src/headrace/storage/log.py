@@ -400,7 +400,7 @@ class Log:
         self._check_open()
         if before_offset > self.high_watermark:
             raise OffsetOutOfRangeError(
-                f"records of {self.tp} can be deleted up to its high watermark {self.high_watermark}, not {before_offset}"
+                f"records of {self.tp} can be deleted up to {self.high_watermark} (high watermark), not {before_offset}"
             )
         self.raise_log_start(before_offset)
         return self.log_start_offset
@@ -413,7 +413,7 @@ class Log:
             self.epochs.truncate_from_start(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes everything from an offset on, as a follower does that parted from its leader. False if there is none."""
+        """Removes everything from an offset on, as a follower does that parted from its leader. False if none is."""
         self._check_open()
         if offset < 0:
             raise ValueError(f"cannot truncate to offset {offset}")
