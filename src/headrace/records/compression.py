@@ -13,6 +13,7 @@ Inflating is bounded: the output buffer never grows past the limit given, howeve
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 import cramjam
 
@@ -160,14 +161,14 @@ def _size_hint(codec: Compression, data: memoryview) -> int | None:
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytearray:
-    options = {"mode": "default"}
+    pack = partial(cramjam.lz4.compress_block, store_size=False)
     if level != LEVELS[Compression.LZ4][2]:
-        options = {"mode": "high_compression", "compression": level}
+        pack = partial(pack, mode="high_compression", compression=level)
     view = memoryview(data).cast("B")
     framed = bytearray(_LZ4_HEADER)
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         plain = view[start : start + _LZ4_BLOCK_BYTES]
-        block = memoryview(cramjam.lz4.compress_block(plain, store_size=False, **options))
+        block = memoryview(pack(plain))
         if len(block) < len(plain):
             framed += len(block).to_bytes(4, "little")
             framed += block
