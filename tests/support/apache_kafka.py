@@ -28,7 +28,7 @@ from .apache_kafka_jvm import (
     run_java,
     start_java,
 )
-from .apache_kafka_samples import CODECS, SampleData, write_sample_data
+from .apache_kafka_samples import CODECS, SampleData, sample_topic_configs, write_sample_data
 
 __all__ = [
     "CODECS",
@@ -49,6 +49,7 @@ __all__ = [
     "kafka_classpath",
     "read_back",
     "run_java",
+    "sample_topic_configs",
     "start_java",
     "write_sample_data",
 ]

@@ -48,6 +48,14 @@ _COMPACTED = {
 }
 
 
+def sample_topic_configs() -> dict[str, dict[str, str]]:
+    """The settings of the sample topics, by Kafka's names."""
+    return {
+        name: {**_COMPACTED, **config} if name.startswith("compacted") else dict(config)
+        for name, (_, config) in _TOPICS.items()
+    }
+
+
 @dataclass
 class SampleData:
     """What was written and what must be found, by topic and partition, in offset order.
@@ -116,11 +124,7 @@ class _Writer:
     def create_topics(self) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-        topics = []
-        for name, (partitions, config) in _TOPICS.items():
-            if name.startswith("compacted"):
-                config = {**_COMPACTED, **config}
-            topics.append(NewTopic(name, partitions, 1, config=config))
+        topics = [NewTopic(name, _TOPICS[name][0], 1, config=config) for name, config in sample_topic_configs().items()]
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for future in admin.create_topics(topics).values():
             future.result(60)

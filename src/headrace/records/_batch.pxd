@@ -51,6 +51,7 @@ cdef class BatchRecords:
     cdef int64_t base_offset
 
     cdef RecordRef* _ref(self, Py_ssize_t index) except NULL
+    cdef int _inflate(self, Py_ssize_t max_inflated_bytes) except -1
 
 
 # The fields of a header that is being written; a batch's length and CRC follow from what stands behind it.

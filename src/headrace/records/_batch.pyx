@@ -67,8 +67,25 @@ cdef inline int64_t _last_offset(const uint8_t* p) noexcept nogil:
     return wrapping_add(<int64_t>load64(p + AT_BASE_OFFSET), <int32_t>load32(p + AT_LAST_OFFSET_DELTA))
 
 
+@cython.final
+cdef class _Span:
+    """Bytes somewhere, as a buffer. One is used again and again: a new memoryview for each CRC costs more than that of a
+    small batch. Safe between threads, since the GIL is held from setting the fields until their buffer is taken."""
+
+    cdef const uint8_t* p
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, <void*>self.p, self.size, 1, flags)
+
+
+cdef _Span _span = _Span()
+
+
 cdef uint32_t _crc_of(const uint8_t* p, Py_ssize_t size):
-    return _crc32c(PyMemoryView_FromMemory(<char*>p, size, PyBUF_READ))
+    _span.p = p
+    _span.size = size
+    return _crc32c(_span)
 
 
 @cython.final
@@ -272,6 +289,8 @@ cdef class RecordBatch:
 
 
 @cython.final
+@cython.freelist(64)
+@cython.no_gc
 cdef class BatchRecords:
     """The records of a batch, each parsed and checked, none made into an object.
 
@@ -287,9 +306,9 @@ cdef class BatchRecords:
         cdef bint inflated = False
         batch._need_all()
         self.batch = batch
-        self.base_offset = batch.base_offset
-        self.count = batch.count
-        last_offset_delta = batch.last_offset_delta
+        self.base_offset = <int64_t>load64(batch._p + AT_BASE_OFFSET)
+        self.count = <int32_t>load32(batch._p + AT_COUNT)
+        last_offset_delta = <int32_t>load32(batch._p + AT_LAST_OFFSET_DELTA)
         if self.count < 0:
             raise CorruptRecordError(f"batch at byte {batch.position} claims {self.count} records", batch.position)
         if last_offset_delta < 0 or self.base_offset < 0:
@@ -304,40 +323,45 @@ cdef class BatchRecords:
             )
         self.data = batch._p + HEADER_BYTES
         self.size = batch.size_in_bytes - HEADER_BYTES
-        if self.count and batch.is_compressed:
+        if self.count and batch._attributes() & CODEC_MASK:
             inflated = True
-            try:
-                payload = decompress(
-                    batch.codec, PyMemoryView_FromMemory(<char*>self.data, self.size, PyBUF_READ),
-                    min(max_inflated_bytes, INT_MAX),
-                )
-            except CorruptRecordError as error:
-                raise type(error)(f"batch at byte {batch.position}: {error}", batch.position) from error
-            except UnsupportedCompressionTypeError as error:
-                raise UnsupportedCompressionTypeError(f"batch at byte {batch.position}: {error}") from error
-            PyObject_GetBuffer(payload, &self._view, PyBUF_SIMPLE)
-            self._held = True
-            self.data = <const uint8_t*>self._view.buf
-            self.size = self._view.len
+            self._inflate(max_inflated_bytes)
         if self.count > self.size // SMALLEST_RECORD:
             raise CorruptRecordError(
                 f"batch at byte {batch.position} claims {self.count} records in {self.size} bytes", batch.position
             )
-        self.refs = <RecordRef*>PyMem_RawMalloc(max(1, <Py_ssize_t>self.count) * sizeof(RecordRef))
+        self.refs = <RecordRef*>PyMem_RawMalloc((<Py_ssize_t>self.count + 1) * sizeof(RecordRef))
         if self.refs == NULL:
             raise MemoryError()
         memset(&fault, 0, sizeof(fault))
-        base_timestamp = batch.base_timestamp
+        base_timestamp = <int64_t>load64(batch._p + AT_BASE_TIMESTAMP)
         with nogil:
             outcome = scan_records(
                 self.data, self.size, self.count, last_offset_delta, base_timestamp, self.refs, &fault
             )
         if outcome < 0:
             raise_fault(&fault, batch.position + HEADER_BYTES, inflated)
-        if batch.is_log_append_time:
-            base_timestamp = batch.max_timestamp
+        if batch._attributes() & LOG_APPEND_TIME_BIT:
+            base_timestamp = <int64_t>load64(batch._p + AT_MAX_TIMESTAMP)
             for i in range(self.count):
                 self.refs[i].timestamp = base_timestamp
+
+    cdef int _inflate(self, Py_ssize_t max_inflated_bytes) except -1:
+        cdef RecordBatch batch = self.batch
+        try:
+            payload = decompress(
+                batch.codec, PyMemoryView_FromMemory(<char*>self.data, self.size, PyBUF_READ),
+                min(max_inflated_bytes, INT_MAX),
+            )
+        except CorruptRecordError as error:
+            raise type(error)(f"batch at byte {batch.position}: {error}", batch.position) from error
+        except UnsupportedCompressionTypeError as error:
+            raise UnsupportedCompressionTypeError(f"batch at byte {batch.position}: {error}") from error
+        PyObject_GetBuffer(payload, &self._view, PyBUF_SIMPLE)
+        self._held = True
+        self.data = <const uint8_t*>self._view.buf
+        self.size = self._view.len
+        return 0
 
     def __dealloc__(self):
         PyMem_RawFree(self.refs)

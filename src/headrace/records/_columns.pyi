@@ -1,7 +1,7 @@
 from typing import Any
 
 from headrace.common.types import Buffer
-from headrace.records._batch import BatchRecords
+from headrace.records._batch import BatchRecords, RecordBatch
 from headrace.records.compression import Compression
 
 class OwnedBuffer:
@@ -24,10 +24,13 @@ class ColumnDecoder:
     timestamps: OwnedBuffer
     timestamp_types: OwnedBuffer
     length: int
-    def __init__(self, timestamp_scale: int = 1) -> None: ...
+    def __init__(self, timestamp_scale: int = 1, size_hint: int = 0) -> None: ...
     @property
     def size_in_bytes(self) -> int: ...
     def add(self, records: BatchRecords, min_offset: int = 0) -> int: ...
+    def add_all(
+        self, batches: list[RecordBatch], min_offset: int, max_inflated_bytes: int, check_crcs: bool
+    ) -> None: ...
 
 class ColumnEncoder:
     def __init__(
@@ -39,9 +42,8 @@ class ColumnEncoder:
         timestamps: Buffer | None,
         timestamps_shift: int = 0,
     ) -> None: ...
-    def encode(
+    def encode_all(
         self,
-        start: int,
         *,
         default_timestamp: int,
         max_bytes: int,
@@ -53,4 +55,4 @@ class ColumnEncoder:
         base_sequence: int = -1,
         transactional: bool = False,
         leader_epoch: int = -1,
-    ) -> tuple[bytearray, int]: ...
+    ) -> list[bytearray]: ...

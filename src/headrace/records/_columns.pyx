@@ -15,7 +15,8 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_
 from libc.string cimport memcpy, memset
 
 from headrace.records._batch cimport (
-    HEADER_BYTES, TRANSACTIONAL_BIT, BatchRecords, HeaderFields, check_base_offset, finish_batch,
+    CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchRecords, HeaderFields, RecordBatch,
+    check_base_offset, finish_batch,
 )
 from headrace.records._wire cimport (
     FAULT_NONE, HeaderRef, ParseFault, RecordRef, next_header, raise_fault, size_of_varint, size_of_varlong,
@@ -24,6 +25,18 @@ from headrace.records._wire cimport (
 
 from headrace.common.errors import CorruptRecordError
 from headrace.records.compression import Compression, check_level
+
+
+cdef enum:
+    SPARE = 16   # bytes behind a destination that copy_short may write over
+
+
+cdef inline void copy_short(uint8_t* out, const uint8_t* start, Py_ssize_t size, const uint8_t* end) noexcept nogil:
+    """Copies what is mostly short: 16 bytes at once, which needs no call, if the source has as many before `end`."""
+    if size <= SPARE and end - start >= SPARE:
+        memcpy(out, start, SPARE)
+    else:
+        memcpy(out, start, size)
 
 
 @cython.final
@@ -84,11 +97,11 @@ cdef class BinaryColumn:
         if self.data.size + size > INT_MAX:
             raise OverflowError("more than 2 GiB of bytes in one Arrow column: finish() earlier")
         self.offsets.reserve(4 * rows)
-        # Copying in steps of 16 may touch a few bytes more than there are.
-        self.data.reserve(size + 16)
+        self.data.reserve(size + SPARE)
         self.validity.reserve(bitmap_bytes - self.validity.size)
         if bitmap_bytes > self.validity.size:
-            memset(self.validity.data + self.validity.size, 0, bitmap_bytes - self.validity.size)
+            # Nulls are few: what is reserved counts as valid, and a null clears its bit.
+            memset(self.validity.data + self.validity.size, 0xFF, bitmap_bytes - self.validity.size)
             self.validity.size = bitmap_bytes
         return 0
 
@@ -97,14 +110,41 @@ cdef class BinaryColumn:
         cdef uint8_t* bits
         if size < 0:
             self.nulls += 1
+            bits = self.validity.data + (self.length >> 3)
+            bits[0] = bits[0] & <uint8_t>~(1 << (self.length & 7))
         else:
             memcpy(self.data.data + self.data.size, start, size)
             self.data.size += size
-            bits = self.validity.data + (self.length >> 3)
-            bits[0] = bits[0] | <uint8_t>(1 << (self.length & 7))
         self.length += 1
         (<int32_t*>self.offsets.data)[self.length] = <int32_t>self.data.size
         self.offsets.size += 4
+
+    cdef void put_all(self, const uint8_t* data, const uint8_t* end, const int32_t* field, int32_t rows) noexcept nogil:
+        """Adds a key or value of each of `rows` records. `field` is the position and length in the first RecordRef;
+        room was reserved. `end` is where `data` ends."""
+        cdef int32_t* offsets = <int32_t*>self.offsets.data + self.length + 1
+        cdef uint8_t* out = self.data.data + self.data.size
+        cdef const uint8_t* start
+        cdef uint8_t* bits
+        cdef Py_ssize_t written = self.data.size, row = self.length, nulls = 0
+        cdef int32_t i, size
+        for i in range(rows):
+            size = field[1]
+            if size < 0:
+                nulls += 1
+                bits = self.validity.data + ((row + i) >> 3)
+                bits[0] = bits[0] & <uint8_t>~(1 << ((row + i) & 7))
+            else:
+                start = data + field[0]
+                copy_short(out, start, size, end)
+                out += size
+                written += size
+            offsets[i] = <int32_t>written
+            field = <const int32_t*>(<const uint8_t*>field + sizeof(RecordRef))
+        self.data.size = written
+        self.nulls += nulls
+        self.length += rows
+        self.offsets.size += 4 * rows
 
     cdef void cut(self, Py_ssize_t length, Py_ssize_t nulls) noexcept:
         """Takes back all but the first `length` values, of which `nulls` are null."""
@@ -114,7 +154,7 @@ cdef class BinaryColumn:
         self.data.size = (<int32_t*>self.offsets.data)[length]
         self.validity.size = (length + 7) // 8
         if length & 7:
-            self.validity.data[length >> 3] &= <uint8_t>((1 << (length & 7)) - 1)
+            self.validity.data[length >> 3] |= <uint8_t>(0xFF << (length & 7))
 
 
 cdef bint _is_utf8(const uint8_t* p, Py_ssize_t size) noexcept nogil:
@@ -141,7 +181,7 @@ cdef class ColumnDecoder:
     cdef readonly Py_ssize_t length
     cdef int64_t _timestamp_scale
 
-    def __cinit__(self, int64_t timestamp_scale=1):
+    def __cinit__(self, int64_t timestamp_scale=1, Py_ssize_t size_hint=0):
         if timestamp_scale < 1:
             raise ValueError(f"a timestamp scale is at least 1, not {timestamp_scale}")
         self._timestamp_scale = timestamp_scale
@@ -156,6 +196,8 @@ cdef class ColumnDecoder:
         self.header_offsets.reserve(4)
         (<int32_t*>self.header_offsets.data)[0] = 0
         self.header_offsets.size = 4
+        # Values are most of what comes: room for them at once saves growing, which copies.
+        self.values.data.reserve(size_hint)
 
     @property
     def size_in_bytes(self):
@@ -164,13 +206,25 @@ cdef class ColumnDecoder:
 
     def add(self, BatchRecords records not None, int64_t min_offset=0):
         """Appends the records from `min_offset` on; returns how many."""
+        return self._add(records, min_offset)
+
+    def add_all(self, list batches not None, int64_t min_offset, Py_ssize_t max_inflated_bytes, bint check_crcs):
+        """Appends the records of many batches, but not of control batches."""
+        cdef RecordBatch batch
+        for batch in batches:
+            if check_crcs:
+                batch.check_crc()
+            if not batch._attributes() & CONTROL_BIT:
+                self._add(BatchRecords(batch, max_inflated_bytes), min_offset)
+
+    cdef int32_t _add(self, BatchRecords records, int64_t min_offset) except -1:
         cdef int32_t first = 0, i, rows
         cdef Py_ssize_t key_bytes = 0, value_bytes = 0, header_count = 0
         cdef RecordRef* ref
         cdef int32_t* types
         cdef int64_t* offsets
         cdef int64_t* timestamps
-        cdef int32_t timestamp_type = 1 if records.batch.is_log_append_time else 0
+        cdef int32_t timestamp_type = 1 if records.batch._attributes() & LOG_APPEND_TIME_BIT else 0
         cdef int64_t earliest = INT64_MIN // self._timestamp_scale, latest = INT64_MAX // self._timestamp_scale
         cdef int32_t too_far = -1
         cdef Py_ssize_t header_length = self.header_names.length, null_headers = self.header_values.nulls
@@ -217,8 +271,8 @@ cdef class ColumnDecoder:
                 offsets[i] = records.base_offset + ref.offset_delta
                 timestamps[i] = ref.timestamp * self._timestamp_scale
                 types[i] = timestamp_type
-                self.keys.put(records.data + ref.key_pos, ref.key_len)
-                self.values.put(records.data + ref.value_pos, ref.value_len)
+            self.keys.put_all(records.data, records.data + records.size, &records.refs[first].key_pos, rows)
+            self.values.put_all(records.data, records.data + records.size, &records.refs[first].value_pos, rows)
             self.offsets.size += 8 * rows
             self.timestamps.size += 8 * rows
             self.timestamp_types.size += 4 * rows
@@ -231,12 +285,16 @@ cdef class ColumnDecoder:
         cdef HeaderRef header
         cdef ParseFault fault
         cdef const uint8_t* data = records.data
+        cdef int32_t* offsets
+        cdef int32_t end
         cdef bytes name
         self.header_offsets.reserve(4 * (records.count - first))
         if header_count == 0:
-            for i in range(first, records.count):
-                (<int32_t*>(self.header_offsets.data + self.header_offsets.size))[0] = <int32_t>self.header_names.length
-                self.header_offsets.size += 4
+            offsets = <int32_t*>(self.header_offsets.data + self.header_offsets.size)
+            end = <int32_t>self.header_names.length
+            for i in range(records.count - first):
+                offsets[i] = end
+            self.header_offsets.size += 4 * (records.count - first)
             return 0
         if self.header_names.length + header_count > INT_MAX:
             raise OverflowError("more than 2^31 headers in one Arrow column: finish() earlier")
@@ -271,6 +329,7 @@ cdef struct BinarySource:
     const uint8_t* bitmap
     const int32_t* offsets
     const uint8_t* data
+    const uint8_t* end
     Py_ssize_t shift        # the array's offset into its buffers
 
 
@@ -286,7 +345,7 @@ cdef inline uint8_t* _put_source(uint8_t* p, BinarySource* source, Py_ssize_t ro
     cdef int32_t size = _source_length(source, row)
     p = write_varint(p, size)
     if size > 0:
-        memcpy(p, source.data + source.offsets[row + source.shift], size)
+        copy_short(p, source.data + source.offsets[row + source.shift], size, source.end)
         p += size
     return p
 
@@ -314,6 +373,8 @@ cdef class ColumnEncoder:
     cdef Py_ssize_t _list_shift
     cdef const int64_t* _timestamps
     cdef Py_ssize_t _rows
+    cdef int32_t* _sizes    # scratch: bytes of each record of the batch being made
+    cdef Py_ssize_t _room
 
     def __cinit__(self, Py_ssize_t rows, keys, values, headers, timestamps, Py_ssize_t timestamps_shift=0):
         cdef Py_ssize_t count
@@ -339,6 +400,7 @@ cdef class ColumnEncoder:
         cdef int i
         for i in range(self._held):
             PyBuffer_Release(&self._buffers[i])
+        PyMem_RawFree(self._sizes)
 
     cdef const uint8_t* _open(self, object buffer, Py_ssize_t least, int alignment=1) except? NULL:
         cdef Py_buffer* view = &self._buffers[self._held]
@@ -375,6 +437,7 @@ cdef class ColumnEncoder:
         source.offsets = self._open_offsets(offsets, source.shift, rows)
         source.bitmap = self._open_bitmap(validity, source.shift + rows)
         source.data = NULL if data is None else self._open(data, source.offsets[source.shift + rows])
+        source.end = NULL if data is None else source.data + source.offsets[source.shift + rows]
         if data is None and source.offsets[source.shift + rows] > 0:
             raise ValueError("an Arrow column has offsets but no data")
         return 0
@@ -398,93 +461,105 @@ cdef class ColumnEncoder:
         return (
             1 + size_of_varlong(timestamp_delta) + size_of_varint(offset_delta)
             + _source_size(&self._keys, row) + _source_size(&self._values, row)
-            + self._headers_size(row, &first, &last)
+            + (1 if self._list_offsets == NULL else self._headers_size(row, &first, &last))
         )
 
-    def encode(self, Py_ssize_t start, *, int64_t default_timestamp, Py_ssize_t max_bytes, int64_t base_offset=0,
-               codec=Compression.NONE, level=None, int64_t producer_id=-1, int16_t producer_epoch=-1,
-               int32_t base_sequence=-1, bint transactional=False, int32_t leader_epoch=-1):
-        """A batch of the rows from `start` on, of at most `max_bytes` before compression but at least one row.
+    def encode_all(self, *, int64_t default_timestamp, Py_ssize_t max_bytes, int64_t base_offset=0,
+                   codec=Compression.NONE, level=None, int64_t producer_id=-1, int16_t producer_epoch=-1,
+                   int32_t base_sequence=-1, bint transactional=False, int32_t leader_epoch=-1) -> list:
+        """Batches of all rows, each of at most `max_bytes` before compression but of at least one row.
 
-        Returns the batch and the row behind its last one.
+        Offsets, and sequences if there are any, run on from batch to batch.
         """
         cdef HeaderFields fields
-        cdef Py_ssize_t row = start, size = HEADER_BYTES, body
-        cdef int64_t base_timestamp, timestamp, highest
+        cdef Py_ssize_t row = 0, count, size
+        cdef list batches = []
         cdef bytearray buffer
         cdef uint8_t* p
-        cdef bint overflow = False
-        cdef bint bad_timestamp = False
-        cdef Py_ssize_t j, room
-        cdef int32_t first, last, index
-        cdef int32_t* sizes
         codec = Compression.from_id(codec)
         level = check_level(codec, level)
         check_base_offset(base_offset)
-        if not 0 <= start < self._rows:
-            raise IndexError(f"row {start} of {self._rows}")
-        # No record is smaller than 7 bytes, so this many rows at most fit the batch.
-        room = min(self._rows - start, max(max_bytes, 0) // 7 + 1)
-        sizes = <int32_t*>PyMem_RawMalloc(room * sizeof(int32_t))
-        if sizes == NULL:
+        memset(&fields, 0, sizeof(fields))
+        fields.leader_epoch = leader_epoch
+        fields.producer_id = producer_id
+        fields.producer_epoch = producer_epoch
+        # No record is smaller than 7 bytes, so this many rows at most fit a batch.
+        self._room = min(self._rows, max(max_bytes, 0) // 7 + 1)
+        PyMem_RawFree(self._sizes)
+        self._sizes = <int32_t*>PyMem_RawMalloc((self._room + 1) * sizeof(int32_t))
+        if self._sizes == NULL:
             raise MemoryError()
+        while row < self._rows:
+            size = self._measure(row, default_timestamp, max_bytes, &fields)
+            count = fields.count
+            buffer = PyByteArray_FromStringAndSize(NULL, size + SPARE)
+            p = <uint8_t*>PyByteArray_AS_STRING(buffer) + HEADER_BYTES
+            with nogil:
+                self._write(p, row, default_timestamp, &fields)
+            fields.base_offset = base_offset + row
+            fields.base_sequence = base_sequence
+            fields.attributes = TRANSACTIONAL_BIT if transactional else 0
+            if base_sequence >= 0:
+                base_sequence = <int32_t>((<int64_t>base_sequence + count) & INT_MAX)
+            batches.append(finish_batch(&fields, buffer, size, codec, level))
+            row += count
+        return batches
+
+    cdef Py_ssize_t _measure(self, Py_ssize_t start, int64_t default_timestamp, Py_ssize_t max_bytes,
+                             HeaderFields* fields) except -1:
+        """Chooses the rows of the batch that begins with `start`: sets their count and timestamps in `fields`, their
+        sizes in the scratch, and returns the batch's size."""
+        cdef Py_ssize_t row = start, size = HEADER_BYTES, body = 0
+        cdef Py_ssize_t end = min(self._rows, start + self._room)
+        cdef int64_t timestamp, base_timestamp, highest
+        cdef bint bad_timestamp = False
         with nogil:
-            base_timestamp = self._timestamps[start] if self._timestamps != NULL else default_timestamp
-            highest = base_timestamp
-            while row - start < room:
+            base_timestamp = highest = self._timestamps[start] if self._timestamps != NULL else default_timestamp
+            while row < end:
                 timestamp = self._timestamps[row] if self._timestamps != NULL else default_timestamp
                 if timestamp < -1:
                     bad_timestamp = True
                     break
-                body = self._body_size(
-                    row, wrapping_subtract(timestamp, base_timestamp), <int32_t>(row - start)
-                )
+                body = self._body_size(row, wrapping_subtract(timestamp, base_timestamp), <int32_t>(row - start))
                 if row > start and size + body + 5 > max_bytes:
                     break
-                size += size_of_varint(<int32_t>body) + body
-                if body > INT_MAX - HEADER_BYTES - 5 or size > INT_MAX:
-                    overflow = True
+                if body + 5 > INT_MAX - size:
                     break
+                self._sizes[row - start] = <int32_t>body
+                size += size_of_varint(<int32_t>body) + body
                 if timestamp > highest:
                     highest = timestamp
-                sizes[row - start] = <int32_t>body
                 row += 1
-        if overflow or bad_timestamp:
-            PyMem_RawFree(sizes)
-        if overflow:
-            raise ValueError(f"row {row} does not fit a batch's 32-bit length")
         if bad_timestamp:
             raise ValueError(f"row {row}: a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
-        try:
-            buffer = PyByteArray_FromStringAndSize(NULL, size)
-        except MemoryError:
-            PyMem_RawFree(sizes)
-            raise
-        p = <uint8_t*>PyByteArray_AS_STRING(buffer) + HEADER_BYTES
-        with nogil:
-            for index in range(<int32_t>(row - start)):
-                timestamp = self._timestamps[start + index] if self._timestamps != NULL else default_timestamp
-                p = write_varint(p, sizes[index])
-                p[0] = 0
-                p = write_varlong(p + 1, wrapping_subtract(timestamp, base_timestamp))
-                p = write_varint(p, index)
-                p = _put_source(p, &self._keys, start + index)
-                p = _put_source(p, &self._values, start + index)
-                self._headers_size(start + index, &first, &last)
-                p = write_varint(p, last - first)
-                for j in range(first, last):
-                    p = _put_source(p, &self._header_names, j)
-                    p = _put_source(p, &self._header_values, j)
-            PyMem_RawFree(sizes)
-        memset(&fields, 0, sizeof(fields))
-        fields.base_offset = base_offset
-        fields.leader_epoch = leader_epoch
-        fields.attributes = TRANSACTIONAL_BIT if transactional else 0
-        fields.last_offset_delta = <int32_t>(row - start - 1)
+        if row == start:
+            raise ValueError(f"row {row} does not fit a batch's 32-bit length")
         fields.base_timestamp = base_timestamp
         fields.max_timestamp = highest
-        fields.producer_id = producer_id
-        fields.producer_epoch = producer_epoch
-        fields.base_sequence = base_sequence
         fields.count = <int32_t>(row - start)
-        return finish_batch(&fields, buffer, size, codec, level), row
+        fields.last_offset_delta = fields.count - 1
+        return size
+
+    cdef void _write(self, uint8_t* p, Py_ssize_t start, int64_t default_timestamp, HeaderFields* fields) noexcept nogil:
+        """Writes the records that were measured."""
+        cdef int32_t index, first, last
+        cdef Py_ssize_t j
+        cdef int64_t timestamp = default_timestamp
+        for index in range(fields.count):
+            if self._timestamps != NULL:
+                timestamp = self._timestamps[start + index]
+            p = write_varint(p, self._sizes[index])
+            p[0] = 0
+            p = write_varlong(p + 1, wrapping_subtract(timestamp, fields.base_timestamp))
+            p = write_varint(p, index)
+            p = _put_source(p, &self._keys, start + index)
+            p = _put_source(p, &self._values, start + index)
+            if self._list_offsets == NULL:
+                p[0] = 0
+                p += 1
+                continue
+            self._headers_size(start + index, &first, &last)
+            p = write_varint(p, last - first)
+            for j in range(first, last):
+                p = _put_source(p, &self._header_names, j)
+                p = _put_source(p, &self._header_values, j)

@@ -163,10 +163,16 @@ cdef inline Fault read_varint(const uint8_t** cursor, const uint8_t* end, int32_
     cdef uint32_t raw = 0
     cdef uint8_t byte
     cdef int shift = 0
-    if p < end and p[0] < 0x80:
-        out[0] = unzigzag32(p[0])
-        cursor[0] = p + 1
-        return FAULT_NONE
+    if end - p >= 2:
+        # Lengths and deltas below 8192, by far the most.
+        if p[0] < 0x80:
+            out[0] = unzigzag32(p[0])
+            cursor[0] = p + 1
+            return FAULT_NONE
+        if p[1] < 0x80:
+            out[0] = unzigzag32((p[0] & 0x7F) | (<uint32_t>p[1] << 7))
+            cursor[0] = p + 2
+            return FAULT_NONE
     while p < end:
         byte = p[0]
         p += 1

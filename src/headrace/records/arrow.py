@@ -15,6 +15,7 @@ from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, Compression
 
 _HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
 HEADERS_TYPE = pa.list_(pa.struct(_HEADER_FIELDS))
+_LARGEST_HINT = 64 * 1024 * 1024
 _TIMESTAMP_SCALES = {"ms": 1, "us": 1000}
 _LAST_SEQUENCE = 2**31 - 1
 """Behind it sequences begin again with 0."""
@@ -37,12 +38,13 @@ def records_schema(timestamp_unit: str = "ms") -> pa.Schema:
 class ArrowDecoder:
     """Collects the records of many batches into one Arrow record batch."""
 
-    def __init__(self, timestamp_unit: str = "ms"):
+    def __init__(self, timestamp_unit: str = "ms", size_hint: int = 0):
+        """`size_hint` is about how many bytes of records will come."""
         if timestamp_unit not in _TIMESTAMP_SCALES:
             raise ValueError(f"timestamps come in 'ms' or 'us', not {timestamp_unit!r}")
         self._schema = records_schema(timestamp_unit)
         self._scale = _TIMESTAMP_SCALES[timestamp_unit]
-        self._columns = ColumnDecoder(self._scale)
+        self._columns = ColumnDecoder(self._scale, min(size_hint, _LARGEST_HINT))
 
     def __len__(self) -> int:
         return self._columns.length
@@ -55,6 +57,16 @@ class ArrowDecoder:
     def add(self, records: BatchRecords, min_offset: int = 0) -> int:
         """Appends the records from `min_offset` on and returns how many those were."""
         return self._columns.add(records, min_offset)
+
+    def add_all(
+        self,
+        batches: list[RecordBatch],
+        min_offset: int = 0,
+        max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES,
+        check_crcs: bool = False,
+    ) -> None:
+        """Appends the data records of many batches, with less ado for each than `add`."""
+        self._columns.add_all(batches, min_offset, max_inflated_bytes, check_crcs)
 
     def finish(self) -> pa.RecordBatch:
         """What was collected; the decoder starts anew."""
@@ -97,12 +109,12 @@ def decode_arrow(
     min_offset: int = 0,
     timestamp_unit: str = "ms",
     max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES,
+    check_crcs: bool = False,
 ) -> pa.RecordBatch:
     """The data records of one or many batches as one Arrow record batch. Control batches hold no data: left out."""
-    decoder = ArrowDecoder(timestamp_unit)
-    for batch in batches:
-        if not batch.is_control:
-            decoder.add(batch.records(max_inflated_bytes), min_offset)
+    batches = list(batches)
+    decoder = ArrowDecoder(timestamp_unit, size_hint=sum(batch.size_in_bytes for batch in batches))
+    decoder.add_all(batches, min_offset, max_inflated_bytes, check_crcs=check_crcs)
     return decoder.finish()
 
 
@@ -131,23 +143,18 @@ def encode_arrow(
         if chunk.num_rows == 0:
             continue
         encoder, default_timestamp = _open_columns(chunk, timestamp)
-        row = 0
-        while row < chunk.num_rows:
-            batch, behind = encoder.encode(
-                row,
-                default_timestamp=default_timestamp,
-                max_bytes=max_bytes,
-                base_offset=base_offset,
-                codec=codec,
-                level=level,
-                base_sequence=base_sequence,
-                **fields,
-            )
-            encoded.append(batch)
-            base_offset += behind - row
-            if base_sequence >= 0:
-                base_sequence = (base_sequence + behind - row) & _LAST_SEQUENCE
-            row = behind
+        encoded += encoder.encode_all(
+            default_timestamp=default_timestamp,
+            max_bytes=max_bytes,
+            base_offset=base_offset,
+            codec=codec,
+            level=level,
+            base_sequence=base_sequence,
+            **fields,
+        )
+        base_offset += chunk.num_rows
+        if base_sequence >= 0:
+            base_sequence = (base_sequence + chunk.num_rows) & _LAST_SEQUENCE
     return encoded
 
 

@@ -8,6 +8,8 @@ log-start-offset-checkpoint        where each log starts, if not at its first se
 cleaner-offset-checkpoint          up to where each log is compacted
 <topic>-<partition>/               a log
 <topic>-<partition>.<id>-delete/   a log that is being removed
+__cluster_metadata-0/              the log of Kafka's controllers, in a directory that came from Kafka: not a partition
+                                   of the broker's, and left alone
 """
 
 import fcntl
@@ -35,6 +37,7 @@ _logger = logging.getLogger(__name__)
 LOCK_FILE = ".lock"
 DELETE_DIRECTORY_SUFFIX = "-delete"
 _IGNORED_SUFFIXES = ("-future", "-stray")
+_METADATA_TOPIC = "__cluster_metadata"
 _PARTITION = re.compile(r"(.+)-(\d+)")
 _LONGEST_NAME = 255
 
@@ -141,7 +144,7 @@ class LogDirectory:
             tp = parse_directory_name(name)
             if tp is None:
                 _logger.warning("%s holds %s, which is not a partition; left alone", self.path, name)
-            else:
+            elif tp.topic != _METADATA_TOPIC:
                 found.append(tp)
         return found, leftovers
 

@@ -66,12 +66,13 @@ def test_snappy_frames_of_other_versions_are_read() -> None:
 
 @pytest.mark.parametrize("level", [None, 1, 3, 9, 17])
 def test_lz4_frames_are_what_java_reads(level: int | None) -> None:
-    """Kafka's reader takes independent blocks only, and has no use for the size or a checksum of the whole."""
+    """Kafka's reader takes independent blocks only; size and checksums the Java client does not write."""
     packed = bytes(compress(Compression.LZ4, DATA, level))
     assert packed[:4] == b"\x04\x22\x4d\x18"
     flags = packed[4]
     assert flags >> 6 == 1, "version 1"
     assert flags >> 5 & 1 == 1, "blocks are independent"
+    assert flags >> 4 & 1 == 0, "no block checksums"
     assert flags >> 3 & 1 == 0, "no content size"
     assert flags >> 2 & 1 == 0, "no content checksum"
     assert flags & 3 == 0, "no dictionary"

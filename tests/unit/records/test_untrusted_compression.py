@@ -72,8 +72,8 @@ def test_garbage_behind_good_data(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_flipped_bits_never_give_other_records_where_the_codec_has_a_checksum(codec: Compression) -> None:
-    """gzip and lz4 check what they inflate; for all of them an error is one of ours."""
+def test_flipped_bits_give_our_error_or_data(codec: Compression) -> None:
+    """Only gzip has a checksum of its own; for the others the CRC of the batch is there."""
     payload = packed(codec)
     for at in range(len(payload)):
         broken = bytearray(payload)
@@ -82,10 +82,7 @@ def test_flipped_bits_never_give_other_records_where_the_codec_has_a_checksum(co
             inflated = bytes(decompress(codec, broken, MIB))
         except CorruptRecordError:
             continue
-        if codec == Compression.GZIP and at > 9:
-            assert inflated == RECORDS
-        if codec == Compression.LZ4 and at > 6:
-            assert inflated == RECORDS
+        assert codec != Compression.GZIP or inflated == RECORDS
 
 
 # ---- how much may come out

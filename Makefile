@@ -1,0 +1,62 @@
+# Each target makes what it needs: a virtual environment in .venv, with the pinned versions of constraints.txt and the
+# compiled kernel. Nothing is installed outside of .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+KERNEL := $(wildcard src/headrace/records/*.pyx src/headrace/records/*.pxd)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench soak docs clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Headrace needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "==> making a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt setup.py
+	@echo "==> installing pinned dependencies (about a minute the first time)"
+	@$(PIP) install --constraint constraints.txt --upgrade setuptools Cython
+	@echo "==> building and installing headrace"
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@ $(VENV)/.built
+
+$(VENV)/.built: $(VENV)/.installed $(KERNEL)
+	@echo "==> building the kernel"
+	@$(BIN)/python setup.py -q build_ext --inplace
+	@touch $@
+
+run: $(VENV)/.built  ## write, read, kill and recover a partition of a million records
+	@$(BIN)/python examples/log_tour.py
+
+test: $(VENV)/.built  ## unit, property, integration and compatibility tests
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.built  ## format, lint, types, import rules
+	@echo "==> ruff"
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
+	@echo "==> mypy"
+	@$(BIN)/mypy
+	@echo "==> import rules"
+	@$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.built  ## measure against peers in one run; results go to bench/results
+	@$(BIN)/python -m bench
+
+soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model tests (hours)
+	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=2000000 \
+	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property
+
+docs: $(VENV)/.built  ## make the generated reference pages again
+	@$(BIN)/python docs/generate.py
+
+clean:  ## remove everything that was made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-data
+	rm -f src/headrace/records/*.so src/headrace/records/*.c
+	rm -rf src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,116 @@
+"""Rounds that alternate between Headrace and a peer, and the ratio of the two, with its spread.
+
+The machine may be shared and noisy, so a ratio is taken within each round, where both met the same noise, and the median
+of these is what counts. Nothing here fails on a slow run: a target that was missed is marked in the table.
+"""
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass
+class Measurement:
+    """One comparison. `ratio` is Headrace's speed over the peer's: above 1 Headrace is faster."""
+
+    name: str
+    unit: str
+    peer: str
+    ours: float
+    theirs: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    target: float
+    rounds: int
+
+    @property
+    def reached(self) -> bool:
+        return self.ratio >= self.target
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def compare(
+    name: str,
+    *,
+    peer: str,
+    ours: Callable[[], float],
+    theirs: Callable[[], float],
+    work: float,
+    unit: str,
+    target: float,
+    rounds: int,
+) -> Measurement:
+    """Measures both in turn. Each callable does the same amount of `work` and returns the seconds it took."""
+    ours()
+    theirs()
+    pairs: list[tuple[float, float]] = []
+    for number in range(rounds):
+        # Who goes first changes, in case that matters.
+        if number % 2:
+            their_seconds, our_seconds = theirs(), ours()
+        else:
+            our_seconds, their_seconds = ours(), theirs()
+        pairs.append((our_seconds, their_seconds))
+    ratios = sorted(their_seconds / our_seconds for our_seconds, their_seconds in pairs)
+    measured = Measurement(
+        name,
+        unit,
+        peer,
+        work / statistics.median(pair[0] for pair in pairs),
+        work / statistics.median(pair[1] for pair in pairs),
+        statistics.median(ratios),
+        ratios[len(ratios) // 10],
+        ratios[-1 - len(ratios) // 10],
+        target,
+        rounds,
+    )
+    print(describe(measured), file=sys.stderr, flush=True)
+    return measured
+
+
+def describe(measured: Measurement) -> str:
+    mark = "ok" if measured.reached else "MISSED"
+    return (
+        f"{measured.name:<44} {measured.ours:>9.2f} vs {measured.theirs:>9.2f} {measured.unit:<9} "
+        f"ratio {measured.ratio:>6.2f} [{measured.ratio_low:.2f}, {measured.ratio_high:.2f}]  "
+        f"target {measured.target:g}  {mark}"
+    )
+
+
+def write_results(name: str, measurements: list[Measurement], notes: list[str]) -> None:
+    """A table to read and a file to compute with."""
+    RESULTS.mkdir(exist_ok=True)
+    lines = [
+        f"# {name}",
+        "",
+        f"{measurements[0].rounds} alternating rounds; the ratio is the median over the rounds of Headrace's speed to the "
+        "peer's, in brackets the 10th to 90th percentile. "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}.",
+        "",
+        "| what | unit | Headrace | peer | | ratio | target | |",
+        "|---|---|---:|---:|---|---:|---:|---|",
+    ]
+    for each in measurements:
+        lines.append(
+            f"| {each.name} | {each.unit} | {each.ours:.2f} | {each.theirs:.2f} | {each.peer} "
+            f"| **{each.ratio:.2f}** [{each.ratio_low:.2f}, {each.ratio_high:.2f}] | {each.target:g} "
+            f"| {'' if each.reached else 'missed'} |"
+        )
+    lines += ["", *(f"- {note}" for note in notes)] if notes else []
+    (RESULTS / f"{name}.md").write_text("\n".join(lines) + "\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps([asdict(each) for each in measurements], indent=1) + "\n")
+    print(f"wrote {RESULTS / name}.md and .json", file=sys.stderr)

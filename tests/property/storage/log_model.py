@@ -1,0 +1,354 @@
+"""A log as a plain list of batches, to hold the real one against: slow, obvious, without files.
+
+The list keeps every batch that was ever appended and not truncated away. What compaction and retention took is marked,
+not removed, so that the fate of every transaction can be told from the list alone.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from headrace.common.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    OutOfOrderSequenceNumberError,
+    TransactionCoordinatorFencedError,
+)
+from headrace.records import ControlType, Record, RecordBatch, decode_rows, read_marker, split_batches
+from headrace.storage.log import Log
+from headrace.storage.producers import ProducerEntry
+
+
+class Fate(Enum):
+    NOT_TRANSACTIONAL = "not transactional"
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(eq=False)
+class ModelBatch:
+    base_offset: int
+    last_offset: int
+    records: list[Record]
+    """What is left of them."""
+    leader_epoch: int
+    max_timestamp: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+    marker: ControlType | None = None
+    coordinator_epoch: int = -1
+    is_control: bool = False
+    horizon: int | None = None
+    there: bool = True
+    """Whether at least the header is still in the log."""
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.base_sequence + self.last_offset - self.base_offset) % 2**31 if self.base_sequence >= 0 else -1
+
+
+class SeenBatch(NamedTuple):
+    """A batch as it lies on the disk."""
+
+    segment_base: int
+    position: int
+    raw: bytes
+    batch: RecordBatch
+    rows: list[Record]
+
+
+def look(log: Log) -> list[SeenBatch]:
+    """Every batch in the files of a log, by nothing but their bytes."""
+    seen: list[SeenBatch] = []
+    for segment in log.segments:
+        data = segment.path().read_bytes()
+        if segment is log.segments.active and log.config.preallocate:
+            assert not any(data[segment.size :]), "something lies behind the end of the active segment"
+            data = data[: segment.size]
+        assert len(data) == segment.size, f"{segment.path().name} has {len(data)} bytes, not {segment.size}"
+        for batch in split_batches(data):
+            batch.check_crc()
+            seen.append(
+                SeenBatch(
+                    segment.base_offset, batch.position, bytes(batch.raw), batch, decode_rows(batch.records())
+                )
+            )
+    return seen
+
+
+@dataclass
+class Transaction:
+    producer_id: int
+    batches: list[ModelBatch]
+    marker: ModelBatch | None = None
+
+    @property
+    def fate(self) -> Fate:
+        if self.marker is None:
+            return Fate.OPEN
+        return Fate.ABORTED if self.marker.marker is ControlType.ABORT else Fate.COMMITTED
+
+
+class Sent(NamedTuple):
+    """A batch as a producer's retry of it would look."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+@dataclass
+class ModelProducer:
+    epoch: int = -1
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    first_offset: int | None = None
+    """Of the open transaction."""
+    batches: deque[Sent] = field(default_factory=lambda: deque(maxlen=5))
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    @classmethod
+    def of(cls, entry: ProducerEntry) -> "ModelProducer":
+        """What a real log knows."""
+        batches = [Sent(b.base_sequence, b.last_sequence, b.base_offset, b.last_offset) for b in entry.batches]
+        return cls(
+            entry.epoch,
+            entry.coordinator_epoch,
+            entry.last_timestamp,
+            entry.transaction_first_offset,
+            deque(batches, maxlen=5),
+        )
+
+    def take(self, batch: ModelBatch) -> None:
+        if batch.producer_epoch != self.epoch:
+            self.epoch = batch.producer_epoch
+            self.batches.clear()
+        self.last_timestamp = batch.max_timestamp
+        if batch.marker is not None:
+            self.coordinator_epoch = max(self.coordinator_epoch, batch.coordinator_epoch)
+            self.first_offset = None
+            return
+        self.batches.append(Sent(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset))
+        if batch.transactional and self.first_offset is None:
+            self.first_offset = batch.base_offset
+
+    def refusal(self, batch: ModelBatch) -> type[KafkaError] | None:
+        """Why a leader must refuse a batch that is no duplicate, if it must."""
+        if batch.producer_epoch < self.epoch:
+            return InvalidProducerEpochError
+        if batch.marker is not None:
+            return TransactionCoordinatorFencedError if batch.coordinator_epoch < self.coordinator_epoch else None
+        if self.epoch != -1:
+            follows = 0 if batch.producer_epoch > self.epoch else (self.last_sequence + 1) % 2**31
+            if batch.base_sequence != follows:
+                return OutOfOrderSequenceNumberError
+        if self.first_offset is not None and not batch.transactional:
+            return InvalidTxnStateError
+        return None
+
+    def duplicate_of(self, batch: ModelBatch) -> Sent | None:
+        if batch.producer_epoch != self.epoch or batch.marker is not None:
+            return None
+        wanted = (batch.base_sequence, batch.last_sequence)
+        return next((sent for sent in self.batches if sent[:2] == wanted), None)
+
+
+class ModelLog:
+    def __init__(self) -> None:
+        self.batches: list[ModelBatch] = []
+        self.start = 0
+        self.end = 0
+        self.high_watermark = 0
+        self.epochs: list[tuple[int, int]] = []
+        self.producers: dict[int, ModelProducer] = {}
+        self.ever_expired: set[int] = set()
+        """Producers that were forgotten once, so that a snapshot may lack them."""
+        self.compacted = False
+        self.forgetful = False
+        """Whether the log has loaded producers again while its start had moved up: transactions that began below the
+        start are lost to it, and with them the exact fate of their batches there."""
+
+    # ---- what is there
+
+    def present(self) -> list[ModelBatch]:
+        return [batch for batch in self.batches if batch.there]
+
+    def readable(self) -> list[ModelBatch]:
+        return [batch for batch in self.present() if batch.last_offset >= self.start]
+
+    def records(self) -> list[Record]:
+        return [record for batch in self.readable() for record in batch.records if record.offset >= self.start]
+
+    def transactions(self) -> list[Transaction]:
+        found: list[Transaction] = []
+        running: dict[int, Transaction] = {}
+        for batch in self.batches:
+            if batch.marker is not None:
+                ended = running.pop(batch.producer_id, None)
+                if ended is not None:
+                    ended.marker = batch
+            elif batch.transactional and not batch.is_control:
+                if batch.producer_id not in running:
+                    running[batch.producer_id] = Transaction(batch.producer_id, [])
+                    found.append(running[batch.producer_id])
+                running[batch.producer_id].batches.append(batch)
+        return found
+
+    def fates(self) -> dict[ModelBatch, Fate]:
+        fates = dict.fromkeys(self.batches, Fate.NOT_TRANSACTIONAL)
+        for transaction in self.transactions():
+            fates.update(dict.fromkeys(transaction.batches, transaction.fate))
+        return fates
+
+    def stable_bounds(self) -> tuple[int, int]:
+        """Between which offsets the last stable offset must be.
+
+        A log that was opened again does not know which transactions ended beyond its high watermark.
+        """
+        lowest = highest = self.high_watermark
+        for transaction in self.transactions():
+            first = transaction.batches[0].base_offset
+            if transaction.marker is None:
+                lowest = min(lowest, first)
+                seen = [batch.base_offset for batch in transaction.batches if batch.last_offset >= self.start]
+                highest = min([highest, *seen])
+            elif transaction.marker.last_offset >= self.high_watermark:
+                lowest = min(lowest, first)
+        return max(lowest, self.start), max(highest, self.start)
+
+    def table(self) -> dict[bytes, Record]:
+        """The last record of each key that a reader of committed records may ever see."""
+        fates = self.fates()
+        found: dict[bytes, Record] = {}
+        for batch in self.readable():
+            if batch.is_control or fates[batch] is Fate.ABORTED:
+                continue
+            for record in batch.records:
+                if record.key is not None and record.offset >= self.start:
+                    found[record.key] = record
+        return found
+
+    # ---- changes
+
+    def append(self, batch: ModelBatch) -> None:
+        assert batch.base_offset >= self.end
+        self.batches.append(batch)
+        self.end = batch.last_offset + 1
+        if not self.epochs or self.epochs[-1][0] != batch.leader_epoch:
+            self.epochs.append((batch.leader_epoch, batch.base_offset))
+        if batch.producer_id >= 0 and not (batch.is_control and batch.marker is None):
+            self.producers.setdefault(batch.producer_id, ModelProducer()).take(batch)
+
+    def truncate(self, offset: int) -> None:
+        self.batches = [batch for batch in self.batches if batch.last_offset < offset]
+        self.end = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self.epochs = [entry for entry in self.epochs if entry[1] < offset]
+
+    def start_over(self, offset: int) -> None:
+        self.batches = []
+        self.start = self.end = self.high_watermark = offset
+        self.epochs = []
+        self.producers = {}
+
+    def raise_start(self, offset: int) -> None:
+        if offset <= self.start:
+            return
+        self.start = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        below = [entry for entry in self.epochs if entry[1] <= offset]
+        if below:
+            self.epochs = [(below[-1][0], offset), *self.epochs[len(below) :]]
+
+    def drop_below(self, first_base_offset: int) -> None:
+        """Segments below this offset are gone."""
+        for batch in self.batches:
+            if batch.last_offset < first_base_offset:
+                batch.there = False
+                batch.records = []
+
+    def expired(self, now_ms: int, expiration_ms: int) -> list[int]:
+        return [
+            producer_id
+            for producer_id, producer in self.producers.items()
+            if producer.first_offset is None and now_ms - producer.last_timestamp >= expiration_ms
+        ]
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """KIP-101's question, answered by looking at every entry."""
+        if not self.epochs or epoch < 0 or epoch > self.epochs[-1][0]:
+            return -1, -1
+        following = [start for known, start in self.epochs if known > epoch]
+        not_above = [known for known, _ in self.epochs if known <= epoch]
+        return (not_above[-1] if not_above else epoch), (following[0] if following else self.end)
+
+    # ---- compaction
+
+    def clean(self, first_dirty: int, end: int, now_ms: int, retention_ms: int, last_data: dict[int, int]) -> None:
+        """What one round of compaction, with keys taken from `[first_dirty, end)`, must leave.
+
+        `last_data` is the last data offset of each producer that the log knows.
+        """
+        fates = self.fates()
+        has_data = {
+            transaction.marker: any(batch.there for batch in transaction.batches)
+            for transaction in self.transactions()
+            if transaction.marker is not None
+        }
+        latest: dict[bytes, int] = {}
+        for batch in self.present():
+            if not batch.is_control and fates[batch] is not Fate.ABORTED:
+                for record in batch.records:
+                    if record.key is not None and first_dirty <= record.offset < end:
+                        latest[record.key] = record.offset
+        for batch in self.present():
+            if batch.base_offset >= end:
+                break
+            horizon_passed = batch.horizon is not None and batch.horizon <= now_ms
+            if batch.is_control:
+                self._clean_marker(batch, not has_data.get(batch, False), horizon_passed, now_ms + retention_ms)
+            else:
+                kept = [
+                    record
+                    for record in batch.records
+                    if fates[batch] is not Fate.ABORTED
+                    and record.key is not None
+                    and not (record.value is None and horizon_passed)
+                    and record.offset >= latest.get(record.key, 0)
+                ]
+                self._keep(batch, kept, now_ms + retention_ms)
+            if not batch.records:
+                is_last_of_producer = last_data.get(batch.producer_id) == batch.last_offset
+                batch.there = batch.last_offset + 1 == end or (is_last_of_producer and not batch.is_control)
+
+    @staticmethod
+    def _clean_marker(batch: ModelBatch, idle: bool, horizon_passed: bool, horizon: int) -> None:
+        if idle and horizon_passed:
+            batch.records = []
+            batch.horizon = None
+        elif idle and batch.horizon is None and batch.records:
+            batch.horizon = horizon
+
+    @staticmethod
+    def _keep(batch: ModelBatch, kept: list[Record], horizon: int) -> None:
+        needs_horizon = batch.horizon is None and any(record.value is None for record in kept)
+        if not kept:
+            batch.horizon = None
+        elif needs_horizon or len(kept) != len(batch.records):
+            batch.horizon = horizon if needs_horizon else batch.horizon
+            batch.max_timestamp = max(-1, *(record.timestamp for record in kept))
+        batch.records = kept
+
+
+def marker_of(seen: SeenBatch) -> ControlType | None:
+    marker = read_marker(seen.batch.records())
+    return marker.control_type if marker is not None else None

@@ -1,0 +1,323 @@
+"""Arrow columns: types that are taken and refused, and decoders that survive an error."""
+
+import pyarrow as pa
+import pytest
+from tests.support import reference_batch as reference
+
+from headrace.common.errors import CorruptRecordError
+from headrace.records import Compression, RecordBatch, decode_rows, encode_rows
+from headrace.records._columns import ColumnDecoder, ColumnEncoder
+from headrace.records.arrow import HEADERS_TYPE, ArrowDecoder, decode_arrow, encode_arrow, records_schema
+
+VALUES = pa.array([b"one", None, b"three"])
+
+
+def values_of(batches: list[bytearray]) -> list[bytes | None]:
+    return [record.value for batch in batches for record in decode_rows(RecordBatch(batch).records())]
+
+
+def timestamps_of(batches: list[bytearray]) -> list[int]:
+    return [record.timestamp for batch in batches for record in decode_rows(RecordBatch(batch).records())]
+
+
+def test_columns_of_decoded_records() -> None:
+    rows = [(b"k", None, 1_700_000_000_123, [("a", b"1"), ("b", None)]), (None, b"v", 0, None)]
+    decoded = decode_arrow([RecordBatch(encode_rows(rows, base_offset=40))], timestamp_unit="us")
+    assert decoded.schema == records_schema("us")
+    assert decoded.column("key").to_pylist() == [b"k", None]
+    assert decoded.column("value").to_pylist() == [None, b"v"]
+    assert decoded.column("headers").to_pylist() == [[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], []]
+    assert decoded.column("offset").to_pylist() == [40, 41]
+    assert decoded.column("timestamp").cast(pa.int64()).to_pylist() == [1_700_000_000_123_000, 0]
+    assert decoded.column("timestamp_type").to_pylist() == [0, 0]
+
+
+def test_no_batches_make_an_empty_table() -> None:
+    decoded = decode_arrow([])
+    decoded.validate(full=True)
+    assert (decoded.num_rows, decoded.schema) == (0, records_schema())
+
+
+def test_units_of_timestamps() -> None:
+    with pytest.raises(ValueError, match="timestamps come in 'ms' or 'us', not 'ns'"):
+        ArrowDecoder("ns")
+
+
+def test_inflating_is_limited() -> None:
+    batch = RecordBatch(encode_rows([(None, bytes(10_000), 0, None)], codec=Compression.ZSTD))
+    with pytest.raises(CorruptRecordError, match="inflates past the limit of 1000 bytes"):
+        decode_arrow([batch], max_inflated_bytes=1000)
+
+
+def test_header_names_that_are_not_utf8() -> None:
+    headers = ((b"caf\xe9", b"1"), (b"\xff" * 3, None), ("größe".encode(), b""), (b"plain", b"2"))
+    rows = [reference.Row(b"", b"", 0, headers, 0)]
+    batch = RecordBatch(reference.encode(rows))
+    decoded = decode_arrow([batch])
+    decoded.validate(full=True)
+    names = [header["key"] for header in decoded.column("headers")[0].as_py()]
+    assert names == ["caf�", "���", "größe", "plain"]
+    assert names == [name for name, _ in decode_rows(batch.records())[0].headers]
+
+
+def test_the_columns_outlive_what_made_them() -> None:
+    decoder = ArrowDecoder()
+    decoder.add(RecordBatch(encode_rows([(b"k", b"v" * 1000, 5, [("a", b"b")])])).records())
+    column = decoder.finish().column("value")
+    del decoder
+    assert column.to_pylist() == [b"v" * 1000]
+
+
+@pytest.mark.parametrize("before", [0, 1, 7, 8, 9])
+def test_a_failed_batch_leaves_nothing_behind(before: int) -> None:
+    """Headers are read a second time when they become columns, and a buffer may have been changed by then."""
+    good = [(b"k%d" % i, b"v", i, [("name", None), ("other", b"x")]) for i in range(before)]
+    later = [(b"later", b"v", 9, [("late", b"1"), ("null", None)]), (None, None, 10, [])]
+    buffer = encode_rows([(b"bad", b"v", 5, [("fine", b"1"), ("spoilt", b"2")])] * 3)
+    records = RecordBatch(buffer).records()
+    spoilt = buffer.rindex(b"spoilt") - 1
+    buffer[spoilt : spoilt + 2] = b"\xff\xff"
+    decoder = ArrowDecoder()
+    if good:
+        decoder.add(RecordBatch(encode_rows(good)).records())
+    with pytest.raises(CorruptRecordError, match="header key"):
+        decoder.add(records)
+    decoder.add(RecordBatch(encode_rows(later)).records())
+    assert len(decoder) == before + 2
+    decoded = decoder.finish()
+    decoded.validate(full=True)
+    assert decoded.column("key").to_pylist() == [row[0] for row in good + later]
+    found = [[(header["key"], header["value"]) for header in row] for row in decoded.column("headers").to_pylist()]
+    assert found == [row[3] for row in good + later]
+
+
+def test_timestamps_beyond_microseconds_are_refused() -> None:
+    good = encode_rows([(None, b"good", (2**63 - 1) // 1000, None)])
+    bad = b"elsewhere" + encode_rows([(None, b"bad", 5, None), (None, b"bad", (2**63 - 1) // 1000 + 1, None)])
+    decoder = ArrowDecoder("us")
+    decoder.add(RecordBatch(good).records())
+    message = r"^record 1 of the batch at byte 9 has timestamp 9223372036854776, which times 1000 does not fit 64 bits$"
+    with pytest.raises(CorruptRecordError, match=message) as raised:
+        decoder.add(RecordBatch(bad, 9).records())
+    assert raised.value.position == 9
+    assert decoder.finish().column("value").to_pylist() == [b"good"]
+
+
+def test_records_left_out_do_not_count() -> None:
+    rows = [(None, b"far", 2**63 - 1, None), (None, b"near", 5, None)]
+    records = RecordBatch(encode_rows(rows)).records()
+    decoder = ArrowDecoder("us")
+    assert decoder.add(records, min_offset=1) == 1
+    assert decoder.add(records, min_offset=2) == 0
+    assert decoder.finish().column("value").to_pylist() == [b"near"]
+
+
+# ---- encoding
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+        pa.binary(3),
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
+    ids=str,
+)
+def test_types_of_keys_and_values(kind: pa.DataType) -> None:
+    data = [b"one", None, b"two"] if "binary" in str(kind) else ["one", None, "two"]
+    column = pa.array(data, kind)
+    encoded = encode_arrow(pa.table({"key": column, "value": column}))
+    expected = [(item, item, -1, None) for item in (b"one", None, b"two")]
+    assert encoded == [encode_rows(expected)]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("ms"), pa.list_(pa.binary())], ids=str
+)
+def test_types_that_are_no_bytes(kind: pa.DataType) -> None:
+    for name in ("key", "value"):
+        table = pa.table({"value": VALUES, name: pa.nulls(3, kind)})
+        with pytest.raises(TypeError, match=rf"^column '{name}' holds {kind}".replace("[", r"\[").replace("<", ".")):
+            encode_arrow(table)
+
+
+def test_a_value_is_required() -> None:
+    with pytest.raises(ValueError, match=r"^the data needs a column 'value', it has \['key'\]$"):
+        encode_arrow(pa.table({"key": VALUES}))
+
+
+def test_columns_without_a_type_are_all_null() -> None:
+    table = pa.table({name: pa.nulls(2) for name in ("key", "value", "headers", "timestamp")})
+    assert encode_arrow(table, timestamp=5) == [encode_rows([(None, None, 5, None)] * 2)]
+
+
+def test_no_rows_make_no_batch() -> None:
+    assert encode_arrow(pa.table({"value": pa.array([], pa.binary())})) == []
+    empty = pa.RecordBatch.from_pydict({"value": VALUES})
+    assert encode_arrow(pa.Table.from_batches([empty.slice(0, 0), empty, empty.slice(3)])) == encode_arrow(empty)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([1, 2], pa.timestamp("s")), [1000, 2000]),
+        (pa.array([1, None], pa.timestamp("ms", tz="Europe/Paris")), [1, 77]),
+        (pa.array([1999, 2000], pa.timestamp("us")), [1, 2]),
+        (pa.array([1_999_999, 2_000_000], pa.timestamp("ns")), [1, 2]),
+        (pa.array([5, None], pa.int32()), [5, 77]),
+        (pa.array([5, 2**63 - 1], pa.uint64()), [5, 2**63 - 1]),
+        (pa.array([-1, 0], pa.int64()), [-1, 0]),
+    ],
+)
+def test_units_of_a_timestamp_column(column: pa.Array, expected: list[int]) -> None:
+    table = pa.table({"value": pa.array([b"", b""]), "timestamp": column})
+    assert timestamps_of(encode_arrow(table, timestamp=77)) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        (pa.array([0.5]), TypeError, "column 'timestamp' holds double; expected a timestamp or milliseconds"),
+        (pa.array(["1970-01-01"]), TypeError, "column 'timestamp' holds string"),
+        (
+            pa.array([-2], pa.int64()),
+            ValueError,
+            "row 0: a timestamp is milliseconds since 1970, or -1 for none, not -2",
+        ),
+        (pa.array([2**62], pa.timestamp("s")), ValueError, "would result in out of bounds timestamp"),
+        (pa.array([2**63], pa.uint64()), ValueError, "not in range"),
+    ],
+)
+def test_timestamps_that_are_none(column: pa.Array, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        encode_arrow(pa.table({"value": pa.array([b""]), "timestamp": column}))
+
+
+def test_a_default_timestamp_that_is_none() -> None:
+    with pytest.raises(ValueError, match=r"row 0: a timestamp is .*, not -2"):
+        encode_arrow(pa.table({"value": VALUES}), timestamp=-2)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([{"a": b"1"}] * 3),
+        pa.array([[b"1"]] * 3),
+        pa.array([[{"key": "a", "value": b"1", "more": 5}]] * 3),
+        pa.array([[("a", b"1")]] * 3, pa.map_(pa.string(), pa.binary())),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_headers_of_another_shape(column: pa.Array) -> None:
+    with pytest.raises(
+        TypeError, match=r"^column 'headers' holds .*; expected a list of structs of a name and a value$"
+    ):
+        encode_arrow(pa.table({"value": VALUES, "headers": column}))
+
+
+@pytest.mark.parametrize("nameless", [[{"key": None, "value": b"1"}], [None]])
+def test_headers_need_a_name(nameless: list[object]) -> None:
+    """But only those of the rows that are encoded."""
+    good = [{"key": "a", "value": None}]
+    table = pa.table({"value": VALUES, "headers": pa.array([nameless, good, nameless], HEADERS_TYPE)})
+    with pytest.raises(ValueError, match="column 'headers' has a header without a name"):
+        encode_arrow(table)
+    assert encode_arrow(table.slice(1, 1)) == [encode_rows([(None, None, -1, [("a", None)])])]
+
+
+def test_headers_under_a_null_are_not_there() -> None:
+    structs = pa.array([{"key": "a", "value": b"1"}, {"key": None, "value": b"2"}, {"key": "c", "value": None}])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), structs, mask=pa.array([False, True, False]))
+    rows = [(None, b"one", -1, [("a", b"1")]), (None, None, -1, None), (None, b"three", -1, [("c", None)])]
+    assert encode_arrow(pa.table({"value": VALUES, "headers": lists})) == [encode_rows(rows)]
+
+
+def test_a_small_limit_gives_a_batch_for_each_row() -> None:
+    batches = encode_arrow(pa.table({"value": VALUES}), max_bytes=0, base_offset=7)
+    assert [RecordBatch(batch).base_offset for batch in batches] == [7, 8, 9]
+    assert values_of(batches) == VALUES.to_pylist()
+
+
+def test_sequences_run_on_and_wrap_around() -> None:
+    fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 2**31 - 2, "transactional": True}
+    batches = [RecordBatch(batch) for batch in encode_arrow(pa.table({"value": VALUES}), max_bytes=0, **fields)]
+    assert [batch.base_sequence for batch in batches] == [2**31 - 2, 2**31 - 1, 0]
+    assert all(batch.is_transactional and batch.producer_id == 1 for batch in batches)
+    without = encode_arrow(pa.table({"value": VALUES}), max_bytes=0)
+    assert [RecordBatch(batch).base_sequence for batch in without] == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("base_offset", [-1, 2**63 - 2**31])
+def test_base_offsets_that_leave_no_room(base_offset: int) -> None:
+    with pytest.raises(ValueError, match=f"not {base_offset}$"):
+        encode_arrow(pa.table({"value": VALUES}), base_offset=base_offset)
+
+
+def test_arrays_at_odd_addresses() -> None:
+    """As in a message that was received at any address."""
+
+    def at_odd_address(array: pa.Array) -> pa.Array:
+        buffers = [buffer and pa.py_buffer(b"." + buffer.to_pybytes()).slice(1) for buffer in array.buffers()]
+        assert all(buffer is None or buffer.address % 2 for buffer in buffers)
+        return pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset)
+
+    times = at_odd_address(pa.array([5, 6, 7], pa.int64()))
+    table = pa.table({"value": at_odd_address(VALUES), "timestamp": times})
+    rows = [(None, value, stamp, None) for value, stamp in zip(VALUES.to_pylist(), (5, 6, 7), strict=True)]
+    assert encode_arrow(table) == [encode_rows(rows)]
+
+
+# ---- buffers that do not fit each other, as no Arrow array has them
+
+
+INT32S = b"".join(n.to_bytes(4, "little", signed=True) for n in (0, 3, 6))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1, None, None, None, None), "-1 rows from row 0: neither may be negative"),
+        ((1, None, None, None, bytes(8), -1), "1 rows from row -1: neither may be negative"),
+        ((1, None, (None, INT32S, b"abcdef", -1), None, None), "an Arrow array's offset is at least 0, not -1"),
+        ((3, None, (None, INT32S, b"abcdef", 0), None, None), "12 bytes where its column needs 16"),
+        ((2, None, (None, INT32S, b"abcdef", 1), None, None), "12 bytes where its column needs 16"),
+        ((2, None, (None, INT32S, b"abcde", 0), None, None), "5 bytes where its column needs 6"),
+        ((2, None, (None, INT32S, None, 0), None, None), "offsets but no data"),
+        ((2, None, (b"", INT32S, b"abcdef", 0), None, None), "0 bytes where its column needs 1"),
+        ((1, None, (None, b"\0\0\0\0\xff\xff\xff\xff", b"", 0), None, None), "offsets run backwards at row 0"),
+        ((1, None, (None, b"\xff\xff\xff\xff\0\0\0\0", b"", 0), None, None), "offsets run backwards at row 0"),
+        ((1, None, (None, b"\x05\0\0\0\x04\0\0\0", b"abcdef", 0), None, None), "offsets run backwards at row 0"),
+        ((2, None, None, None, bytes(15)), "15 bytes where its column needs 16"),
+        ((1, None, None, None, bytes(15), 1), "15 bytes where its column needs 16"),
+        (
+            (1, None, None, (None, INT32S[:8], 0, None, (None, INT32S, b"abcdef", 0)), None),
+            "12 bytes where .* needs 16",
+        ),
+        ((1, None, None, (None, b"\xff" * 8, 0, None, None), None), "offsets run backwards at row 0"),
+    ],
+)
+def test_buffers_that_are_too_small(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ColumnEncoder(*arguments)
+
+
+def test_rows_that_are_not_there() -> None:
+    encoder = ColumnEncoder(2, None, (None, INT32S, b"abcdef", 0), None, None)
+    for row in (-1, 2):
+        with pytest.raises(IndexError, match=f"row {row} of 2"):
+            encoder.encode(row, default_timestamp=0, max_bytes=1000)
+    assert encoder.encode(1, default_timestamp=0, max_bytes=1000) == (encode_rows([(None, b"def", 0, None)]), 2)
+
+
+def test_a_decoder_cannot_be_made_without_its_columns() -> None:
+    decoder = ColumnDecoder.__new__(ColumnDecoder)
+    decoder.__init__()
+    assert decoder.add(RecordBatch(encode_rows([(b"k", b"v", 0, None)])).records()) == 1
+    with pytest.raises(ValueError, match="a timestamp scale is at least 1, not 0"):
+        ColumnDecoder(0)

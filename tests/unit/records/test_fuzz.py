@@ -1,0 +1,90 @@
+"""Some thousands of broken batches; see tests/support/fuzz_records.py for what is done with each."""
+
+import re
+
+import pytest
+from tests.support import reference_batch as reference
+from tests.support.fuzz_records import Finding, Fuzzer
+
+from headrace.common.errors import CorruptRecordError
+from headrace.records import RecordBatch, decode_rows
+
+ROUNDS = 2000
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_only_our_errors_come_out_and_what_is_read_makes_sense(seed: int) -> None:
+    Fuzzer(seed).run(ROUNDS)
+
+
+def test_the_rounds_reach_every_check() -> None:
+    """Otherwise they would prove little. These are the words of all errors that reading records has."""
+    fuzzer = Fuzzer(4)
+    fuzzer.run(ROUNDS)
+    fields = ("length", "timestamp delta", "offset delta", "key", "value", "header count", "header key", "header value")
+    patterns = [
+        *(rf"record #, {field} at byte #.*: varint is too long" for field in fields),
+        *(rf"record #, {field} at byte #.*: cut short" for field in ("timestamp delta", "offset delta")),
+        *(rf"record #, {field} at byte #.*: # is below #" for field in fields if "delta" not in field),
+        *(rf"record #, {field} at byte #.*: length # but only" for field in ("length", "key", "value", "header key")),
+        "record #, attributes at byte #.*: cut short",
+        "record #, header count at byte #.*: claims # headers in # bytes",
+        "record #, offset delta at byte #.*: # does not follow #",
+        "record #, offset delta at byte #.*: # is beyond the batch's last offset delta #",
+        "record # has # trailing bytes",
+        "# trailing bytes at byte #.*, behind the last of # records",
+        "the batch claims # records but ends after #",
+        "batch at byte # claims # records$",
+        "batch at byte # claims # records in # bytes",
+        "batch at byte # has base offset # and last offset delta #, neither may be negative",
+        "batch at byte # has base offset # and last offset delta #, more than offsets can count",
+        "batch at byte #: unknown compression codec #",
+        *(rf"batch at byte #: {codec} " for codec in ("gzip", "snappy", "lz#", "zstd")),
+    ]
+    missed = [pattern for pattern in patterns if not any(re.match(pattern, reason) for reason in fuzzer.reasons)]
+    assert missed == []
+    assert fuzzer.outcomes["records: accepted"] > ROUNDS / 10
+
+
+def test_the_same_seed_gives_the_same_rounds() -> None:
+    first, second, other = Fuzzer(5), Fuzzer(5), Fuzzer(6)
+    for fuzzer in (first, second, other):
+        fuzzer.run(50)
+    assert first.reasons == second.reasons
+    assert first.reasons != other.reasons
+
+
+@pytest.mark.parametrize("error", [ValueError, IndexError, MemoryError, OverflowError, KeyError])
+def test_other_errors_are_findings(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise error("of an unexpected kind")
+
+    monkeypatch.setattr("tests.support.fuzz_records.walk_headers", fail)
+    with pytest.raises(Finding, match=f"^{error.__name__}: .*of an unexpected kind.*, from [0-9a-f]+$"):
+        Fuzzer(1).run(1)
+
+
+def test_errors_that_say_nothing_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise CorruptRecordError("bad")
+
+    monkeypatch.setattr("tests.support.fuzz_records.walk_headers", fail)
+    with pytest.raises(Finding, match="walk_headers raised CorruptRecordError that says 'bad'"):
+        Fuzzer(1).run(1)
+
+
+def test_wrong_rows_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_the_last(records: object, min_offset: int = 0) -> list[object]:
+        return decode_rows(records, min_offset)[:-1]
+
+    monkeypatch.setattr("tests.support.fuzz_records.decode_rows", lose_the_last)
+    with pytest.raises(Finding, match="offsets do not agree"):
+        Fuzzer(1).run(200)
+
+
+def test_refusing_a_good_batch_is_a_finding() -> None:
+    good = reference.encode([reference.Row(b"key", b"value", 5, (), 0)])
+    with_a_header_that_is_missing = good[:-1] + b"\x02"
+    Fuzzer(1).check_refused(RecordBatch(with_a_header_that_is_missing))
+    with pytest.raises(Finding, match="refuses a batch that the reference takes"):
+        Fuzzer(1).check_refused(RecordBatch(good))
