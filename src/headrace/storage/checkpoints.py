@@ -45,6 +45,8 @@ def parse_checkpoint(path: Path, data: bytes) -> list[list[str]]:
     """The fields of each line; an empty file is one that Kafka had not filled yet. Any other form is refused."""
     if not data:
         return []
+    if not data.endswith(b"\n"):
+        raise KafkaStorageError(f"{path} is cut short: its last line has no end")
     try:
         lines = data.decode().splitlines()
         if lines[0].strip() != "0":

@@ -22,8 +22,8 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochCache:
-    """Kept in memory, and written whenever it changes. It is made durable with the log's flush, since recovery makes
-    entries beyond the recovery point again from the batches."""
+    """Kept in memory, and written with the log's flush: recovery makes entries beyond the recovery point again from the
+    batches. So an append does not wait for it, and the file is always whole."""
 
     file_name = "leader-epoch-checkpoint"
 
@@ -109,16 +109,12 @@ class LeaderEpochCache:
         self._replace([])
 
     def _replace(self, entries: list[EpochEntry]) -> None:
-        self._files.write_atomically(self._path, self._format(entries), sync=False)
         self._entries = entries
         self._dirty = True
 
-    @staticmethod
-    def _format(entries: list[EpochEntry]) -> bytes:
-        return format_checkpoint(f"{entry.epoch} {entry.start_offset}" for entry in entries)
-
     def sync(self) -> None:
-        """Makes the checkpoint durable, if it changed since it last was."""
+        """Writes the checkpoint, if the cache has changed since it last was."""
         if self._dirty:
-            self._files.write_atomically(self._path, self._format(self._entries))
+            lines = (f"{entry.epoch} {entry.start_offset}" for entry in self._entries)
+            self._files.write_atomically(self._path, format_checkpoint(lines))
             self._dirty = False

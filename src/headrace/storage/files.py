@@ -111,7 +111,15 @@ class FileSystem:
         return found
 
     def make_directory(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        """Makes a directory, and those above it, unless they are there. They survive a power cut."""
+        if not path.is_dir():
+            self.make_directory(path.parent)
+            self.add_directory(path)
+            self.sync_directory(path.parent)
+
+    def add_directory(self, path: Path) -> None:
+        """Makes one directory."""
+        path.mkdir(exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         """Moves a file or directory; a file at the target is replaced."""

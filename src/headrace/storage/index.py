@@ -82,26 +82,26 @@ class _Index:
         self._write_all(self._data)
 
     def _write_all(self, data: bytearray) -> None:
-        file = self._files.open(self.path, create=True)
-        file.truncate(0)
-        file.write_at(data, 0)
-        file.close()
-        self._saved_bytes = len(data)
-        self._exists = True
+        self._saved_bytes = 0
+        self._write(data, 0)
 
-    def save(self, sync: bool = False) -> None:
-        """Writes entries that are not in the file yet."""
-        unsaved = isinstance(self._data, bytearray) and len(self._data) != self._saved_bytes
-        if not (unsaved or sync or not self._exists):
-            return
+    def _write(self, data: Buffer, position: int) -> None:
+        """Writes entries, and nothing stays behind them: not the rest of a write that failed, either."""
         file = self._files.open(self.path, create=True)
-        if unsaved and isinstance(self._data, bytearray):
-            file.write_at(self._data[self._saved_bytes :], self._saved_bytes)
-            self._saved_bytes = len(self._data)
         self._exists = True
-        if sync:
-            file.sync()
-        file.close()
+        try:
+            file.truncate(position)
+            file.write_at(data, position)
+        finally:
+            file.close()
+        self._saved_bytes = position + len(data)
+
+    def save(self) -> None:
+        """Writes entries that are not in the file yet."""
+        if not isinstance(self._data, bytearray):
+            return
+        if len(self._data) != self._saved_bytes or not self._exists:
+            self._write(self._data[self._saved_bytes :], self._saved_bytes)
 
     def seal(self) -> None:
         """Saves and lets go of the memory; searches map the file from now on."""

@@ -18,7 +18,7 @@ from headrace.common.ids import Uuid
 from headrace.records import RecordBatch
 from headrace.storage.checkpoints import TopicPartition, read_partition_metadata
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
-from headrace.storage.epochs import LeaderEpochCache
+from headrace.storage.epochs import EpochEntry, LeaderEpochCache
 from headrace.storage.files import FileInfo, storage_error
 from headrace.storage.index import CorruptIndexError, OffsetIndex, TimeIndex
 from headrace.storage.log import Log, LogContext
@@ -104,6 +104,8 @@ class _Loader:
         self.producers = ProducerStates()
         self.has_producers = False
         self.epochs = LeaderEpochCache(directory, context.files)
+        self.checkpointed_epochs: list[EpochEntry] = []
+        self.noted_up_to = 0
         self.snapshots = SnapshotFiles(directory, context.files)
 
     def load(self, clean: bool, topic_id: Uuid | None) -> tuple[Log, LoadReport]:
@@ -217,10 +219,24 @@ class _Loader:
                         self._note_epoch(header)
                 except _BROKEN:
                     break  # recovery will find it too
+        self.checkpointed_epochs = self.epochs.entries
 
     def _note_epoch(self, batch: RecordBatch) -> None:
+        """Takes the epoch of a batch that recovery found.
+
+        Compaction may have taken the first batches of an epoch, or all of them. Where it began is then known from the
+        checkpoint alone, which is believed as far as it fits between this batch and the one before it.
+        """
         if batch.leader_epoch > self.epochs.latest_epoch:
-            self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            for entry in self.checkpointed_epochs:
+                if (
+                    self.epochs.latest_epoch < entry.epoch <= batch.leader_epoch
+                    and self.noted_up_to <= entry.start_offset <= batch.base_offset
+                ):
+                    self.epochs.assign(entry.epoch, entry.start_offset)
+            if batch.leader_epoch > self.epochs.latest_epoch:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+        self.noted_up_to = batch.next_offset
 
     def _is_plausible(self) -> bool:
         """Whether the checkpoints can be those of a clean stop of these files."""
@@ -296,6 +312,7 @@ class _Loader:
         self._check_indexes(Segments(trusted))
         self.snapshots.load_latest(self.producers, self.log_start_offset, start)
         self.epochs.truncate_from_end(start)
+        self.noted_up_to = start
         end_offset = self.segments.first.base_offset if len(self.segments) else start
         if trusted:
             end_offset = self._end_of(trusted[-1])

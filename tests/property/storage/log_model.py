@@ -16,7 +16,7 @@ from headrace.common.errors import (
     OutOfOrderSequenceNumberError,
     TransactionCoordinatorFencedError,
 )
-from headrace.records import ControlType, Record, RecordBatch, decode_rows, read_marker, split_batches
+from headrace.records import ControlType, Record, RecordBatch, decode_rows, split_batches
 from headrace.storage.log import Log
 from headrace.storage.producers import ProducerEntry
 
@@ -293,11 +293,8 @@ class ModelLog:
 
     # ---- compaction
 
-    def clean(self, first_dirty: int, end: int, now_ms: int, retention_ms: int, last_data: dict[int, int]) -> None:
-        """What one round of compaction, with keys taken from `[first_dirty, end)`, must leave.
-
-        `last_data` is the last data offset of each producer that the log knows.
-        """
+    def clean(self, first_dirty: int, end: int, now_ms: int, retention_ms: int) -> None:
+        """What one round of compaction, with keys taken from `[first_dirty, end)`, must leave."""
         fates = self.fates()
         has_data = {
             transaction.marker: any(batch.there for batch in transaction.batches)
@@ -327,8 +324,16 @@ class ModelLog:
                 ]
                 self._keep(batch, kept, now_ms + retention_ms)
             if not batch.records:
-                is_last_of_producer = last_data.get(batch.producer_id) == batch.last_offset
-                batch.there = batch.last_offset + 1 == end or (is_last_of_producer and not batch.is_control)
+                batch.there = batch.last_offset + 1 == end or self._is_last_of_producer(batch)
+
+    def _is_last_of_producer(self, batch: ModelBatch) -> bool:
+        """Whether a batch has a producer's last sequence, or, if it has only markers, its epoch."""
+        producer = self.producers.get(batch.producer_id)
+        if producer is None:
+            return False
+        if producer.batches:
+            return producer.batches[-1].last_offset == batch.last_offset
+        return batch.is_control and batch.producer_epoch == producer.epoch
 
     @staticmethod
     def _clean_marker(batch: ModelBatch, idle: bool, horizon_passed: bool, horizon: int) -> None:
@@ -347,8 +352,3 @@ class ModelLog:
             batch.horizon = horizon if needs_horizon else batch.horizon
             batch.max_timestamp = max(-1, *(record.timestamp for record in kept))
         batch.records = kept
-
-
-def marker_of(seen: SeenBatch) -> ControlType | None:
-    marker = read_marker(seen.batch.records())
-    return marker.control_type if marker is not None else None

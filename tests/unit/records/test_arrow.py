@@ -244,6 +244,15 @@ def test_a_small_limit_gives_a_batch_for_each_row() -> None:
     assert values_of(batches) == VALUES.to_pylist()
 
 
+def test_no_batch_is_larger_than_the_limit() -> None:
+    column = pa.array([b"x" * (i % 9) for i in range(30)])
+    for limit in range(200, 400):
+        batches = encode_arrow(pa.table({"value": column}), max_bytes=limit)
+        assert values_of(batches) == column.to_pylist()
+        assert max(map(len, batches)) <= limit
+        assert max(map(len, batches)) > limit - 25
+
+
 def test_sequences_run_on_and_wrap_around() -> None:
     fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 2**31 - 2, "transactional": True}
     batches = [RecordBatch(batch) for batch in encode_arrow(pa.table({"value": VALUES}), max_bytes=0, **fields)]

@@ -5,6 +5,7 @@ import json
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,22 @@ def test_gzip_size_that_is_not_true(claimed: int) -> None:
     payload = gzip.compress(RECORDS)[:-4] + struct.pack("<I", claimed)
     with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: gzip data does not inflate: "):
         batch_of(Compression.GZIP, payload).records()
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+def test_no_memory_is_taken_for_a_size_that_is_only_claimed(codec: Compression) -> None:
+    payload = {
+        Compression.GZIP: gzip.compress(RECORDS)[:-4] + b"\xff\xff\xff\x7f",
+        Compression.ZSTD: zstd_frame(100 * MIB, RECORDS),
+    }[codec]
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecordError, match=f"{codec.name.lower()} data does not inflate"):
+            decompress(codec, payload, 512 * MIB)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 4 * MIB
 
 
 def zstd_frame(claimed: int, content: bytes) -> bytes:

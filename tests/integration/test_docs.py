@@ -1,0 +1,59 @@
+"""What the documentation says is true: its examples run, its links lead somewhere, generated pages are current."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+EXAMPLES = [
+    pytest.param(code, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
+]
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_examples_run(code: str, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_generated_pages_are_current() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for name, content in generate.pages().items():
+        assert (ROOT / "docs" / name).read_text() == content, f"docs/{name} is not current: run make docs"
+
+
+def test_every_module_is_in_the_design() -> None:
+    design = (ROOT / "DESIGN.md").read_text()
+    modules = [path for path in ROOT.glob("src/headrace/*/*.py*") if path.suffix in (".py", ".pyx")]
+    missing = {path.stem for path in modules if f"`{path.stem}`" not in design} - {"__init__", "main"}
+    missing -= {path.stem for path in modules if path.parent.name in ("common", "testing")}
+    assert missing == set()
+
+
+def test_the_tour_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "log_tour.py"), "--records", "20000"]
+    ran = subprocess.run([*command, "--directory", str(tmp_path / "tour")], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "all are there" in ran.stdout
+    again = subprocess.run([*command, "--directory", str(tmp_path / "tour")], capture_output=True, text=True, timeout=120)
+    assert again.returncode == 2
+    assert "is not empty" in again.stderr

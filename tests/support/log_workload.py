@@ -1,0 +1,100 @@
+"""Appends at random, as producers of all kinds make them: plain, idempotent, transactional, with every codec.
+
+Nothing is remembered between appends: what a producer sends next follows from what the log knows of it, so a workload
+goes on after a crash. Every value tells its key, so that a test can check what nobody reported.
+"""
+
+from dataclasses import dataclass
+from random import Random
+from zlib import crc32
+
+from headrace.common.clock import Clock
+from headrace.records import Compression, ControlType, encode_marker, encode_rows
+from headrace.storage.log import Log
+from headrace.storage.producers import AppendOrigin
+
+IDEMPOTENT = range(100, 103)
+TRANSACTIONAL = range(200, 204)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What a workload is made of."""
+
+    keys: int = 12
+    largest_value_bytes: int = 120
+    most_records: int = 4
+    tombstones: float = 0.1
+    transactional: float = 0.25
+    idempotent: float = 0.2
+    codecs: tuple[Compression, ...] = tuple(Compression)
+
+
+def value_for(key: bytes, payload: bytes) -> bytes:
+    return crc32(key + payload).to_bytes(4, "big") + payload
+
+
+def is_value_of(key: bytes | None, value: bytes | None) -> bool:
+    """Whether a value is one that this workload made for the key."""
+    return value is None or (key is not None and crc32(key + value[4:]).to_bytes(4, "big") == value[:4])
+
+
+def random_rows(random: Random, clock: Clock, mix: Mix) -> list[tuple[bytes | None, bytes | None, int, None]]:
+    rows: list[tuple[bytes | None, bytes | None, int, None]] = []
+    for _ in range(random.randint(1, mix.most_records)):
+        key = b"key-%d" % random.randrange(mix.keys)
+        value = value_for(key, random.randbytes(random.randint(4, mix.largest_value_bytes)))
+        timestamp = clock.time_ms() - random.choice((0, 0, 0, 5, 50))
+        rows.append((key, None if random.random() < mix.tombstones else value, timestamp, None))
+    return rows
+
+
+def random_append(log: Log, random: Random, mix: Mix) -> tuple[bytearray, AppendOrigin]:
+    """Bytes that the log takes, and who they come from."""
+    clock = log.context.clock
+    kind = random.random()
+    if kind < mix.transactional:
+        producer_id = random.choice(TRANSACTIONAL)
+        entry = log.producers.entries.get(producer_id)
+        if entry is not None and entry.transaction_first_offset is not None and random.random() < 0.4:
+            control_type = random.choice((ControlType.COMMIT, ControlType.ABORT))
+            return marker_for(log, producer_id, control_type), AppendOrigin.COORDINATOR
+        return data_of(log, producer_id, random, mix, transactional=True), AppendOrigin.CLIENT
+    if kind < mix.transactional + mix.idempotent:
+        return data_of(log, random.choice(IDEMPOTENT), random, mix, transactional=False), AppendOrigin.CLIENT
+    return encode_rows(random_rows(random, clock, mix), codec=random.choice(mix.codecs)), AppendOrigin.CLIENT
+
+
+def data_of(log: Log, producer_id: int, random: Random, mix: Mix, transactional: bool) -> bytearray:
+    """The producer's next batch. Now and then it has been started again, with a new epoch."""
+    entry = log.producers.entries.get(producer_id)
+    epoch, sequence = (entry.epoch, (entry.last_sequence + 1) % 2**31) if entry is not None else (0, 0)
+    if entry is not None and entry.transaction_first_offset is None and random.random() < 0.05:
+        epoch, sequence = epoch + 1, 0
+    return encode_rows(
+        random_rows(random, log.context.clock, mix),
+        codec=random.choice(mix.codecs),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+def marker_for(log: Log, producer_id: int, control_type: ControlType) -> bytearray:
+    entry = log.producers.entries[producer_id]
+    return encode_marker(
+        control_type,
+        producer_id=producer_id,
+        producer_epoch=entry.epoch,
+        coordinator_epoch=max(0, entry.coordinator_epoch),
+        timestamp=log.context.clock.time_ms(),
+    )
+
+
+def open_transactions(log: Log) -> list[int]:
+    return [
+        producer_id
+        for producer_id, entry in log.producers.entries.items()
+        if entry.transaction_first_offset is not None
+    ]
