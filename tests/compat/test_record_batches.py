@@ -248,7 +248,7 @@ def test_librdkafka_reads_ours(broker: MockBroker, codec: Compression) -> None:
 # ---- Kafka
 
 
-def test_kafka_reads_ours(tmp_path: Path) -> None:
+def test_kafka_reads_ours(apache_kafka: None, tmp_path: Path) -> None:
     """Every codec at its default, lowest and highest level, markers and an empty batch, in one segment."""
     fields = {"producer_id": 9, "producer_epoch": 1, "transactional": True}
     batches: list[bytes] = []

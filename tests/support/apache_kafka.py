@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from .apache_kafka_clients import JavaClient, LibrdkafkaProducer, SampleRecord, read_back
+from .apache_kafka_clients import JavaClient, LibrdkafkaProducer, SampleRecord, read_back, read_back_all
 from .apache_kafka_dump import DumpBatch, DumpProblem, DumpRecord, DumpResult, dump_log
 from .apache_kafka_jvm import (
     KAFKA_VERSION,
@@ -48,6 +48,7 @@ __all__ = [
     "dump_log",
     "kafka_classpath",
     "read_back",
+    "read_back_all",
     "run_java",
     "sample_topic_configs",
     "start_java",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -230,6 +230,18 @@ def read_back(
     timeout: float = 60.0,
 ) -> list[SampleRecord]:
     """Return what librdkafka's consumer finds from the start of a partition to its end."""
+    tp = (topic, partition)
+    return read_back_all(bootstrap, [tp], read_committed=read_committed, timeout=timeout)[tp]
+
+
+def read_back_all(
+    bootstrap: str,
+    partitions: Iterable[tuple[str, int]],
+    *,
+    read_committed: bool = False,
+    timeout: float = 60.0,
+) -> dict[tuple[str, int], list[SampleRecord]]:
+    """As `read_back`, of many partitions with one consumer, which saves half a second for each."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
@@ -243,24 +255,28 @@ def read_back(
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
         }
     )
-    found: list[SampleRecord] = []
+    found: dict[tuple[str, int], list[SampleRecord]] = {tp: [] for tp in partitions}
+    unfinished = set(found)
     deadline = time.monotonic() + timeout
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        while time.monotonic() < deadline:
+        consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in found])
+        while unfinished and time.monotonic() < deadline:
             message = consumer.poll(0.5)
             if message is None:
                 continue
+            tp = (message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is None:
-                found.append(_from_message(message))
+                found[tp].append(_from_message(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                return found
+                unfinished.discard(tp)
             else:
-                raise RuntimeError(f"{topic}-{partition}: {error}")
+                raise RuntimeError(f"{tp}: {error}")
     finally:
         consumer.close()
-    raise TimeoutError(f"{topic}-{partition} was not read in {timeout:.0f} s")
+    if unfinished:
+        raise TimeoutError(f"{sorted(unfinished)} were not read in {timeout:.0f} s")
+    return found
 
 
 def _from_message(message: Message) -> SampleRecord:

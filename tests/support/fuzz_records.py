@@ -125,7 +125,7 @@ class Fuzzer:
             payload = self.break_bytes(payload)
         batch = reference.batch_bytes(
             payload,
-            count=len(rows),
+            count=max(0, len(rows) + rng.choice((0,) * 20 + (1, -1))),
             last_offset_delta=rows[-1].offset - base_offset,
             base_offset=base_offset,
             attributes=codec | rng.choice((0, 0, 0x08, 0x10, 0x30, 0x40, 0x78)),
@@ -149,6 +149,8 @@ class Fuzzer:
             if rng.random() < 0.15:
                 at = rng.randrange(len(parts))
                 parts[at] = (parts[at][0], self.hostile_field())
+            elif rng.random() < 0.05:
+                parts = [*parts[: rng.randrange(len(parts))], ("cut", b"\x80" * rng.randrange(5))]
             encoded.append(reference.join_record(parts))
         if rng.random() < 0.1:
             at = rng.randrange(len(encoded))
@@ -234,11 +236,18 @@ class Fuzzer:
         self.attempt("split_batches", lambda: split_batches(buffer))
         batches = self.attempt("split_batches with a partial tail", lambda: split_batches(buffer, 0, True)) or []
         self.attempt("RecordBatch inside", lambda: RecordBatch(buffer, rng.randrange(len(buffer) + 2)))
+        header = self.attempt("RecordBatch of a header", lambda: RecordBatch(buffer, 0, header_only=True))
+        if header is not None:
+            self.read_header(header)
+            encode_empty_batch(header)
         first = self.attempt("RecordBatch", lambda: RecordBatch(buffer))
         for batch in batches or ([first] if first else []):
             self.read_batch(batch)
         if batches:
-            decoded = self.attempt("decode_arrow", lambda: decode_arrow(batches, max_inflated_bytes=MAX_INFLATED_BYTES))
+            decoded = self.attempt(
+                "decode_arrow",
+                lambda: decode_arrow(batches, max_inflated_bytes=MAX_INFLATED_BYTES, check_crcs=rng.random() < 0.5),
+            )
             if decoded is not None:
                 decoded.validate(full=True)
         if first is not None:
@@ -252,11 +261,15 @@ class Fuzzer:
         partition_for_key(buffer, 1 + position)
         crc32c(buffer)
 
-    def read_batch(self, batch: RecordBatch) -> None:
+    def read_header(self, batch: RecordBatch) -> None:
         for name in dir(RecordBatch):
-            if not name.startswith(("_", "patch_", "check_", "records")):
+            if not name.startswith(("_", "patch_", "check_", "raw", "records")):
                 getattr(batch, name)
         repr(batch)
+
+    def read_batch(self, batch: RecordBatch) -> None:
+        self.read_header(batch)
+        self.agree("raw", len(batch.raw), batch.size_in_bytes)
         self.attempt("check_crc", batch.check_crc)
         empty = encode_empty_batch(batch)
         self.attempt("records of the emptied batch", RecordBatch(empty).records)

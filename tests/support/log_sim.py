@@ -62,13 +62,13 @@ class LogModel:
         readable = check_log(log)
         start, end = log.log_start_offset, log.log_end_offset
         assert start <= self.highest_start, f"the log starts at {start}, nothing above {self.highest_start} was deleted"
-        missing = [batch for batch in self.batches if end <= batch.base_offset < self.flushed]
+        missing = [batch for batch in self.batches if batch.base_offset < self.flushed and batch.next_offset > end]
         assert not missing, f"the log ends at {end}, but was flushed up to {self.flushed}: {missing}"
-        expected = [batch for batch in self.batches if batch.last_offset >= start and batch.base_offset < end]
+        expected = [batch for batch in self.batches if batch.last_offset >= start and batch.next_offset <= end]
         if log.config.compact:
             self._check_compacted(log, readable, expected)
             # What compaction took is gone for good, but the model stays as it was: the log must be equal in effect.
-            self.batches = [batch for batch in self.batches if batch.base_offset < end]
+            self.batches = [batch for batch in self.batches if batch.next_offset <= end]
         else:
             found, wanted = [bytes(batch.raw) for batch in readable], [bytes(batch.raw) for batch in expected]
             assert found == wanted, f"found {readable}, expected {expected}"
@@ -163,9 +163,10 @@ class Workload:
             self.start_over(log, model)
             return
         offset = self.random.randint(max(log.log_start_offset, log.log_end_offset - 40), log.log_end_offset)
-        model.flushed = min(model.flushed, offset)
+        kept = [batch for batch in model.batches if batch.last_offset < offset]
+        model.flushed = min([model.flushed, offset, *(batch.base_offset for batch in model.batches[len(kept) :])])
         log.truncate_to(offset)
-        model.batches = [batch for batch in model.batches if batch.last_offset < offset]
+        model.batches = kept
         self.leader_epoch += 1
 
     def start_over(self, log: Log, model: LogModel) -> None:

@@ -212,6 +212,8 @@ cdef class ColumnDecoder:
         """Appends the records of many batches, but not of control batches."""
         cdef RecordBatch batch
         for batch in batches:
+            if batch is None:
+                raise TypeError("expected a RecordBatch, not None")
             if check_crcs:
                 batch.check_crc()
             if not batch._attributes() & CONTROL_BIT:

@@ -75,7 +75,6 @@ class Source:
         self.size = segment.size
         self.base_offset = segment.base_offset
         self.modified_ms = segment.created_ms
-        self.aborted: list[AbortedTransaction] = list(segment.txn_index.entries())
         self.index_entries = (len(segment.offset_index), len(segment.time_index))
         self._cuts = segment.cuts
 
@@ -125,7 +124,11 @@ def inspect_log(log: Log) -> Cleanable:
 
 def _first_uncleanable_offset(log: Log, now_ms: int) -> int:
     """Not the active segment, nothing undecided or unreplicated, nothing younger than `min.compaction.lag.ms`."""
-    end_offset = min(log.segments.active.base_offset, log.last_stable_offset)
+    # A high watermark may stand within a batch, which is then left alone as a whole.
+    end_offset = log.start_of_batch_at(min(log.segments.active.base_offset, log.last_stable_offset))
+    # Nothing that is not on disk: a power cut could take the record for whose sake an older one was dropped.
+    if log.recovery_point < end_offset:
+        end_offset = log.segments.from_offset(log.recovery_point)[0].base_offset
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in log.segments:
@@ -216,6 +219,8 @@ class CleaningJob:
     sources: list[Source]
     first_dirty_offset: int
     end_offset: int
+    aborted: list[AbortedTransaction]
+    """All that have records in the sources, also if their markers lie behind them."""
     last_batches: dict[int, LastBatch]
     now_ms: int
     groups: list[Group] = field(default_factory=list)
@@ -230,7 +235,7 @@ class CleaningJob:
         try:
             self.cleaned_up_to = self._build_map(offsets, throttle)
             self.stats.keys = len(offsets)
-            tracker = TransactionTracker([entry for source in self.sources for entry in source.aborted])
+            tracker = TransactionTracker(self.aborted)
             for sources in self._group(self.cleaned_up_to):
                 self._clean_group(sources, offsets, tracker, throttle)
         except BaseException:
@@ -255,7 +260,8 @@ class CleaningJob:
     def _build_map(self, offsets: OffsetMap, throttle: Throttle) -> int:
         """Takes in the keys of the dirty part, as far as the map holds them. Returns where it came to."""
         dirty = [source for source in self.sources if source.base_offset < self.end_offset]
-        tracker = TransactionTracker([entry for source in dirty for entry in source.aborted])
+        # Markers of transactions that ended earlier may not be met.
+        tracker = TransactionTracker([entry for entry in self.aborted if entry.last_offset >= self.first_dirty_offset])
         reached = self.first_dirty_offset
         for source, behind in zip(dirty, [*dirty[1:], None], strict=True):
             source_end = behind.base_offset if behind is not None else self.end_offset
@@ -335,6 +341,7 @@ class CleaningJob:
         cleaned.seal()
         for file in (cleaned.file, *cleaned.open_indexes()):
             file.sync()
+        cleaned.synced_changes = cleaned.changes
         self.files.set_modified(cleaned.path(), modified_ms)
 
     def _write(self, cleaned: Segment, data: bytearray, positions: list[BatchPosition], throttle: Throttle) -> None:
@@ -350,10 +357,15 @@ class CleaningJob:
         horizon = batch.delete_horizon_ms
         horizon_passed = horizon is not None and horizon <= self.now_ms
         kept: memoryview | bytearray | None
-        if batch.is_control:
-            idle = tracker.is_marker_idle(batch, self._control_type(batch))
+        is_control = batch.is_control
+        idle = is_control and tracker.is_marker_idle(batch, self._control_type(batch))
+        aborted = not is_control and tracker.is_aborted(batch)
+        if batch.base_offset >= self.cleaned_up_to:
+            self.stats.records_kept += batch.count
+            return batch.raw  # the rest of a segment that is cleaned in part
+        if is_control:
             kept = None if idle and horizon_passed else self._keep_marker(batch, needs_horizon=idle and horizon is None)
-        elif tracker.is_aborted(batch):
+        elif aborted:
             kept = None
         else:
             kept = self._keep_records(batch, offsets, drop_tombstones=horizon_passed)
@@ -396,6 +408,7 @@ def plan_cleaning(log: Log, settings: CleanerSettings, cleanable: Cleanable | No
     if cleanable.end_offset <= cleanable.first_dirty_offset or cleanable.dirty_bytes == 0:
         return None
     sources = [Source(segment) for segment in log.segments if segment.base_offset < cleanable.end_offset]
+    aborted = [entry for segment in log.segments for entry in segment.txn_index.entries()]
     return CleaningJob(
         str(log.tp),
         log.directory,
@@ -406,6 +419,7 @@ def plan_cleaning(log: Log, settings: CleanerSettings, cleanable: Cleanable | No
         sources,
         cleanable.first_dirty_offset,
         cleanable.end_offset,
+        aborted,
         log.producers.last_batches(),
         log.context.clock.time_ms(),
     )
@@ -416,6 +430,9 @@ def finish_cleaning(log: Log, job: CleaningJob) -> bool:
     if not all(source.is_unchanged(log) for group in job.groups for source in group.sources):
         job.discard()
         return False
+    # Compacted segments may end before the next one begins. Recovery takes that for a loss, unless it is told that all
+    # of it was on disk.
+    log.write_checkpoint()
     for group in job.groups:
         group.cleaned.rename(SWAP_SUFFIX)
         log.context.files.sync_directory(log.directory)

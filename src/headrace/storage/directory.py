@@ -35,6 +35,7 @@ from headrace.storage.files import FileSystem, storage_error
 _logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
+NO_BROKER_EPOCH = -1
 DELETE_DIRECTORY_SUFFIX = "-delete"
 _IGNORED_SUFFIXES = ("-future", "-stray")
 _METADATA_TOPIC = "__cluster_metadata"
@@ -68,6 +69,8 @@ class LogDirectory:
         self.failure: str | None = None
         self.meta: MetaProperties | None = None
         self.was_clean = False
+        self.broker_epoch = NO_BROKER_EPOCH
+        """Of the broker that stopped here; Kafka's controllers take a stop of any other epoch for an unclean one."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.cleaned_up_to: dict[TopicPartition, int] = {}
@@ -96,6 +99,7 @@ class LogDirectory:
             self.log_starts = self._read_checkpoint(LOG_START_CHECKPOINT)
             self.cleaned_up_to = self._read_checkpoint(CLEANER_CHECKPOINT)
             if self.was_clean:
+                self.broker_epoch = self._read_broker_epoch()
                 # Gone before anything is written: from now on a crash needs recovery.
                 self.files.remove(self.path / CLEAN_SHUTDOWN_FILE)
                 self.files.sync_directory(self.path)
@@ -130,6 +134,13 @@ class LogDirectory:
         except KafkaStorageError as error:
             _logger.warning("%s; going on without it", error)
             return {}
+
+    def _read_broker_epoch(self) -> int:
+        try:
+            found = json.loads(self.files.read(self.path / CLEAN_SHUTDOWN_FILE))["brokerEpoch"]
+        except (ValueError, KeyError, TypeError):
+            return NO_BROKER_EPOCH  # older versions of Kafka left the file empty
+        return found if isinstance(found, int) else NO_BROKER_EPOCH
 
     def list(self) -> tuple[list[TopicPartition], list[Path]]:
         """The partitions that have a log here, and directories that are left to be removed."""
@@ -170,6 +181,6 @@ class LogDirectory:
     def write_cleaned_up_to(self, offsets: dict[TopicPartition, int]) -> None:
         self._checkpoint(CLEANER_CHECKPOINT).write(offsets)
 
-    def write_clean_shutdown(self, broker_epoch: int = -1) -> None:
-        marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    def write_clean_shutdown(self) -> None:
+        marker = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
         self.files.write_atomically(self.path / CLEAN_SHUTDOWN_FILE, marker.encode())

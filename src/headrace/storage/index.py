@@ -145,8 +145,11 @@ class OffsetIndex(_Index):
         self.keep(self._slot_at_or_below(offset - self.base_offset - 1) + 1)
 
     def drop_torn_tail(self) -> None:
-        """Keeps the entries up to the first that does not grow: a file written by Kafka ends in zeros after a crash."""
-        count, previous = 0, (-1, -1)
+        """Keeps the entries up to the first that does not grow: a file written by Kafka ends in zeros after a crash.
+
+        It may be all zeros. No entry is at position 0: the first batch is found without one.
+        """
+        count, previous = 0, (-1, 0)
         for relative, position in map(self._at, range(len(self))):
             if relative <= previous[0] or position <= previous[1]:
                 break
@@ -187,8 +190,8 @@ class TimeIndex(_Index):
         self.keep(count)
 
     def drop_torn_tail(self) -> None:
-        """Keeps the entries up to the first that does not grow."""
-        count, previous = 0, (-1, -1)
+        """Keeps the entries up to the first that does not grow, or is zero."""
+        count, previous = 0, (0, -1)
         for timestamp, relative in map(self._at, range(len(self))):
             if timestamp <= previous[0] or relative < previous[1]:
                 break

@@ -62,13 +62,14 @@ def open_log(
     context: LogContext,
     *,
     clean: bool = False,
-    recovery_point: int = 0,
+    recovery_point: int | None = None,
     log_start_offset: int = 0,
     topic_id: Uuid | None = None,
 ) -> tuple[Log, LoadReport]:
     """Opens the log in a directory, which is made if it is not there.
 
-    `clean` says that the last run stopped in order; `recovery_point` and `log_start_offset` are from its checkpoints.
+    `clean` says that the last run stopped in order; `recovery_point` and `log_start_offset` are from its checkpoints,
+    the former None if they have none.
     """
     try:
         context.files.make_directory(directory)
@@ -89,7 +90,7 @@ class _Loader:
         tp: TopicPartition,
         config: LogConfig,
         context: LogContext,
-        recovery_point: int,
+        recovery_point: int | None,
         log_start_offset: int,
     ):
         self.directory = directory
@@ -97,7 +98,8 @@ class _Loader:
         self.config = config
         self.context = context
         self.files = context.files
-        self.recovery_point = recovery_point
+        self.recovery_point = recovery_point or 0
+        self.checkpointed_point = recovery_point
         self.log_start_offset = log_start_offset
         self.report = LoadReport()
         self.segments = Segments()
@@ -111,13 +113,11 @@ class _Loader:
     def load(self, clean: bool, topic_id: Uuid | None) -> tuple[Log, LoadReport]:
         listing = self._tidy(self.files.list(self.directory))
         self._open_segments(listing)
-        self._load_epochs()
         if len(self.segments):
             self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
-        if clean and self._is_plausible():
-            self._check_indexes(self.segments)
-            end_offset = self._end_after_clean_stop()
-        else:
+        self._load_epochs()
+        end_offset = self._end_after_clean_stop() if clean and self._is_plausible() else None
+        if end_offset is None:
             end_offset = self._recover()
         end_offset = self._ensure_segment(end_offset)
         self._restore_producers(end_offset)
@@ -134,9 +134,10 @@ class _Loader:
             snapshots=self.snapshots,
             log_start_offset=self.log_start_offset,
             log_end_offset=end_offset,
-            recovery_point=min(max(self.recovery_point, self.log_start_offset), end_offset),
+            recovery_point=min(self.recovery_point, end_offset),
             topic_id=topic_id,
         )
+        log.is_checkpointed = self.checkpointed_point is not None
         return log, self.report
 
     # ---- leftovers
@@ -175,7 +176,7 @@ class _Loader:
         # A log is renamed after its indexes. So while the old log of the same base is there, indexes with their final
         # names are the old ones; once it is gone, they are the new ones, renamed just before the crash.
         first_old = base_offset if segment_name(base_offset) + LOG_SUFFIX in listing else base_offset + 1
-        for name in list(listing):
+        for name in sorted(listing, key=lambda name: name.endswith(LOG_SUFFIX)):
             matched = _OFFSET_FILE.fullmatch(name)
             if matched and matched[2] in (LOG_SUFFIX, *_INDEX_SUFFIXES) and first_old <= int(matched[1]) < end_offset:
                 self._remove(listing, name)
@@ -210,16 +211,31 @@ class _Loader:
     def _load_epochs(self) -> None:
         try:
             self.epochs.load()
-        except KafkaStorageError:
-            # Made again from the log itself: every batch says which leader wrote it.
-            self.epochs.clear()
+            self.checkpointed_epochs = self.epochs.entries
+            if self._knows_first_epoch():
+                return
+        except (KafkaStorageError, *_BROKEN):
+            pass
+        # Made again from the log itself: every batch says which leader wrote it.
+        self.epochs.clear()
+        try:
             for segment in self.segments:
-                try:
-                    for _, header in segment.headers():
-                        self._note_epoch(header)
-                except _BROKEN:
-                    break  # recovery will find it too
+                for _, header in segment.headers():
+                    self._note_epoch(header)
+        except _BROKEN:
+            pass  # recovery will find it too
         self.checkpointed_epochs = self.epochs.entries
+
+    def _knows_first_epoch(self) -> bool:
+        """False if the checkpoint lacks what the first batch says: it was lost, or is of a start that was undone."""
+        if self.epochs.entries and self.epochs.entries[0].start_offset <= self.log_start_offset:
+            return True
+        for segment in self.segments:
+            for _, header in segment.headers():
+                if header.last_offset >= self.log_start_offset:
+                    begins = max(header.base_offset, self.log_start_offset)
+                    return header.leader_epoch < 0 or self.epochs.epoch_for_offset(begins) is not None
+        return True
 
     def _note_epoch(self, batch: RecordBatch) -> None:
         """Takes the epoch of a batch that recovery found.
@@ -247,14 +263,19 @@ class _Loader:
             active.size > 0
         ) and self.recovery_point >= active.base_offset
 
-    def _end_after_clean_stop(self) -> int:
+    def _end_after_clean_stop(self) -> int | None:
+        """Nothing is scanned; None if an index has to be made again and its log turns out to be damaged."""
+        try:
+            self._check_indexes(self.segments)
+        except _BROKEN:
+            return None
         return max(self.recovery_point, self.log_start_offset)
 
     def _check_indexes(self, segments: Segments) -> None:
         """Makes missing indexes, and those that cannot be right, again."""
         for segment in segments:
             try:
-                if segment.size and not (segment.offset_index.exists and segment.time_index.exists):
+                if segment.size and not segment.has_indexes:
                     raise CorruptIndexError(f"{segment.path()} has no index")
                 segment.offset_index.check()
                 segment.time_index.check()
@@ -266,22 +287,26 @@ class _Loader:
             except CorruptIndexError:
                 self._rebuild_txn_index(segment)
 
-    def _rebuild_txn_index(self, segment: Segment) -> None:
+    def _rebuild_txn_index(self, segment: Segment, end_offset: int | None = None) -> None:
+        """The aborted transactions of a segment, or of its part below an offset, from the log itself."""
         segment.txn_index.reset()
         self.report.rebuilt_indexes += 1
         producers = ProducerStates()
         self.snapshots.load_latest(producers, self.log_start_offset, segment.base_offset)
         replay_producers(producers, self.segments, segment.base_offset)
-        for _, batch in segment.batches():
+        for position, header in segment.headers():
+            batch = segment.load(BatchPosition.of(header, position)) if header.is_control else header
             self._apply_to(producers, segment, batch)
+            if end_offset is not None and header.next_offset >= end_offset:
+                break
         segment.txn_index.save()
+        segment.changes += 1
 
     def _ensure_segment(self, end_offset: int) -> int:
         """A log has an active segment, and does not end before it starts."""
         if len(self.segments) and end_offset < self.log_start_offset:
             # What was left after a crash lies wholly below the start: nothing of it may be read any more.
             self._drop(list(self.segments))
-            end_offset = self.log_start_offset
         if not len(self.segments):
             end_offset = self.log_start_offset
             segment = Segment(self.directory, end_offset, self.files, created_ms=self.context.clock.time_ms())
@@ -290,11 +315,14 @@ class _Loader:
         return end_offset
 
     def _drop(self, doomed: list[Segment]) -> None:
-        for segment in doomed:
+        """Removes segments from the end on, and for good: what comes back would follow what is appended next."""
+        for segment in reversed(doomed):
             self.segments.remove(segment)
             self.report.truncated_bytes += segment.size
             for path in segment.existing_paths():
                 self.files.remove(path)
+        if doomed:
+            self.files.sync_directory(self.directory)
 
     # ---- recovery
 
@@ -308,8 +336,10 @@ class _Loader:
             return self._recover_from(start)
 
     def _recover_from(self, start: int) -> int:
-        trusted = [segment for segment in self.segments if self._end_of(segment) <= start]
+        # The one that ends there may have been flushed before it was sealed.
+        trusted = [segment for segment in self.segments if self._end_of(segment) < start]
         self._check_indexes(Segments(trusted))
+        self.snapshots.drop_beyond(start)
         self.snapshots.load_latest(self.producers, self.log_start_offset, start)
         self.epochs.truncate_from_end(start)
         self.noted_up_to = start
@@ -319,13 +349,23 @@ class _Loader:
             replay_producers(self.producers, Segments(trusted), end_offset)
         unsure = [segment for segment in self.segments if segment not in Segments(trusted)]
         for index, segment in enumerate(unsure):
+            if segment.base_offset < end_offset or self._is_behind_a_loss(segment, end_offset):
+                self._drop(unsure[index:])
+                break
             whole, end_offset = self._recover_segment(segment, max(start, segment.base_offset), end_offset)
             if not whole:
                 self._drop(unsure[index + 1 :])
                 break
-        self.snapshots.drop_beyond(end_offset)
         self.has_producers = self.producers.end_offset == end_offset
         return end_offset
+
+    def _is_behind_a_loss(self, segment: Segment, end_offset: int) -> bool:
+        """Whether records are missing before a segment: those of the one before had not reached the disk, its own had.
+
+        Gaps that are right (see `Log._promise_gap` and compaction) lie below the recovery point that was written down.
+        """
+        known = self.checkpointed_point
+        return known is not None and end_offset < segment.base_offset and known < segment.base_offset
 
     def _end_of(self, segment: Segment) -> int:
         return self.segments.end_of(segment, 2**63 - 1)
@@ -347,7 +387,8 @@ class _Loader:
             self.report.truncated_bytes += segment.size - position
             segment.cut(position, expected)
             segment.save_indexes(last=True)
-            return False, expected
+            # Without a loss if the next segment follows: a file that was allocated in advance ends in zeros.
+            return expected == self._end_of(segment), expected
         segment.save_indexes(last=True)
         return True, expected
 
@@ -357,21 +398,41 @@ class _Loader:
             segment.start_over()
             segment.txn_index.reset()
             return 0, max(segment.base_offset, end_offset)
-        segment.offset_index.drop_torn_tail()
-        segment.time_index.drop_torn_tail()
-        segment.offset_index.truncate_to(start)
-        segment.time_index.truncate_to(start)
-        segment.txn_index.truncate_to(start)
+        is_indexed = self._cut_indexes(segment, start)
+        first = segment.find(max(segment.offset_index.last()[0], segment.base_offset))
         position, expected = 0, segment.base_offset
-        indexed, _ = segment.offset_index.last()
-        first = segment.find(max(indexed, segment.base_offset))
         for batch in segment.positions(first.position if first is not None else 0):
             if batch.last_offset >= start:
                 break
+            if not is_indexed:
+                segment.note_batch(batch, self.config.index_interval_bytes)
             position, expected = batch.position + batch.size, batch.last_offset + 1
+            if expected >= start:
+                break  # what comes next may be anything
         segment.restore_max_timestamp(position)
         replay_producers(self.producers, Segments([segment]), expected)
         return position, expected
+
+    def _cut_indexes(self, segment: Segment, start: int) -> bool:
+        """Keeps what the indexes have below an offset. Offset and time index were written but perhaps not synced: False
+        if they cannot be right, and are empty now."""
+        try:
+            segment.txn_index.truncate_to(start)
+        except CorruptIndexError:
+            self._rebuild_txn_index(segment, start)
+        try:
+            segment.offset_index.check()
+            segment.time_index.check()
+            segment.offset_index.drop_torn_tail()
+            segment.time_index.drop_torn_tail()
+            segment.offset_index.truncate_to(start)
+            segment.time_index.truncate_to(start)
+            segment.check_last_entries()
+        except CorruptIndexError:
+            segment.start_over()
+            self.report.rebuilt_indexes += 1
+            return False
+        return True
 
     def _check_order(self, segment: Segment, batch: RecordBatch, expected: int) -> None:
         if batch.base_offset < expected or batch.last_offset < batch.base_offset:

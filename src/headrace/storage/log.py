@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
 from headrace.common.clock import Clock, SystemClock
@@ -28,7 +28,7 @@ from headrace.common.types import Buffer
 from headrace.records import DEFAULT_MAX_INFLATED_BYTES, RecordBatch, split_batches
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
 from headrace.storage.checkpoints import TopicPartition
-from headrace.storage.config import LogConfig
+from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.epochs import LeaderEpochCache
 from headrace.storage.files import DataFile, FileSystem, remove_files, storage_error
 from headrace.storage.index import CorruptIndexError
@@ -38,7 +38,7 @@ from headrace.storage.segment import DELETED_SUFFIX, BatchPosition, Segment
 from headrace.storage.segments import Segments
 from headrace.storage.slices import FetchSlice
 from headrace.storage.snapshots import SnapshotFiles
-from headrace.storage.txn_index import AbortedTransaction
+from headrace.storage.txn_index import AbortedTransaction, TransactionIndex
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,12 @@ class ReadResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlushTask:
-    """What must be synced to move the recovery point up to `offset`."""
+    """What must be synced to move the recovery point up to `offset`, unless the log is truncated meanwhile."""
 
     offset: int
     opened: list[DataFile]
+    changes: list[tuple[Segment | TransactionIndex, int]]
+    truncations: int
     directory: Path
     files: FileSystem
 
@@ -135,11 +137,16 @@ class Log:
         self.cleaned_up_to: int | None = None
         """Up to where compaction has come; kept in the manager's checkpoint."""
         self.on_recovery_point_lowered: Callable[[], None] = lambda: None
-        """Called before a truncation touches files: the checkpoint must not promise what is about to go."""
-        self.on_flush_failed: Callable[[BaseException], None] = self._raise_flush_error
-        """Called when a background flush failed. The recovery point stays where it was."""
+        """Called when the checkpoints must be written before anything else happens: before a truncation touches files,
+        they must not promise what is about to go; see also `write_checkpoint`."""
+        self.is_checkpointed = True
+        """Whether there is a checkpoint of the recovery point; a new log has none."""
+        self.on_disk_failed: Callable[[BaseException], None] | None = None
+        """Called when a sync or a truncation failed, after which it is not known what is on the disk."""
         self._files = context.files
         self._flush_under_way = False
+        self._truncations = 0
+        self._ends_in_gap = False
         self._closed = False
 
     def __repr__(self) -> str:
@@ -202,6 +209,7 @@ class Log:
         except OSError as error:
             raise storage_error("append to", self.segments.active.path(), error) from error
         self.log_end_offset = prepared.last_offset + 1
+        self._ends_in_gap = False
         self._note_producers(prepared, active)
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
@@ -218,7 +226,9 @@ class Log:
         active = self.segments.active
         timestamp = prepared.batches[0].max_timestamp
         if active.is_full(self.config, len(prepared.data), prepared.last_offset, timestamp, now_ms):
-            return self.roll(prepared.first_offset)
+            # A follower's first offset may lie behind the log's end, but a segment follows the one before if it can.
+            fits = prepared.last_offset - self.log_end_offset <= LARGEST_RELATIVE_OFFSET
+            return self._roll(self.log_end_offset if fits else prepared.first_offset)
         return active
 
     def _note_epochs(self, batches: list[RecordBatch]) -> None:
@@ -244,20 +254,44 @@ class Log:
     def roll(self, base_offset: int | None = None) -> Segment:
         """Begins a new segment, at the log's end unless said otherwise, and flushes the old one in the background."""
         self._check_open()
+        try:
+            return self._roll(base_offset)
+        except OSError as error:
+            raise storage_error("begin a segment in", self.directory, error) from error
+
+    def _roll(self, base_offset: int | None = None) -> Segment:
         base_offset = self.log_end_offset if base_offset is None else max(base_offset, self.log_end_offset)
         old = self.segments.active
-        if old.size == 0:
-            if old.base_offset == base_offset:
-                return old
-            self.drop_segments([old])  # empty, and its base too far away to be of use
-        else:
+        if old.size == 0 and old.base_offset == base_offset:
+            return old
+        if old.size:
             old.seal()
+        if base_offset > self.log_end_offset or self._ends_in_gap:
+            self._promise_gap(base_offset)
+        elif not self.is_checkpointed:
+            self.write_checkpoint()
         segment = self._make_segment(base_offset)
         self.segments.add(segment)
+        if old.size == 0:
+            self.drop_segments([old])  # its base is too far away to be of use
         self.producers.end_offset = self.log_end_offset
         self.snapshots.take(self.producers, sync=False)
         self.flush_in_background(up_to=base_offset)
         return segment
+
+    def _promise_gap(self, base_offset: int) -> None:
+        """A segment is about to begin behind the end of the one before. Recovery takes a gap between segments for lost
+        records, and cuts the log off there, unless it lies below the recovery point."""
+        self.flush()
+        self.log_end_offset = self.recovery_point = base_offset
+        self._ends_in_gap = False
+        self.write_checkpoint()
+
+    def write_checkpoint(self) -> None:
+        """Has the recovery point written down now."""
+        self.on_recovery_point_lowered()
+        self.is_checkpointed = True
+        self._check_open()
 
     def _make_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.directory, base_offset, self._files, created_ms=self.context.clock.time_ms())
@@ -277,7 +311,10 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         unstable = self.producers.first_unstable_offset()
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        if unstable is None:
+            return self.high_watermark
+        # A transaction may have begun below the log's start, if that was moved up since.
+        return max(min(unstable, self.high_watermark), self.log_start_offset)
 
     def _readable_end(self, isolation: Isolation) -> int:
         if isolation is Isolation.LOG_END:
@@ -333,6 +370,11 @@ class Log:
         except CorruptIndexError:
             rebuild_indexes(segment, self.config)
             return segment.find(offset)
+
+    def start_of_batch_at(self, offset: int) -> int:
+        """Where the batch begins that holds an offset; the offset itself if none does."""
+        at = self._find(self.segments.from_offset(offset)[0], offset)
+        return min(at.base_offset, offset) if at is not None else offset
 
     def _aborted_within(self, offset: int, end: int) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []
@@ -409,7 +451,6 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.high_watermark = max(self.high_watermark, offset)
-            self.recovery_point = max(self.recovery_point, offset)
             self.epochs.truncate_from_start(offset)
 
     def truncate_to(self, offset: int) -> bool:
@@ -419,28 +460,44 @@ class Log:
             raise ValueError(f"cannot truncate to offset {offset}")
         if offset >= self.log_end_offset:
             return False
+        if offset < self.log_start_offset:
+            self.start_over_at(offset)
+            return True
+        self._lower_checkpoints(offset)
         try:
-            if offset < self.log_start_offset:
-                self.start_over_at(offset)
-                return True
-            self._lower_recovery_point(offset)
-            self.drop_segments([segment for segment in self.segments if segment.base_offset > offset])
+            # From the end on: a crash in between leaves no gap.
+            self.drop_segments([segment for segment in reversed(list(self.segments)) if segment.base_offset > offset])
             if not len(self.segments):
                 self.segments.add(self._make_segment(offset))
             self._truncate_active(offset)
+            self.snapshots.drop_beyond(offset)
+            # What was dropped must not come back behind what is appended next.
+            self._files.sync_directory(self.directory)
+            self.log_end_offset = offset
+            self._ends_in_gap = True
+            self.update_high_watermark(min(self.high_watermark, offset))
+            self.epochs.truncate_from_end(offset)
+            self._reload_producers()
         except OSError as error:
-            raise storage_error("truncate", self.directory, error) from error
-        self.log_end_offset = offset
-        self.update_high_watermark(min(self.high_watermark, offset))
-        self.epochs.truncate_from_end(offset)
-        self.snapshots.drop_beyond(offset)
-        self._reload_producers()
+            self._give_up("truncate", error)
         return True
 
-    def _lower_recovery_point(self, offset: int) -> None:
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            self.on_recovery_point_lowered()
+    def _lower_checkpoints(self, offset: int) -> None:
+        """No checkpoint may name an offset that the log will not have."""
+        self._truncations += 1
+        if self.cleaned_up_to is not None:
+            self.cleaned_up_to = min(self.cleaned_up_to, offset)
+        if offset < max(self.recovery_point, self.log_start_offset):
+            self.recovery_point = min(self.recovery_point, offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
+            self.write_checkpoint()
+
+    def _give_up(self, action: str, error: OSError) -> NoReturn:
+        """The log is neither what it was nor what it was to become: nothing may be done with it any more."""
+        if self.on_disk_failed is not None:
+            self.on_disk_failed(error)
+        self.abandon()
+        raise storage_error(action, self.directory, error) from error
 
     def _truncate_active(self, offset: int) -> None:
         active = self.segments.active
@@ -453,12 +510,17 @@ class Log:
     def start_over_at(self, offset: int) -> None:
         """Removes everything and goes on at an offset, as a follower does whose leader no longer has what it lacks."""
         self._check_open()
-        self._lower_recovery_point(offset)
-        self.drop_segments(list(self.segments))
-        self.segments.add(self._make_segment(offset))
+        self._lower_checkpoints(offset)
+        try:
+            self.drop_segments(list(reversed(list(self.segments))))
+            self.snapshots.keep_only(set())
+            self.segments.add(self._make_segment(offset))
+            self._files.sync_directory(self.directory)
+        except OSError as error:
+            self._give_up("start over in", error)
         self.log_start_offset = self.log_end_offset = self.high_watermark = offset
+        self._ends_in_gap = False
         self.epochs.clear()
-        self.snapshots.keep_only(set())
         self.producers.reset(offset)
 
     def _reload_producers(self) -> None:
@@ -470,23 +532,31 @@ class Log:
 
     def drop_segments(self, doomed: list[Segment]) -> None:
         """Takes segments out of the log: renamed at once, removed from the disk later."""
+        self._take_out(doomed)
+        self._drop_needless_snapshots()
+
+    def _take_out(self, doomed: list[Segment]) -> None:
         paths: list[Path] = []
         for segment in doomed:
             self.segments.remove(segment)
             segment.rename(DELETED_SUFFIX)
             segment.release()
             paths += segment.existing_paths()
-        if len(self.segments):
-            self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})
         if paths:
             self.remove_later(paths)
 
+    def _drop_needless_snapshots(self) -> None:
+        """One at the base of each segment, and the newest, are what recovery and truncation start from."""
+        if len(self.segments):
+            self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})
+
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
         """Puts a compacted segment, whose files end in `.swap`, in the place of the ones that it was made from."""
-        self.drop_segments(old)
+        self._take_out(old)
         new.rename("")
         self._files.sync_directory(self.directory)
         self.segments.add(new)
+        self._drop_needless_snapshots()
 
     def remove_later(self, paths: list[Path]) -> None:
         def remove() -> None:
@@ -510,6 +580,8 @@ class Log:
         try:
             task.run()
         except OSError as error:
+            if self.on_disk_failed is not None:
+                self.on_disk_failed(error)
             raise storage_error("flush", self.directory, error) from error
         self.finish_flush(task)
 
@@ -524,43 +596,61 @@ class Log:
 
         def done(outcome: Outcome) -> None:
             self._flush_under_way = False
+            if self._closed:
+                return  # and perhaps moved: then there was no directory to sync
             if outcome.error is None:
                 self.finish_flush(task)
-            else:
-                self.on_flush_failed(outcome.error)
+                return
+            if self.on_disk_failed is None:
+                raise KafkaStorageError(f"cannot flush {self.directory}: {outcome.error}") from outcome.error
+            self.on_disk_failed(outcome.error)
 
         self.context.runner.submit(task.run, done)
-
-    def _raise_flush_error(self, error: BaseException) -> None:
-        raise KafkaStorageError(f"cannot flush {self.directory}: {error}") from error
 
     def begin_flush(self, up_to: int | None = None, all_indexes: bool = False) -> FlushTask | None:
         """Collects what to sync; None if everything is on disk already.
 
-        Indexes of the active segment are written but synced only with `all_indexes`: recovery does without them.
+        Indexes of the active segment are written but synced only with `all_indexes`: recovery does without them, but
+        for the aborted transactions below the recovery point.
         """
         self._check_open()
         offset = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-        if offset <= self.recovery_point and not all_indexes:
+        segments = self._segments_to_flush(offset, all_indexes)
+        if offset <= self.recovery_point and not segments:
             return None
         try:
             opened: list[DataFile] = []
-            for segment in self.segments.from_offset(self.recovery_point):
-                if segment.base_offset >= offset and not all_indexes:
-                    break
+            for segment in segments:
                 segment.save_indexes()
                 opened.append(segment.file)
-                if all_indexes or segment is not self.segments.active:
+                if all_indexes or segment.needs_sync or segment is not self.segments.active:
                     opened += segment.open_indexes()
+                elif segment.txn_index.needs_sync:
+                    opened.append(self._files.open(segment.txn_index.path))
             opened += self.snapshots.open_for_sync(self.recovery_point, offset)
             self.epochs.sync()
         except OSError as error:
             raise storage_error("flush", self.directory, error) from error
-        return FlushTask(offset, opened, self.directory, self._files)
+        changed: list[Segment | TransactionIndex] = [*segments, *(segment.txn_index for segment in segments)]
+        changes = [(each, each.changes) for each in changed]
+        return FlushTask(offset, opened, changes, self._truncations, self.directory, self._files)
+
+    def _segments_to_flush(self, offset: int, all_indexes: bool) -> list[Segment]:
+        """Those with records between the recovery point and an offset, and those whose indexes have changed since."""
+        first = self.segments.from_offset(self.recovery_point)[0].base_offset
+        return [
+            segment
+            for segment in self.segments
+            if segment.needs_sync
+            or (all_indexes and segment is self.segments.active)
+            or (self.recovery_point < offset and first <= segment.base_offset < offset)
+        ]
 
     def finish_flush(self, task: FlushTask) -> None:
-        # The log may have been truncated meanwhile.
-        self.recovery_point = max(self.recovery_point, min(task.offset, self.log_end_offset))
+        for changed, changes in task.changes:
+            changed.synced_changes = max(changed.synced_changes, changes)
+        if task.truncations == self._truncations:
+            self.recovery_point = max(self.recovery_point, task.offset)
         self.last_flush_ms = self.context.clock.time_ms()
 
     def is_flush_due(self) -> bool:
@@ -575,8 +665,14 @@ class Log:
         if self._closed:
             return
         try:
-            if self.recovery_point < self.log_end_offset or self.snapshots.offsets[-1:] != [self.log_end_offset]:
-                self.segments.active.seal()
+            active = self.segments.active
+            if (
+                self.recovery_point < self.log_end_offset
+                or self.snapshots.offsets[-1:] != [self.log_end_offset]
+                or not active.has_indexes  # rolled, and empty since: Kafka takes a segment without them for damaged
+                or not active.is_tidy
+            ):
+                active.seal()
                 self.snapshots.take(self.producers)
                 self.flush(all_indexes=True)
         except OSError as error:

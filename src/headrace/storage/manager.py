@@ -139,7 +139,7 @@ class LogManager:
             self._config_of(tp.topic),
             self._context,
             clean=directory.was_clean,
-            recovery_point=directory.recovery_points.get(tp, 0),
+            recovery_point=directory.recovery_points.get(tp),
             log_start_offset=directory.log_starts.get(tp, 0),
         )
         log.cleaned_up_to = directory.cleaned_up_to.get(tp)
@@ -149,7 +149,7 @@ class LogManager:
         self._logs[log.tp] = log
         self._home[log.tp] = directory
         log.on_recovery_point_lowered = lambda: self._checkpoint_recovery_points(directory)
-        log.on_flush_failed = lambda error: self._take_offline(directory, error)
+        log.on_disk_failed = lambda error: self._take_offline(directory, error)
 
     # ---- logs
 

@@ -12,6 +12,7 @@ def rebuild_indexes(segment: Segment, config: LogConfig) -> None:
     for batch in segment.positions():
         segment.note_batch(batch, config.index_interval_bytes)
     segment.save_indexes(last=True)
+    segment.changes += 1
 
 
 def replay_producers(producers: ProducerStates, segments: Segments, end_offset: int) -> None:

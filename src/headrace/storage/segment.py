@@ -107,6 +107,8 @@ class Segment:
         self.txn_index = TransactionIndex(self.path(TransactionIndex.suffix), base_offset, files, found.txn_index)
         self._file: DataFile | None = None
         self._tail_may_be_dirty = False
+        self.changes = self.synced_changes = 0
+        """How often the files of a sealed segment, indexes too, have changed, and how many of those are on disk."""
         self._bytes_since_index = 0
         self._first_batch_timestamp: int | None = None
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset - 1) if not found.log else None
@@ -127,11 +129,16 @@ class Segment:
 
     def create(self, preallocate_bytes: int = 0) -> None:
         """Makes the files of a new segment."""
-        file = self.file
-        file.truncate(0)
-        if preallocate_bytes:
-            file.allocate(preallocate_bytes)
-            self._tail_may_be_dirty = True
+        try:
+            self.file.truncate(0)
+            if preallocate_bytes:
+                self.file.allocate(preallocate_bytes)
+                self._tail_may_be_dirty = True
+        except OSError:
+            # A file that stayed would be taken for the active segment at the next start.
+            self.release()
+            self._files.remove(self.path())
+            raise
 
     # ---- writing
 
@@ -205,8 +212,8 @@ class Segment:
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp and the last offset of the batch that has it; (-1, ...) without timestamps."""
         if self._max_timestamp is None:
-            # Closing and rolling add the last entry, so the index has the maximum.
-            self._max_timestamp = self.time_index.last()
+            # Closing and rolling add the last entry, so this looks at one batch, unless the index is not whole.
+            self._max_timestamp = self._find_max_timestamp()
         return self._max_timestamp
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
@@ -237,6 +244,8 @@ class Segment:
             return last if offset <= last.last_offset else None
         indexed_offset, position = self.offset_index.lookup(offset)
         must_check = indexed_offset >= self.base_offset
+        if position < 0:
+            raise CorruptIndexError(f"{self.path()}: its index points at byte {position}")
         while position < self.size:
             chunk = self.file.read_at(min(_LOOK_BYTES, self.size - position), position)
             if must_check:
@@ -266,9 +275,9 @@ class Segment:
         indexed_timestamp, indexed_offset = self.time_index.lookup(timestamp)
         position = 0
         if indexed_offset >= self.base_offset:
-            at = self.find(indexed_offset)
+            at = self._find_named(indexed_timestamp, indexed_offset)
             # Kafka before 3.9 wrote the record's own offset; since then it is the last offset of its batch.
-            if at is None or at.max_timestamp != indexed_timestamp:
+            if at is None:
                 raise CorruptIndexError(
                     f"{self.path()}: no batch with timestamp {indexed_timestamp} at {indexed_offset}"
                 )
@@ -297,10 +306,11 @@ class Segment:
             self.cut(at.position, offset)
 
     def cut(self, position: int, offset: int) -> None:
-        """Cuts the file at a position, which holds the first batch that ends at or beyond `offset`."""
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.txn_index.truncate_to(offset)
+        """Cuts the file at a position, which holds the first batch that ends at or beyond `offset`.
+
+        The cut is on disk when this returns. After a power cut, what was cut off could otherwise come back behind what
+        is appended next, and be believed.
+        """
         self.file.truncate(position)
         self.size = position
         self.cuts += 1
@@ -309,16 +319,44 @@ class Segment:
         self._bytes_since_index = 0
         if position == 0:
             self._first_batch_timestamp = None
+        self.file.sync()
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
         self.restore_max_timestamp()
 
     def restore_max_timestamp(self, end: int | None = None) -> None:
-        """Finds the maximum timestamp of the batches before position `end` again: from the last index entry on."""
-        best = self.time_index.last()
-        at = self.find(best[1]) if best[1] >= self.base_offset else None
-        for batch in self.positions(at.position if at is not None else 0, end):
-            if batch.max_timestamp > best[0]:
-                best = (batch.max_timestamp, batch.last_offset)
-        self._max_timestamp = best
+        """Finds the maximum timestamp of the batches before position `end` again."""
+        self._max_timestamp = self._find_max_timestamp(end)
+
+    def _find_max_timestamp(self, end: int | None = None) -> tuple[int, int]:
+        """From the last entry of the time index on; from the beginning if that entry cannot be right."""
+        best, position = self.time_index.last(), 0
+        if best[1] >= self.base_offset:
+            at = self._find_named(*best)
+            best, position = (best, at.position) if at is not None else ((NO_TIMESTAMP, self.base_offset - 1), 0)
+        try:
+            for batch in self.positions(position, end):
+                if batch.max_timestamp > best[0]:
+                    best = (batch.max_timestamp, batch.last_offset)
+        except CorruptRecordError:
+            pass  # what lies behind cannot be read; the reader or recovery will say so
+        return best
+
+    def _find_named(self, timestamp: int, offset: int) -> BatchPosition | None:
+        """The batch that an entry of the time index names; None if there is none."""
+        try:
+            at = self.find(offset)
+        except (CorruptIndexError, CorruptRecordError):
+            return None
+        return at if at is not None and at.max_timestamp == timestamp else None
+
+    def check_last_entries(self) -> None:
+        """Raises CorruptIndexError unless the last entries of both indexes name batches that are there."""
+        self.find(self.offset_index.last()[0])
+        timestamp, offset = self.time_index.last()
+        if offset >= self.base_offset and self._find_named(timestamp, offset) is None:
+            raise CorruptIndexError(f"{self.path()}: no batch with timestamp {timestamp} at {offset}")
 
     def start_over(self) -> None:
         """Forgets all indexes, to be made again by `note_batch`."""
@@ -348,6 +386,21 @@ class Segment:
         self.offset_index.seal()
         self.time_index.seal()
         self._last_batch = None
+        self.changes += 1
+
+    @property
+    def needs_sync(self) -> bool:
+        return self.changes != self.synced_changes
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether the file holds the log and nothing behind it."""
+        return not self._tail_may_be_dirty
+
+    @property
+    def has_indexes(self) -> bool:
+        """Whether the files of both indexes are there."""
+        return self.offset_index.exists and self.time_index.exists
 
     def open_indexes(self) -> list[DataFile]:
         """The index files, to be synced."""

@@ -36,10 +36,16 @@ class TransactionIndex:
         self._size_in_bytes = size_in_bytes or 0
         self._has_file = size_in_bytes is not None
         self._entries: list[AbortedTransaction] | None = None if size_in_bytes else []
+        self.changes = self.synced_changes = 0
+        """How often the file has changed, and how many of those changes are on disk."""
 
     @property
     def exists(self) -> bool:
         return self._has_file
+
+    @property
+    def needs_sync(self) -> bool:
+        return self.changes != self.synced_changes
 
     def entries(self) -> list[AbortedTransaction]:
         if self._entries is None:
@@ -54,7 +60,8 @@ class TransactionIndex:
         for version, producer_id, first_offset, last_offset, last_stable_offset in _ENTRY.iter_unpack(data):
             if version != _VERSION:
                 raise CorruptIndexError(f"{self.path} has an entry of version {version}, expected {_VERSION}")
-            if not (first_offset <= last_offset and last_offset >= self.base_offset):
+            # The marker comes behind the data.
+            if not (first_offset < last_offset and last_offset >= self.base_offset):
                 raise CorruptIndexError(f"{self.path} has offsets {first_offset} to {last_offset} out of order")
             if found and last_offset <= found[-1].last_offset:
                 raise CorruptIndexError(f"{self.path} has last offset {last_offset} behind {found[-1].last_offset}")
@@ -77,11 +84,20 @@ class TransactionIndex:
             return
         unsaved = b"".join(map(_pack, self._entries[self._size_in_bytes // _ENTRY.size :]))
         if unsaved:
-            file = self._files.open(self.path, create=True)
-            file.write_at(unsaved, self._size_in_bytes)
+            self._write(unsaved, self._size_in_bytes)
+
+    def _write(self, data: bytes, position: int) -> None:
+        """Writes entries, and nothing stays behind them: not the rest of a write that failed, either."""
+        file = self._files.open(self.path, create=True)
+        self._has_file = True
+        self.changes += 1
+        try:
+            file.truncate(position)
+            self._size_in_bytes = position
+            file.write_at(data, position)
+        finally:
             file.close()
-            self._size_in_bytes += len(unsaved)
-            self._has_file = True
+        self._size_in_bytes = position + len(data)
 
     def truncate_to(self, offset: int) -> None:
         """Drops transactions that ended at or beyond `offset`."""
@@ -96,10 +112,7 @@ class TransactionIndex:
     def _keep(self, entries: list[AbortedTransaction]) -> None:
         self._entries = entries
         if self._size_in_bytes > len(entries) * _ENTRY.size:
-            file = self._files.open(self.path, create=True)
-            file.truncate(len(entries) * _ENTRY.size)
-            file.close()
-            self._size_in_bytes = len(entries) * _ENTRY.size
+            self._write(b"", len(entries) * _ENTRY.size)
 
     def overlapping(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Aborted transactions with records in `[first_offset, end_offset)`, and whether later segments have no more.

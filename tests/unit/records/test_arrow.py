@@ -5,7 +5,7 @@ import pytest
 from tests.support import reference_batch as reference
 
 from headrace.common.errors import CorruptRecordError
-from headrace.records import Compression, RecordBatch, decode_rows, encode_rows
+from headrace.records import Compression, ControlType, RecordBatch, decode_rows, encode_marker, encode_rows
 from headrace.records._columns import ColumnDecoder, ColumnEncoder
 from headrace.records.arrow import HEADERS_TYPE, ArrowDecoder, decode_arrow, encode_arrow, records_schema
 
@@ -89,6 +89,44 @@ def test_a_failed_batch_leaves_nothing_behind(before: int) -> None:
     assert decoded.column("key").to_pylist() == [row[0] for row in good + later]
     found = [[(header["key"], header["value"]) for header in row] for row in decoded.column("headers").to_pylist()]
     assert found == [row[3] for row in good + later]
+
+
+def test_crcs_are_checked_on_request() -> None:
+    buffer = encode_rows([(b"key", b"value", 5, None)])
+    buffer[buffer.index(b"value")] = ord("V")
+    broken = RecordBatch(b"elsewhere" + buffer, 9)
+    assert decode_arrow([broken]).column("value").to_pylist() == [b"Value"]
+    with pytest.raises(CorruptRecordError, match=r"^batch at byte 9 .* fails its CRC"):
+        decode_arrow([broken], check_crcs=True)
+
+
+def test_many_batches_at_once() -> None:
+    """A batch that cannot be read ends it; what came before is kept."""
+    data = RecordBatch(encode_rows([(b"k", b"v", 5, [("a", None)]), (None, None, 6, None)], base_offset=5))
+    marker = RecordBatch(
+        encode_marker(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=5)
+    )
+    broken = RecordBatch(reference.batch_bytes(b"", count=1))
+    decoder = ArrowDecoder(size_hint=10**12)
+    decoder.add_all([data, marker, data], min_offset=6)
+    with pytest.raises(CorruptRecordError, match="claims 1 records in 0 bytes"):
+        decoder.add_all([data, broken, data])
+    decoded = decoder.finish()
+    decoded.validate(full=True)
+    assert decoded.column("offset").to_pylist() == [6, 6, 5, 6]
+    for wrong in (None, b"bytes"):
+        with pytest.raises(TypeError):
+            decoder.add_all([wrong])
+
+
+@pytest.mark.parametrize("size", range(40))
+def test_short_values_to_the_last_byte(size: int) -> None:
+    """Short ones are copied sixteen bytes at a time, in both directions."""
+    values = [bytes([i]) * (size + i % 2) for i in range(1, 5)]
+    encoded = encode_rows([(value, value, 0, [("h", value)]) for value in values])
+    decoded = decode_arrow([RecordBatch(encoded)])
+    assert decoded.column("key").to_pylist() == decoded.column("value").to_pylist() == values
+    assert encode_arrow(decoded) == [encoded]
 
 
 def test_timestamps_beyond_microseconds_are_refused() -> None:
@@ -316,12 +354,13 @@ def test_buffers_that_are_too_small(arguments: tuple[object, ...], message: str)
         ColumnEncoder(*arguments)
 
 
-def test_rows_that_are_not_there() -> None:
+def test_an_encoder_may_be_used_again() -> None:
     encoder = ColumnEncoder(2, None, (None, INT32S, b"abcdef", 0), None, None)
-    for row in (-1, 2):
-        with pytest.raises(IndexError, match=f"row {row} of 2"):
-            encoder.encode(row, default_timestamp=0, max_bytes=1000)
-    assert encoder.encode(1, default_timestamp=0, max_bytes=1000) == (encode_rows([(None, b"def", 0, None)]), 2)
+    rows = [(None, b"abc", 0, None), (None, b"def", 0, None)]
+    for _ in range(2):
+        assert encoder.encode_all(default_timestamp=0, max_bytes=1000) == [encode_rows(rows)]
+        assert len(encoder.encode_all(default_timestamp=0, max_bytes=0)) == 2
+    assert ColumnEncoder(0, None, None, None, None).encode_all(default_timestamp=0, max_bytes=0) == []
 
 
 def test_a_decoder_cannot_be_made_without_its_columns() -> None:

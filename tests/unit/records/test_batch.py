@@ -23,6 +23,7 @@ from headrace.records import (
     split_batches,
     walk_headers,
 )
+from headrace.records.arrow import decode_arrow
 
 ROWS = [(b"key", b"value", 1000, [("name", b"data")]), (None, b"other", 1005, None), (b"key", None, 1002, None)]
 
@@ -136,6 +137,37 @@ def test_a_read_only_batch_is_not_patched() -> None:
             with pytest.raises(BufferError, match="read-only buffer"):
                 patch(batch)
         assert bytes(buffer) == before
+
+
+def test_a_view_of_the_header_only() -> None:
+    whole = encode_rows(ROWS, base_offset=7)
+    batch = RecordBatch(bytearray(b"elsewhere" + whole[:61]), 9, header_only=True)
+    assert (batch.base_offset, batch.last_offset, batch.count, batch.max_timestamp) == (7, 9, 3, 1005)
+    assert (batch.position, batch.size_in_bytes) == (9, len(whole))
+    assert encode_empty_batch(batch) == encode_empty_batch(RecordBatch(whole))
+    for action in (
+        batch.check_crc,
+        batch.records,
+        lambda: batch.raw,
+        lambda: bytes(memoryview(batch)),
+        lambda: batch.patch_base_offset(5),
+        lambda: batch.patch_leader_epoch(5),
+        lambda: batch.patch_max_timestamp(5, True),
+        lambda: batch.patch_producer(5, 5, 5, True),
+        lambda: decode_arrow([batch]),
+    ):
+        with pytest.raises(ValueError, match="header only"):
+            action()
+    assert batch.base_offset == 7
+
+
+def test_a_header_that_is_cut_short_or_lies_is_not_viewed() -> None:
+    whole = encode_rows(ROWS)
+    with pytest.raises(CorruptRecordError, match=r"^batch at byte 0 is cut short: 60 bytes"):
+        RecordBatch(whole[:60], header_only=True)
+    whole[8:12] = bytes(4)
+    with pytest.raises(CorruptRecordError, match=r"^batch at byte 0 has length 0"):
+        RecordBatch(whole, header_only=True)
 
 
 def test_patching_changes_only_this_batch() -> None:

@@ -24,7 +24,7 @@ def test_the_rounds_reach_every_check() -> None:
     fields = ("length", "timestamp delta", "offset delta", "key", "value", "header count", "header key", "header value")
     patterns = [
         *(rf"record #, {field} at byte #.*: varint is too long" for field in fields),
-        *(rf"record #, {field} at byte #.*: cut short" for field in ("timestamp delta", "offset delta")),
+        *(rf"record #, {field} at byte #.*: cut short" for field in fields if field != "length"),
         *(rf"record #, {field} at byte #.*: # is below #" for field in fields if "delta" not in field),
         *(rf"record #, {field} at byte #.*: length # but only" for field in ("length", "key", "value", "header key")),
         "record #, attributes at byte #.*: cut short",
