@@ -73,7 +73,7 @@ class LogModel:
             found, wanted = [bytes(batch.raw) for batch in readable], [bytes(batch.raw) for batch in expected]
             assert found == wanted, f"found {readable}, expected {expected}"
             self.batches = expected
-        self.highest_start = start
+        self.flushed = min(self.flushed, end)
         self.note(log)
 
     def _check_compacted(self, log: Log, readable: list[RecordBatch], expected: list[RecordBatch]) -> None:
@@ -86,8 +86,8 @@ class LogModel:
                     original.value,
                     original.timestamp,
                 ), f"offset {record.offset}"
-        stable = log.last_stable_offset
-        wanted = latest_values([record for record in committed_in(expected) if record.offset < stable])
+        start, stable = log.log_start_offset, log.last_stable_offset
+        wanted = latest_values([record for record in committed_in(expected) if start <= record.offset < stable])
         found = latest_values(committed_records(log))
         assert found == wanted, {
             key: (found.get(key), wanted.get(key))

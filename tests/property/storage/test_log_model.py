@@ -669,6 +669,9 @@ class LogMachine(RuleBasedStateMachine):
         report = self._open(clean=True, recovery_point=self.model.end, log_start_offset=self.model.start)
         assert (report.scanned_batches, report.truncated_bytes, report.rebuilt_indexes) == (0, 0, 0)
         self.log.cleaned_up_to = cleaned_up_to
+        if not self.log.segments.active.size:
+            # Truncated within its only batch: without a batch nothing on the disk tells of the offsets before.
+            self.model.truncate(self.log.segments.active.base_offset)
         self.model.high_watermark = self.model.start
         self.model.epochs = [entry for entry in self.model.epochs if entry[1] < self.model.end]
         self._reconcile_producers()
