@@ -169,8 +169,12 @@ class LogMachine(RuleBasedStateMachine):
         for batch in batches:
             self.model.append(batch)
 
-    @rule(lists=st.lists(ROWS, min_size=1, max_size=3), codec=CODECS, null_key=st.booleans())
-    def append(self, lists: list[list[Row]], codec: Compression, null_key: bool) -> None:
+    @rule(lists=st.lists(ROWS, min_size=1, max_size=3), codec=CODECS, null_key=st.booleans(), times=st.integers(1, 4))
+    def append(self, lists: list[list[Row]], codec: Compression, null_key: bool, times: int) -> None:
+        for _ in range(times):
+            self._append(lists, codec, null_key)
+
+    def _append(self, lists: list[list[Row]], codec: Compression, null_key: bool) -> None:
         if null_key and not self.config.compact:
             lists = [[(None, *lists[0][0][1:]), *lists[0][1:]], *lists[1:]]
         data = bytearray()
@@ -242,6 +246,24 @@ class LogMachine(RuleBasedStateMachine):
                 self.log.append_as_leader(data, self.leader_epoch, origin)
             return
         self._append_and_check(data, [batch], origin)
+
+    @rule(
+        steps=st.lists(st.tuples(PRODUCERS, ROWS, st.booleans()), min_size=1, max_size=4),
+        fates=st.tuples(*[st.sampled_from([None, *ControlType])] * 3),
+        codec=CODECS,
+    )
+    def append_transactions(
+        self, steps: list[tuple[int, list[Row], bool]], fates: tuple[ControlType | None, ...], codec: Compression
+    ) -> None:
+        """Transactions of several producers side by side, of which some stay open."""
+        for producer_id, rows, roll in steps:
+            self.append_idempotent(producer_id, rows, codec, "next", True, 1)
+            if roll:
+                self.log.roll()
+        for producer_id, control_type in enumerate(fates, 1):
+            if control_type is not None and producer_id in {step[0] for step in steps}:
+                known = self.model.producers[producer_id]
+                self.append_marker(producer_id, control_type, 0, max(known.coordinator_epoch, 0))
 
     @rule(
         producer_id=PRODUCERS,
@@ -341,12 +363,9 @@ class LogMachine(RuleBasedStateMachine):
         for batch in batches:
             self.model.append(batch)
 
-    @rule()
-    def new_leader_epoch(self) -> None:
-        self.leader_epoch += 1
-
-    @rule()
-    def roll(self) -> None:
+    @rule(epochs=st.sampled_from([0, 0, 1, 2]))
+    def roll(self, epochs: int) -> None:
+        self.leader_epoch += epochs
         segment = self.log.roll()
         assert segment is self.log.segments.active
         assert (segment.base_offset, segment.size) == (self.model.end, 0)
@@ -422,14 +441,11 @@ class LogMachine(RuleBasedStateMachine):
             assert batch.base_offset not in covered or fates[batch] is not Fate.OPEN
 
     @rule(data=st.data())
-    def find_timestamp(self, data: st.DataObject) -> None:
+    def find_timestamps(self, data: st.DataObject) -> None:
         known = sorted({record.timestamp for record in self.model.records()}) or [0]
         timestamp = max(0, data.draw(st.sampled_from(known)) + data.draw(st.sampled_from([0, 0, -1, 1])))
         found = next(((r.timestamp, r.offset) for r in self.model.records() if r.timestamp >= timestamp), None)
         assert self.log.find_timestamp(timestamp) == found
-
-    @rule()
-    def max_timestamp(self) -> None:
         newest = max(self.model.present(), key=lambda batch: batch.max_timestamp, default=None)
         expected = None
         if newest is not None and newest.max_timestamp >= 0:
@@ -468,6 +484,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def update_high_watermark(self, data: st.DataObject) -> None:
         offset = data.draw(st.one_of(st.just(self.model.end), st.integers(0, self.model.end + 2)), label="offset")
+        self.update_high_watermark_to(offset)
+
+    def update_high_watermark_to(self, offset: int) -> None:
         self.model.high_watermark = max(self.model.start, min(offset, self.model.end))
         assert self.log.update_high_watermark(offset) == self.model.high_watermark
 
@@ -481,9 +500,9 @@ class LogMachine(RuleBasedStateMachine):
         self.model.raise_start(offset)
         assert self.log.delete_records(offset) == self.model.start
 
-    @rule(data=st.data())
-    def truncate(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(max(0, self.model.start - 2), self.model.end + 1), label="offset")
+    @rule(data=st.data(), back=st.one_of(st.integers(-1, 4), st.integers(-1, 30)))
+    def truncate(self, data: st.DataObject, back: int) -> None:
+        offset = max(0, self.model.end - back)
         changed = self.log.truncate_to(offset)
         assert changed == (offset < self.model.end)
         if not changed:
@@ -495,9 +514,10 @@ class LogMachine(RuleBasedStateMachine):
         self.model.truncate(offset)
         self._reconcile_producers()
 
-    @rule(data=st.data())
-    def start_over(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(max(0, self.model.end - 10), self.model.end + 10), label="offset")
+    @precondition(lambda self: self.model.end > 30)
+    @rule(back=st.integers(-10, 10))
+    def start_over(self, back: int) -> None:
+        offset = max(0, self.model.end - back)
         self.log.start_over_at(offset)
         self.model.start_over(offset)
         self.saved_start = offset
@@ -549,8 +569,15 @@ class LogMachine(RuleBasedStateMachine):
         take_while(lambda _, end: end <= start)
         return doomed
 
-    @rule()
-    def expire_producers(self) -> None:
+    @rule(ms=st.sampled_from([1, 100, 1_000, 2_500, 30_000]))
+    def pass_time(self, ms: int) -> None:
+        self.clock.advance(ms)
+        assert self.context.scheduler is not None
+        self.context.scheduler.tick()
+        if ms >= 1_000:
+            self._expire_producers()
+
+    def _expire_producers(self) -> None:
         expected = self.model.expired(self.clock.time_ms(), PRODUCER_EXPIRATION_MS)
         assert sorted(self.log.remove_expired_producers()) == sorted(expected)
         for producer_id in expected:
@@ -559,35 +586,45 @@ class LogMachine(RuleBasedStateMachine):
 
     # ---- compaction
 
-    @precondition(lambda self: self.job is None)
-    @rule(keys=st.sampled_from([8, 8, 12, 1_000]), io_buffer_bytes=st.sampled_from([64, 1_000]))
-    def begin_cleaning(self, keys: int, io_buffer_bytes: int) -> None:
-        if not self.config.compact:
-            return
+    @precondition(lambda self: self.job is None and self.config.compact)
+    @rule(
+        keys=st.sampled_from([8, 12, 1_000]),
+        ms=st.sampled_from([0, 0, 500, 3_000]),
+        roll=st.booleans(),
+        rounds=st.integers(1, 3),
+    )
+    def compact(self, keys: int, ms: int, roll: bool, rounds: int) -> None:
+        """As the manager does it, again and again."""
+        self.update_high_watermark_to(self.model.end)
+        if roll:
+            self.log.roll()
+        for _ in range(rounds):
+            self.begin_cleaning(keys, 1_000)
+            if self.job is not None:
+                self.finish_cleaning()
+            self.clock.advance(ms)
+
+    @precondition(lambda self: self.job is None and self.config.compact)
+    @rule(keys=st.sampled_from([8, 12, 1_000]), io_buffer_bytes=st.sampled_from([64, 1_000]), run=st.booleans())
+    def begin_cleaning(self, keys: int, io_buffer_bytes: int, run: bool = True) -> None:
         self.job = plan_cleaning(
             self.log, CleanerSettings(dedupe_buffer_bytes=keys * 24, load_factor=0.9, io_buffer_bytes=io_buffer_bytes)
         )
         if self.job is None:
             return
-        self.job_ran = False
         self.job_model = copy.deepcopy(self.model)
+        self.job_ran = run
+        if run:
+            self.job.run()
         assert self.job.end_offset <= min(self.log.last_stable_offset, self.log.segments.active.base_offset)
 
     @precondition(lambda self: self.job is not None)
     @rule()
-    def run_cleaning(self) -> None:
-        assert self.job is not None
-        if not self.job_ran:
-            self.job.run()
-            self.job_ran = True
-
-    @precondition(lambda self: self.job is not None)
-    @rule()
     def finish_cleaning(self) -> None:
-        assert self.job is not None
-        if not self.job_ran:
-            self.job.run()
         job, self.job = self.job, None
+        assert job is not None
+        if not self.job_ran:
+            job.run()
         before = copy.deepcopy(self.model)
         if not finish_cleaning(self.log, job):
             return  # checked against the model by the next invariant: nothing has changed
@@ -632,28 +669,21 @@ class LogMachine(RuleBasedStateMachine):
 
     # ---- reaching the disk, stopping, crashing
 
-    @rule()
-    def flush(self) -> None:
-        self.log.flush()
-        assert self.log.recovery_point == self.model.end
+    @rule(how=st.sampled_from(["wait", "begin", "finish", "checkpoint"]))
+    def flush(self, how: str) -> None:
+        if how == "wait":
+            self.log.flush()
+            assert self.log.recovery_point == self.model.end
+        elif how == "begin":
+            self.log.flush_in_background()
+        elif how == "finish":
+            self.runner.run()
+        else:
+            self._checkpoint()
 
-    @rule()
-    def flush_in_background(self) -> None:
-        self.log.flush_in_background()
-
-    @rule()
-    def run_background(self) -> None:
-        self.runner.run()
-
-    @rule()
-    def checkpoint(self) -> None:
+    def _checkpoint(self) -> None:
         self.saved_recovery_point = self.log.recovery_point
         self.saved_start = self.log.log_start_offset
-
-    @rule(ms=st.sampled_from([1, 100, 1_000, 2_500, 30_000]))
-    def tick(self, ms: int) -> None:
-        self.clock.advance(ms)
-        self.context.scheduler.tick() if self.context.scheduler else None
 
     @rule(changes=CONFIGS, which=st.sampled_from(["cleanup.policy", "segment.bytes", "compression.type", "retention.ms"]))
     def alter_config(self, changes: dict[str, Any], which: str) -> None:
@@ -675,7 +705,7 @@ class LogMachine(RuleBasedStateMachine):
         self.model.high_watermark = self.model.start
         self.model.epochs = [entry for entry in self.model.epochs if entry[1] < self.model.end]
         self._reconcile_producers()
-        self.checkpoint()
+        self._checkpoint()
 
     @rule(data=st.data(), torn=st.booleans())
     def crash(self, data: st.DataObject, torn: bool) -> None:
@@ -699,7 +729,7 @@ class LogMachine(RuleBasedStateMachine):
             self.model.high_watermark = self.model.start
         self._reconcile_producers()
         self._reconcile_epochs()
-        self.checkpoint()
+        self._checkpoint()
 
     def _tear(self, data: st.DataObject, seen: list[SeenBatch], end: int) -> int:
         """Cuts off a file somewhere behind what was synced. Returns where the log must end then."""
