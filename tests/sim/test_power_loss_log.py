@@ -105,7 +105,7 @@ class LogLife:
 
     def checkpoint(self, log: Log) -> None:
         self.recovery_point = log.recovery_point
-        self.log_start = log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else 0
+        self.log_start = log.log_start_offset
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

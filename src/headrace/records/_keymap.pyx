@@ -15,7 +15,9 @@ from libc.string cimport memcpy
 from headrace.records._batch cimport (
     DELETE_HORIZON_BIT, HEADER_BYTES, BatchRecords, HeaderFields, copy_fields, finish_batch,
 )
-from headrace.records._wire cimport RecordRef, size_of_varint, size_of_varlong, write_varint, write_varlong
+from headrace.records._wire cimport (
+    RecordRef, size_of_varint, size_of_varlong, wrapping_subtract, write_varint, write_varlong,
+)
 
 import os
 
@@ -180,6 +182,11 @@ cdef class OffsetMap:
         return mask, kept, tombstones
 
 
+cdef inline int64_t _delta(RecordRef* ref, int64_t base_timestamp, bint log_append_time) noexcept nogil:
+    """With LogAppendTime all records have the batch's time and their own deltas mean nothing."""
+    return 0 if log_append_time else wrapping_subtract(ref.timestamp, base_timestamp)
+
+
 def rewrite_batch(BatchRecords records not None, const uint8_t[::1] mask not None, delete_horizon_ms=None,
                   level=None) -> bytearray:
     """The batch with only the records whose byte in `mask` is set, at the same offsets and with the same codec.
@@ -205,8 +212,7 @@ def rewrite_batch(BatchRecords records not None, const uint8_t[::1] mask not Non
     for i in range(records.count):
         if mask[i]:
             ref = &records.refs[i]
-            # With LogAppendTime all records have the batch's time and their own deltas mean nothing.
-            body = 1 + size_of_varlong(0 if log_append_time else ref.timestamp - base_timestamp) + ref.end - ref.rest
+            body = 1 + size_of_varlong(_delta(ref, base_timestamp, log_append_time)) + ref.end - ref.rest
             size += size_of_varint(<int32_t>body) + body
             kept += 1
             if ref.timestamp > highest:
@@ -220,10 +226,10 @@ def rewrite_batch(BatchRecords records not None, const uint8_t[::1] mask not Non
     for i in range(records.count):
         if mask[i]:
             ref = &records.refs[i]
-            body = 1 + size_of_varlong(0 if log_append_time else ref.timestamp - base_timestamp) + ref.end - ref.rest
+            body = 1 + size_of_varlong(_delta(ref, base_timestamp, log_append_time)) + ref.end - ref.rest
             p = write_varint(p, <int32_t>body)
             p[0] = 0
-            p = write_varlong(p + 1, 0 if log_append_time else ref.timestamp - base_timestamp)
+            p = write_varlong(p + 1, _delta(ref, base_timestamp, log_append_time))
             memcpy(p, records.data + ref.rest, ref.end - ref.rest)
             p += ref.end - ref.rest
     fields.count = kept

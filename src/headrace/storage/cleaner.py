@@ -243,6 +243,10 @@ class CleaningJob:
             raise
         return self
 
+    def applies_to(self, log: Log) -> bool:
+        """Whether the log is still what the job was planned for."""
+        return all(source.is_unchanged(log) for source in self.sources)
+
     def discard(self) -> None:
         for group in self.groups:
             group.cleaned.release()
@@ -427,7 +431,7 @@ def plan_cleaning(log: Log, settings: CleanerSettings, cleanable: Cleanable | No
 
 def finish_cleaning(log: Log, job: CleaningJob) -> bool:
     """Swaps the compacted segments in. False, with everything as it was, if the log changed under the job."""
-    if not all(source.is_unchanged(log) for group in job.groups for source in group.sources):
+    if not job.applies_to(log):
         job.discard()
         return False
     # Compacted segments may end before the next one begins. Recovery takes that for a loss, unless it is told that all

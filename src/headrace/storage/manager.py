@@ -19,7 +19,6 @@ from headrace.common.ids import Uuid, make_random, random_uuid
 from headrace.storage.checkpoints import TopicPartition, write_partition_metadata
 from headrace.storage.cleaner import (
     CleanerSettings,
-    CleaningCancelled,
     CleaningJob,
     finish_cleaning,
     inspect_log,
@@ -306,10 +305,8 @@ class LogManager:
         self._checkpoint(directory, directory.write_recovery_points, lambda log: log.recovery_point)
 
     def _checkpoint_log_starts(self, directory: LogDirectory) -> None:
-        def start_of(log: Log) -> int | None:
-            return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
-
-        self._checkpoint(directory, directory.write_log_starts, start_of)
+        # Also where the log starts with its first segment: older ones may come back with a power cut.
+        self._checkpoint(directory, directory.write_log_starts, lambda log: log.log_start_offset or None)
 
     def _checkpoint(
         self,
@@ -363,8 +360,8 @@ class LogManager:
 
     def _cleaning_done(self, log: Log, job: CleaningJob, outcome: Outcome) -> None:
         self._cleaning = None
-        if isinstance(outcome.error, CleaningCancelled) or self._logs.get(log.tp) is not log:
-            job.discard()
+        if job.cancelled or self._closed or self._logs.get(log.tp) is not log or not job.applies_to(log):
+            job.discard()  # it read, or would replace, what is no longer there
             return
         if outcome.error is not None:
             # Not tried again until the topic's settings change: it would fail the same way.

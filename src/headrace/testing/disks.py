@@ -87,12 +87,14 @@ class FaultyFile(DataFile):
     def write_at(self, data: Buffer, position: int) -> None:
         admitted, error = self.disk.before_write(self.path, len(data))
         if admitted:
+            self.disk.changing(self, position)
             super().write_at(memoryview(data)[:admitted], position)
         if error is not None:
             raise error
 
     def truncate(self, size: int) -> None:
         self.disk.before("truncate", self.path)
+        self.disk.changing(self, size)
         super().truncate(size)
 
     def allocate(self, size: int) -> None:
@@ -175,6 +177,9 @@ class FaultyFileSystem(FileSystem):
                 return size, None
             return admitted, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
+    def changing(self, file: FaultyFile, position: int) -> None:
+        """A file is about to change from a position on."""
+
     def sync_file(self, file: FaultyFile) -> None:
         os.fsync(file.fileno())
 
@@ -235,10 +240,12 @@ class FaultyFileSystem(FileSystem):
 
 @dataclass
 class _File:
-    """`last_seen` is the content when the file lost its name, or when the power was cut."""
+    """`safe_bytes` have not changed since the last sync. `last_seen` is the content when the file lost its name, or when
+    the power was cut."""
 
     synced: bytes = b""
     was_synced: bool = False
+    safe_bytes: int = 0
     last_seen: bytes = b""
 
 
@@ -336,7 +343,12 @@ class PowerLossFileSystem(FaultyFileSystem):
         node = file.tracked
         if isinstance(node, _File):
             node.synced = os.pread(file.fileno(), file.size(), 0)
+            node.safe_bytes = len(node.synced)
             node.was_synced = True
+
+    def changing(self, file: FaultyFile, position: int) -> None:
+        if isinstance(file.tracked, _File):
+            file.tracked.safe_bytes = min(file.tracked.safe_bytes, position)
 
     def open(self, path: Path, create: bool = False) -> DataFile:
         with self._guard:
@@ -384,7 +396,11 @@ class PowerLossFileSystem(FaultyFileSystem):
 def _scan(path: Path) -> _Directory:
     directory = _Directory()
     for entry in path.iterdir():
-        directory.names[entry.name] = _scan(entry) if entry.is_dir() else _File(entry.read_bytes(), was_synced=True)
+        if entry.is_dir():
+            directory.names[entry.name] = _scan(entry)
+        else:
+            content = entry.read_bytes()
+            directory.names[entry.name] = _File(content, was_synced=True, safe_bytes=len(content))
     directory.sync()
     return directory
 
@@ -399,7 +415,7 @@ def _content_after_crash(file: _File, random: Random) -> bytes:
     if outcome == 1:
         return current
     if outcome == 2:
-        return current[: random.randint(len(old) if current.startswith(old) else 0, len(current))]
+        return current[: random.randint(min(file.safe_bytes, len(current)), len(current))]
     if outcome == 3 and not file.was_synced:
         return random.randbytes(random.choice((0, len(current), random.randint(0, len(current)))))
     return _mix_sectors(old, current, random)

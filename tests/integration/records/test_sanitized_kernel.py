@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[3]
-FLAGS = "-fsanitize=address,undefined -fno-omit-frame-pointer -O1 -g"
+FLAGS = "-fsanitize=address,undefined -fno-wrapv -fno-omit-frame-pointer -O1 -g"
 FUZZ_SEEDS = (101, 102, 103, 104)
-FUZZ_ROUNDS = 1500
+FUZZ_ROUNDS = 1000
 
 
 def sanitizer_library(name: str) -> str:

@@ -244,7 +244,9 @@ class ModelLog:
         self.batches.append(batch)
         self.end = batch.last_offset + 1
         if not self.epochs or self.epochs[-1][0] != batch.leader_epoch:
-            self.epochs.append((batch.leader_epoch, batch.base_offset))
+            # An epoch that wrote nothing that is still there gives way.
+            before = [entry for entry in self.epochs if entry[1] < batch.base_offset]
+            self.epochs = [*before, (batch.leader_epoch, batch.base_offset)]
         if batch.producer_id >= 0 and not (batch.is_control and batch.marker is None):
             self.producers.setdefault(batch.producer_id, ModelProducer()).take(batch)
 
