@@ -49,7 +49,7 @@ bench: $(VENV)/.built  ## measure against peers in one run; results go to bench/
 	@$(BIN)/python -m bench
 
 soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model tests (hours)
-	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=2000000 \
+	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=100000 \
 	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property
 
 docs: $(VENV)/.built  ## make the generated reference pages again

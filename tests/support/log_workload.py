@@ -68,7 +68,10 @@ def random_append(log: Log, random: Random, mix: Mix) -> tuple[bytearray, Append
 def data_of(log: Log, producer_id: int, random: Random, mix: Mix, transactional: bool) -> bytearray:
     """The producer's next batch. Now and then it has been started again, with a new epoch."""
     entry = log.producers.entries.get(producer_id)
-    epoch, sequence = (entry.epoch, (entry.last_sequence + 1) % 2**31) if entry is not None else (0, 0)
+    # One that the log does not know may have written before the log's start: its epoch must be a new one.
+    epoch, sequence = log.log_end_offset % 2**15, 0
+    if entry is not None:
+        epoch, sequence = entry.epoch, (entry.last_sequence + 1) % 2**31
     if entry is not None and entry.transaction_first_offset is None and random.random() < 0.05:
         epoch, sequence = epoch + 1, 0
     return encode_rows(

@@ -87,6 +87,8 @@ def main(directory: Path, seed: int) -> None:
     runner = ThreadRunner()
     manager = open_manager(directory, runner).start()
     logs = [manager.create(tp) for tp in (*PLAIN, COMPACTED)]
+    for log in logs:
+        log.update_high_watermark(log.log_end_offset)
     epoch = max(log.epochs.latest_epoch for log in logs) + 1
     while True:
         step(random.choice(logs), random, epoch)

@@ -75,8 +75,10 @@ class ThreadRunner:
             finish()
 
     def close(self) -> None:
-        self.drain(wait=True)
-        self._pool.shutdown()
+        try:
+            self.drain(wait=True)
+        finally:
+            self._pool.shutdown()
 
 
 class Scheduler:

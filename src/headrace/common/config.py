@@ -32,6 +32,14 @@ class Synonym:
     name: str
     factor: int = 1
 
+    def scale(self, value: Any) -> Any:
+        """A value of this key in the topic key's unit. A negative one means "no limit" in whatever unit."""
+        if self.factor == 1 or value <= 0:
+            return value
+        if value > LONG_MAX // self.factor:
+            raise ConfigError(f"{self.name}={value} is not a valid value: expected at most {LONG_MAX // self.factor}")
+        return value * self.factor
+
 
 @dataclass(frozen=True)
 class ConfigKey:
@@ -87,16 +95,24 @@ class ConfigKey:
         return kind
 
 
+def _digits(raw: object) -> str:
+    """The text of a number; Python would take underscores in it, which Kafka does not."""
+    text = str(raw).strip()
+    if "_" in text:
+        raise ValueError
+    return text
+
+
 def _parse_number(raw: object) -> int:
     if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
         raise ValueError
-    return int(raw) if isinstance(raw, int | float) else int(str(raw).strip())
+    return int(raw) if isinstance(raw, int | float) else int(_digits(raw))
 
 
 def _parse_double(raw: object) -> float:
     if isinstance(raw, bool):
         raise ValueError
-    value = float(raw) if isinstance(raw, int | float) else float(str(raw).strip())
+    value = float(raw) if isinstance(raw, int | float) else float(_digits(raw))
     if math.isnan(value):
         raise ValueError
     return value
@@ -157,9 +173,7 @@ class ConfigTable:
         for key in self.keys.values():
             for synonym in key.synonyms:
                 if synonym.name in server:
-                    value = key.parse(server[synonym.name], synonym.name)
-                    # A negative value means "no limit" in whatever unit.
-                    found[key.name] = value * synonym.factor if synonym.factor != 1 and value > 0 else value
+                    found[key.name] = synonym.scale(key.parse(server[synonym.name], synonym.name))
                     break
         return found
 

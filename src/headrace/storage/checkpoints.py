@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.common.errors import KafkaStorageError
+from headrace.common.errors import HeadraceError, KafkaStorageError
 from headrace.common.ids import Uuid
 from headrace.storage.files import FileSystem
 
@@ -97,10 +97,24 @@ def read_partition_metadata(directory: Path, files: FileSystem) -> Uuid | None:
     path = directory / PARTITION_METADATA_FILE
     if not files.exists(path):
         return None
-    fields = dict(line.split(": ", 1) for line in files.read(path).decode().splitlines() if ": " in line)
+    fields = dict(line.split(": ", 1) for line in _read_lines(path, files) if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise KafkaStorageError(f"{path} is damaged: expected 'version: 0' and 'topic_id: <id>'")
-    return Uuid.parse(fields["topic_id"])
+    return _parse_id(path, fields["topic_id"])
+
+
+def _read_lines(path: Path, files: FileSystem) -> list[str]:
+    try:
+        return files.read(path).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise KafkaStorageError(f"{path} is damaged: {error}") from error
+
+
+def _parse_id(path: Path, text: str) -> Uuid:
+    try:
+        return Uuid.parse(text)
+    except HeadraceError as error:
+        raise KafkaStorageError(f"{path} is damaged: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +138,12 @@ class MetaProperties:
         path = directory / META_PROPERTIES_FILE
         if not files.exists(path):
             return None
-        lines = files.read(path).decode().splitlines()
+        lines = _read_lines(path, files)
         found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
         node = found.get("node.id" if found.get("version") == "1" else "broker.id")
-        if found.get("version") not in ("0", "1") or node is None or not node.isdigit() or "cluster.id" not in found:
+        if found.get("version") not in ("0", "1") or node is None or not node.isdecimal() or "cluster.id" not in found:
             raise KafkaStorageError(f"{path} is damaged: expected version 0 or 1, a cluster.id and a node.id")
         # Java's Properties escape these characters.
         cluster_id = found["cluster.id"].replace("\\=", "=").replace("\\:", ":")
-        directory_id = Uuid.parse(found["directory.id"]) if "directory.id" in found else None
+        directory_id = _parse_id(path, found["directory.id"]) if "directory.id" in found else None
         return cls(cluster_id, int(node), directory_id)

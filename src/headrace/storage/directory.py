@@ -39,7 +39,7 @@ NO_BROKER_EPOCH = -1
 DELETE_DIRECTORY_SUFFIX = "-delete"
 _IGNORED_SUFFIXES = ("-future", "-stray")
 _METADATA_TOPIC = "__cluster_metadata"
-_PARTITION = re.compile(r"(.+)-(\d+)")
+_PARTITION = re.compile(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]*)")
 _LONGEST_NAME = 255
 
 _owned: set[Path] = set()

@@ -22,7 +22,7 @@ from typing import NamedTuple, NoReturn
 
 from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
 from headrace.common.clock import Clock, SystemClock
-from headrace.common.errors import KafkaStorageError, OffsetOutOfRangeError
+from headrace.common.errors import InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
 from headrace.common.ids import Random, Uuid, make_random
 from headrace.common.types import Buffer
 from headrace.records import DEFAULT_MAX_INFLATED_BYTES, RecordBatch, split_batches
@@ -143,6 +143,7 @@ class Log:
         """Whether there is a checkpoint of the recovery point; a new log has none."""
         self.on_disk_failed: Callable[[BaseException], None] | None = None
         """Called when a sync or a truncation failed, after which it is not known what is on the disk."""
+        self.segments.active.jitter_ms = self._random_jitter_ms()
         self._files = context.files
         self._flush_under_way = False
         self._truncations = 0
@@ -191,8 +192,13 @@ class Log:
         return self._append(prepare_follower_append(data, self.log_end_offset), self.context.clock.time_ms(), -1)
 
     def _check_producers(self, prepared: PreparedAppend, origin: AppendOrigin) -> BatchMetadata | None:
+        writers: set[int] = set()
         for batch, marker in zip(prepared.batches, prepared.markers, strict=True):
             if batch.producer_id >= 0:
+                # The second would be checked against what the log knows without the first.
+                if batch.producer_id in writers:
+                    raise InvalidRecordError(f"producer {batch.producer_id} has more than one batch in one append")
+                writers.add(batch.producer_id)
                 if origin is AppendOrigin.CLIENT and (duplicate := self.producers.find_duplicate(batch)):
                     return duplicate
                 self.producers.check(batch, origin, marker)
@@ -296,11 +302,12 @@ class Log:
     def _make_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.directory, base_offset, self._files, created_ms=self.context.clock.time_ms())
         segment.create(self.config.segment_bytes if self.config.preallocate else 0)
-        if self.config.segment_jitter_ms:
-            segment.jitter_ms = self.context.random.randrange(
-                min(self.config.segment_jitter_ms, self.config.segment_ms)
-            )
+        segment.jitter_ms = self._random_jitter_ms()
         return segment
+
+    def _random_jitter_ms(self) -> int:
+        longest = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self.context.random.randrange(longest) if longest else 0
 
     def _check_open(self) -> None:
         if self._closed:

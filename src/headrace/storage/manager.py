@@ -209,6 +209,7 @@ class LogManager:
         self._remove_directory_later(target, log.config.file_delete_delay_ms)
         self._checkpoint_recovery_points(directory)
         self._checkpoint_log_starts(directory)
+        self._checkpoint_cleaned(directory)  # a topic of the same name begins with nothing cleaned
 
     def _forget(self, tp: TopicPartition) -> None:
         del self._logs[tp]
@@ -308,6 +309,9 @@ class LogManager:
         # Also where the log starts with its first segment: older ones may come back with a power cut.
         self._checkpoint(directory, directory.write_log_starts, lambda log: log.log_start_offset or None)
 
+    def _checkpoint_cleaned(self, directory: LogDirectory) -> None:
+        self._checkpoint(directory, directory.write_cleaned_up_to, lambda log: log.cleaned_up_to)
+
     def _checkpoint(
         self,
         directory: LogDirectory,
@@ -369,8 +373,7 @@ class LogManager:
             _logger.error("cannot compact %s: %s", log.tp, outcome.error)
             return
         if self._attempt(log, lambda log: int(finish_cleaning(log, job))):
-            directory = self._home[log.tp]
-            self._checkpoint(directory, directory.write_cleaned_up_to, lambda log: log.cleaned_up_to)
+            self._checkpoint_cleaned(self._home[log.tp])
             _logger.info("compacted %s up to offset %d: %s", log.tp, job.cleaned_up_to, job.stats)
 
     def _cancel_cleaning_of(self, tp: TopicPartition) -> None:

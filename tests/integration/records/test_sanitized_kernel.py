@@ -18,7 +18,7 @@ import pytest
 PROJECT = Path(__file__).parents[3]
 FLAGS = "-fsanitize=address,undefined -fno-wrapv -fno-omit-frame-pointer -O1 -g"
 FUZZ_SEEDS = (101, 102, 103, 104)
-FUZZ_ROUNDS = 1000
+FUZZ_ROUNDS = int(os.environ.get("HEADRACE_FUZZ_ROUNDS", "1000"))
 
 
 def sanitizer_library(name: str) -> str:
@@ -44,7 +44,7 @@ class SanitizedKernel:
             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         }
         command = [sys.executable, *arguments]
-        return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120 + FUZZ_ROUNDS)
 
 
 @pytest.fixture(scope="module")

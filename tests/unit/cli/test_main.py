@@ -1,0 +1,49 @@
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from headrace import __version__
+from headrace.cli.main import main
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(option: str) -> None:
+    ran = CliRunner().invoke(main, [option])
+    assert (ran.exit_code, ran.output) == (0, f"headrace {__version__}\n")
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help(option: str) -> None:
+    ran = CliRunner().invoke(main, [option], prog_name="headrace")
+    assert ran.exit_code == 0
+    assert ran.output.startswith("Usage: headrace [OPTIONS] COMMAND [ARGS]...")
+    assert "Apache Kafka's system in Python" in ran.output
+
+
+@pytest.mark.parametrize(("arguments", "named"), [(["dance"], "No such command 'dance'"), (["--dance"], "--dance")])
+def test_what_is_not_known_is_named(arguments: list[str], named: str) -> None:
+    ran = CliRunner().invoke(main, arguments)
+    assert ran.exit_code == 2
+    assert named in ran.output
+
+
+def test_without_a_command_there_is_help() -> None:
+    ran = CliRunner().invoke(main, [], prog_name="headrace")
+    assert ran.exit_code == 2
+    assert "Usage: headrace" in ran.output
+
+
+def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_as_a_module() -> None:
+    ran = run_module("--version")
+    assert (ran.returncode, ran.stdout) == (0, f"headrace {__version__}\n")
+    ran = run_module("dance")
+    assert ran.returncode == 2
+    assert "No such command 'dance'" in ran.stderr

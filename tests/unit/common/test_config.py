@@ -1,0 +1,160 @@
+import pytest
+
+from headrace.common.config import INT_MAX, LONG_MAX, ConfigKey, ConfigTable, ConfigType, Synonym
+from headrace.common.errors import ConfigError
+
+
+def key(kind: ConfigType, **fields: object) -> ConfigKey:
+    return ConfigKey("some.key", kind, fields.pop("default", None), "What it does.", **fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "value"),
+    [
+        (ConfigType.INT, "42", 42),
+        (ConfigType.INT, " 42 ", 42),
+        (ConfigType.INT, 42, 42),
+        (ConfigType.INT, 42.0, 42),
+        (ConfigType.INT, "-2147483648", -INT_MAX - 1),
+        (ConfigType.LONG, str(LONG_MAX), LONG_MAX),
+        (ConfigType.DOUBLE, "0.5", 0.5),
+        (ConfigType.DOUBLE, 1, 1.0),
+        (ConfigType.BOOLEAN, "true", True),
+        (ConfigType.BOOLEAN, " FALSE ", False),
+        (ConfigType.BOOLEAN, True, True),
+        (ConfigType.STRING, " text ", "text"),
+        (ConfigType.LIST, "a, b,,a , c", ("a", "b", "c")),
+        (ConfigType.LIST, ["a", " b "], ("a", "b")),
+        (ConfigType.LIST, "", ()),
+    ],
+)
+def test_a_value_is_taken_as_text_or_as_itself(kind: ConfigType, raw: object, value: object) -> None:
+    parsed = key(kind).parse(raw)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (ConfigType.INT, "many"),
+        (ConfigType.INT, ""),
+        (ConfigType.INT, None),
+        (ConfigType.INT, True),
+        (ConfigType.INT, 1.5),
+        (ConfigType.INT, "1.5"),
+        (ConfigType.INT, "1_000"),
+        (ConfigType.INT, INT_MAX + 1),
+        (ConfigType.INT, -INT_MAX - 2),
+        (ConfigType.LONG, LONG_MAX + 1),
+        (ConfigType.DOUBLE, "nan"),
+        (ConfigType.DOUBLE, True),
+        (ConfigType.DOUBLE, "1_0.5"),
+        (ConfigType.BOOLEAN, "yes"),
+        (ConfigType.BOOLEAN, 1),
+        (ConfigType.STRING, 7),
+        (ConfigType.LIST, 7),
+    ],
+)
+def test_a_value_of_another_type_is_refused(kind: ConfigType, raw: object) -> None:
+    with pytest.raises(ConfigError) as refused:
+        key(kind).parse(raw)
+    expected = "a comma-separated list" if kind is ConfigType.LIST else f"a value of type {kind.value}"
+    assert str(refused.value) == f"some.key={raw!r} is not a valid value: expected {expected}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "good", "bad", "expected"),
+    [
+        ({"low": 1}, 1, 0, "a value of type int of at least 1"),
+        ({"low": 1, "high": 9}, 9, 10, "a value of type int from 1 to 9"),
+        ({"low": 1, "high": 9}, 1, 0, "a value of type int from 1 to 9"),
+        ({"check": lambda value: None if value % 2 else "an odd number"}, 3, 2, "an odd number"),
+    ],
+)
+def test_bounds(fields: dict[str, object], good: int, bad: int, expected: str) -> None:
+    bounded = key(ConfigType.INT, **fields)
+    assert bounded.parse(good) == good
+    with pytest.raises(ConfigError) as refused:
+        bounded.parse(str(bad))
+    assert str(refused.value) == f"some.key='{bad}' is not a valid value: expected {expected}"
+
+
+def test_choices() -> None:
+    one = key(ConfigType.STRING, choices=("red", "green"))
+    assert one.parse("green") == "green"
+    with pytest.raises(ConfigError, match=r"some\.key='blue' is not a valid value: expected red or green$"):
+        one.parse("blue")
+    several = key(ConfigType.LIST, choices=("red", "green"))
+    assert several.parse("green,red") == ("green", "red")
+    with pytest.raises(ConfigError, match=r"some\.key='red,blue' .* expected a list of red or green$"):
+        several.parse("red,blue")
+
+
+TABLE = ConfigTable(
+    [
+        ConfigKey(
+            "retention.ms",
+            ConfigType.LONG,
+            1000,
+            "How long.",
+            low=-1,
+            synonyms=(Synonym("log.retention.ms"), Synonym("log.retention.hours", 3_600_000)),
+        ),
+        ConfigKey("cleanup.policy", ConfigType.LIST, ("delete",), "What happens.", choices=("compact", "delete")),
+        ConfigKey("preallocate", ConfigType.BOOLEAN, False, "Whether."),
+    ]
+)
+
+
+def test_a_table_gives_every_key_a_value() -> None:
+    assert TABLE.parse({"preallocate": "true"}) == {
+        "retention_ms": 1000,
+        "cleanup_policy": ("delete",),
+        "preallocate": True,
+    }
+
+
+def test_an_unknown_key_is_refused_with_the_likely_one() -> None:
+    with pytest.raises(
+        ConfigError, match=r"unknown configuration key 'retention\.msec', did you mean 'retention\.ms'\?"
+    ):
+        TABLE.parse({"retention.msec": 1})
+    with pytest.raises(ConfigError, match=r"unknown configuration key 'zzz'$"):
+        TABLE.parse({"zzz": 1})
+
+
+@pytest.mark.parametrize(
+    ("server", "found"),
+    [
+        ({}, {}),
+        ({"log.retention.hours": "2"}, {"retention.ms": 7_200_000}),
+        ({"log.retention.hours": "2", "log.retention.ms": "5"}, {"retention.ms": 5}),
+        ({"log.retention.hours": -1}, {"retention.ms": -1}),
+        ({"log.retention.hours": 0}, {"retention.ms": 0}),
+        ({"listeners": "anything"}, {}),
+    ],
+)
+def test_broker_keys_give_topic_keys_their_defaults(server: dict[str, object], found: dict[str, object]) -> None:
+    assert TABLE.defaults_from_server(server) == found
+
+
+def test_a_bad_broker_value_is_refused_under_the_name_it_was_given() -> None:
+    with pytest.raises(ConfigError, match=r"^log\.retention\.hours='soon' is not a valid value"):
+        TABLE.defaults_from_server({"log.retention.hours": "soon"})
+
+
+def test_a_broker_value_that_leaves_the_range_in_the_smaller_unit_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"log\.retention\.hours=9223372036854775807"):
+        TABLE.defaults_from_server({"log.retention.hours": LONG_MAX})
+
+
+def test_the_reference_table() -> None:
+    assert TABLE.markdown().splitlines() == [
+        "| key | type | default | allowed | broker key | meaning |",
+        "|---|---|---|---|---|---|",
+        "| `cleanup.policy` | list | `delete` | a list of compact or delete |  | What happens. |",
+        "| `preallocate` | boolean | `false` |  |  | Whether. |",
+        "| `retention.ms` | long | `1000` | a value of type long of at least -1 "
+        "| `log.retention.ms`, `log.retention.hours` | How long. |",
+    ]

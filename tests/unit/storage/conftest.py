@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from tests.support.storage import MakeLog, MakeManager, Properties, new_log, new_manager
+
+from headrace.storage.log import Log
+from headrace.storage.manager import LogManager
+from headrace.testing.clock import ManualClock
+
+# A shared machine may stop for longer than Hypothesis lets an example take.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def make_log(tmp_path: Path, clock: ManualClock) -> MakeLog:
+    """Opens the log `orders-0` in the test's directory; takes topic properties and the options of `new_log`."""
+
+    def make(properties: Properties | None = None, **options: object) -> Log:
+        return new_log(tmp_path, clock, properties, **options)
+
+    return make
+
+
+@pytest.fixture
+def make_manager(tmp_path: Path, clock: ManualClock) -> MakeManager:
+    """Makes a manager of the test's directory; takes what `new_manager` takes."""
+
+    def make(*names: str, **options: object) -> LogManager:
+        return new_manager([tmp_path / name for name in names or ("data",)], clock, **options)
+
+    return make

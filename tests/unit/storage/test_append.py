@@ -1,0 +1,341 @@
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.storage import (
+    START_MS,
+    MakeLog,
+    append,
+    batches_of,
+    contents,
+    make_batch,
+    make_batch_at,
+    make_marker,
+    records_of,
+)
+
+from headrace.common.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    KafkaStorageError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    UnsupportedForMessageFormatError,
+)
+from headrace.records import BatchBuilder, Compression, ControlType, RecordBatch, crc32c, encode_rows
+from headrace.storage.log import Log
+
+HOUR_MS = 3_600_000
+
+
+def with_crc(batch: bytearray) -> bytearray:
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    return batch
+
+
+def refuse(log: Log, data: bytes | bytearray, error: type[KafkaError], named: str) -> None:
+    """The append is refused, and the log is as it was."""
+    before = (log.log_end_offset, log.size_in_bytes, len(log.producers.entries), log.epochs.entries)
+    with pytest.raises(error, match=named) as refused:
+        log.append_as_leader(data, 3)
+    assert type(refused.value) is error
+    assert (log.log_end_offset, log.size_in_bytes, len(log.producers.entries), log.epochs.entries) == before
+
+
+def test_an_append_gets_offsets_and_the_leaders_epoch(make_log: MakeLog) -> None:
+    log = make_log()
+    append(log, count=2)
+    result = log.append_as_leader(make_batch(3, at=START_MS + 7, base_offset=999), 4)
+    assert (result.base_offset, result.last_offset) == (2, 4)
+    assert (result.max_timestamp, result.offset_of_max_timestamp) == (START_MS + 7, 4)
+    assert (result.log_append_time_ms, result.log_start_offset, result.duplicate) == (-1, 0, False)
+    assert log.log_end_offset == 5
+    assert [(batch.base_offset, batch.leader_epoch) for batch in batches_of(log)] == [(0, 0), (2, 4)]
+    assert [(entry.epoch, entry.start_offset) for entry in log.epochs.entries] == [(0, 0), (4, 2)]
+    for batch in batches_of(log):
+        batch.check_crc()
+
+
+def test_several_batches_in_one_append(make_log: MakeLog) -> None:
+    log = make_log()
+    result = log.append_as_leader(make_batch(2) + make_batch(3, at=START_MS + 9) + make_batch(), 0)
+    assert (result.base_offset, result.last_offset) == (0, 5)
+    assert (result.max_timestamp, result.offset_of_max_timestamp) == (START_MS + 9, 4)
+    assert [(batch.base_offset, batch.count) for batch in batches_of(log)] == [(0, 2), (2, 3), (5, 1)]
+
+
+def test_no_bytes(make_log: MakeLog) -> None:
+    refuse(make_log(), b"", InvalidRecordError, "an append needs at least one record batch, got no bytes")
+    with pytest.raises(InvalidRecordError, match="got no bytes"):
+        make_log().append_as_follower(b"")
+
+
+def test_a_batch_that_is_too_large(make_log: MakeLog) -> None:
+    data = make_batch(10)
+    log = make_log({"max.message.bytes": len(data)})
+    append(log, bytes(data))
+    refuse(
+        make_log({"max.message.bytes": len(data) - 1}),
+        data,
+        MessageSizeTooLargeError,
+        f"the record batch has {len(data)} bytes, max.message.bytes is {len(data) - 1}",
+    )
+
+
+def test_more_than_a_segment_holds(make_log: MakeLog) -> None:
+    data = make_batch(10) + make_batch(10)
+    assert len(data) > 1024
+    refuse(
+        make_log({"segment.bytes": 1024}),
+        data,
+        RecordListTooLargeError,
+        f"the append has {len(data)} bytes, more than a segment holds: segment.bytes is 1024",
+    )
+
+
+def test_a_wrong_crc(make_log: MakeLog) -> None:
+    data = make_batch()
+    data[-1] ^= 1
+    refuse(make_log(), data, CorruptRecordError, "CRC")
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        make_log().append_as_follower(data)
+
+
+def test_the_second_batch_is_checked_too(make_log: MakeLog) -> None:
+    data = make_batch() + make_batch()
+    data[-1] ^= 1
+    refuse(make_log(), data, CorruptRecordError, "CRC")
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_another_magic(make_log: MakeLog, magic: int) -> None:
+    data = make_batch()
+    data[16] = magic
+    error = UnsupportedForMessageFormatError if magic < 2 else CorruptRecordError
+    refuse(make_log(), data, error, f"magic {magic}")
+
+
+def test_bytes_that_are_cut_short(make_log: MakeLog) -> None:
+    refuse(make_log(), make_batch()[:-1], CorruptRecordError, "byte")
+
+
+def test_a_control_batch_from_a_client(make_log: MakeLog) -> None:
+    refuse(make_log(), make_marker(ControlType.COMMIT, 1), InvalidRecordError, "a client may not write control records")
+
+
+def test_a_transaction_without_a_producer(make_log: MakeLog) -> None:
+    refuse(make_log(), make_batch(transactional=True), InvalidRecordError, "a transactional batch needs a producer id")
+
+
+def test_a_batch_without_records(make_log: MakeLog) -> None:
+    data = make_batch()[:61]
+    struct.pack_into(">i", data, 8, 61 - 12)
+    struct.pack_into(">i", data, 57, 0)
+    refuse(make_log(), with_crc(data), InvalidRecordError, "at least one record, the header says 0")
+
+
+def test_a_null_key_on_a_compacted_topic(make_log: MakeLog) -> None:
+    log = make_log({"cleanup.policy": "compact"})
+    append(log)
+    refuse(log, encode_rows([(b"key", b"", START_MS, ()), (None, b"", START_MS, ())]), InvalidRecordError, "key")
+    append(make_log(), key=None)
+
+
+# ---- time
+
+
+@pytest.mark.parametrize(("ahead_ms", "taken"), [(HOUR_MS, True), (HOUR_MS + 1, False)])
+def test_timestamps_ahead_of_the_clock(make_log: MakeLog, ahead_ms: int, taken: bool) -> None:
+    data = make_batch_at(START_MS, START_MS + ahead_ms)
+    if taken:
+        append(make_log(), data)
+    else:
+        refuse(
+            make_log(),
+            data,
+            InvalidTimestampError,
+            f"timestamp {START_MS + ahead_ms} is more than message.timestamp.after.max.ms={HOUR_MS} "
+            f"ahead of the broker's {START_MS}",
+        )
+
+
+@pytest.mark.parametrize(("behind_ms", "taken"), [(1000, True), (1001, False)])
+def test_timestamps_behind_the_clock(make_log: MakeLog, behind_ms: int, taken: bool) -> None:
+    log = make_log({"message.timestamp.before.max.ms": 1000})
+    data = make_batch_at(START_MS, START_MS - behind_ms, START_MS)
+    if taken:
+        append(log, data)
+    else:
+        refuse(
+            log,
+            data,
+            InvalidTimestampError,
+            f"timestamp {START_MS - behind_ms} is more than message.timestamp.before.max.ms=1000 "
+            f"behind the broker's {START_MS}",
+        )
+
+
+def test_records_without_a_timestamp_have_no_bounds(make_log: MakeLog) -> None:
+    log = make_log({"message.timestamp.before.max.ms": 1000})
+    assert append(log, make_batch_at(-1, -1)).max_timestamp == -1
+
+
+def test_bounds_do_not_matter_where_the_log_sets_the_time(make_log: MakeLog) -> None:
+    log = make_log({"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": 1000})
+    append(log, make_batch_at(5, START_MS + 10 * HOUR_MS))
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_the_time_of_the_append(make_log: MakeLog, codec: Compression) -> None:
+    log = make_log({"message.timestamp.type": "LogAppendTime"})
+    result = append(log, make_batch_at(5, 9, codec=codec))
+    assert (result.log_append_time_ms, result.max_timestamp) == (START_MS, START_MS)
+    (batch,) = batches_of(log)
+    batch.check_crc()
+    assert batch.is_log_append_time
+    assert [(record.timestamp, record.timestamp_type) for record in records_of(log)] == [(START_MS, 1)] * 2
+
+
+def test_a_producer_may_not_say_when_the_append_was(make_log: MakeLog) -> None:
+    builder = BatchBuilder(log_append_time=True)
+    builder.append(b"key", b"", START_MS)
+    refuse(make_log(), builder.build(), InvalidTimestampError, "LogAppendTime to a topic with CreateTime")
+
+
+@pytest.mark.parametrize("claimed", [0, START_MS - 1, START_MS + 10 * HOUR_MS])
+def test_a_wrong_maximum_timestamp_is_corrected(make_log: MakeLog, claimed: int) -> None:
+    data = make_batch_at(START_MS - 50, START_MS, START_MS - 20)
+    struct.pack_into(">q", data, 35, claimed)
+    log = make_log()
+    assert append(log, with_crc(data)).max_timestamp == START_MS
+    (batch,) = batches_of(log)
+    batch.check_crc()
+    assert batch.max_timestamp == START_MS
+    assert log.find_timestamp(START_MS) == (START_MS, 1)
+
+
+# ---- compression
+
+
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+@pytest.mark.parametrize("sent", [Compression.NONE, Compression.GZIP])
+def test_batches_are_stored_with_the_topics_codec(make_log: MakeLog, name: str, sent: Compression) -> None:
+    log = make_log({"compression.type": name})
+    append(log, make_batch(5, codec=sent) + make_batch(3, codec=Compression.ZSTD))
+    stored = log.config.stored_codec()
+    assert [(batch.codec, batch.base_offset, batch.count) for batch in batches_of(log)] == [
+        (stored, 0, 5),
+        (stored, 5, 3),
+    ]
+    for batch in batches_of(log):
+        batch.check_crc()
+    assert contents(log) == [(offset, b"key", b"x" * 50) for offset in range(8)]
+
+
+@pytest.mark.parametrize("sent", list(Compression))
+def test_the_producers_codec_stays(make_log: MakeLog, sent: Compression) -> None:
+    log = make_log()
+    append(log, make_batch(5, codec=sent))
+    assert [batch.codec for batch in batches_of(log)] == [sent]
+
+
+def test_the_level(tmp_path: Path, make_log: MakeLog) -> None:
+    words = [b"%d bottles of %d" % (number * 7919 % 1000, number * 104729 % 1000) for number in range(400)]
+    data = encode_rows([(b"key", word, START_MS, ()) for word in words])
+    sizes = []
+    for level in (1, 9):
+        log = make_log({"compression.type": "gzip", "compression.gzip.level": level})
+        log.truncate_to(0)
+        append(log, bytes(data))
+        sizes.append(log.size_in_bytes)
+        log.close()
+    assert sizes[0] > sizes[1]
+
+
+def test_markers_are_not_compressed(make_log: MakeLog) -> None:
+    from headrace.storage.producers import AppendOrigin
+
+    log = make_log({"compression.type": "gzip"})
+    log.append_as_leader(make_marker(ControlType.COMMIT, 1), 0, AppendOrigin.COORDINATOR)
+    assert [batch.codec for batch in batches_of(log)] == [Compression.NONE]
+
+
+def test_a_batch_may_be_too_large_only_as_it_is_stored(make_log: MakeLog) -> None:
+    data = make_batch(100, value=b"x" * 100, codec=Compression.GZIP)
+    refuse(
+        make_log({"compression.type": "uncompressed", "max.message.bytes": 2000}),
+        data,
+        MessageSizeTooLargeError,
+        "with compression.type=none, max.message.bytes is 2000",
+    )
+
+
+# ---- whose bytes
+
+
+@pytest.mark.parametrize("wrap", [bytes, lambda data: memoryview(bytes(data))], ids=["bytes", "view"])
+def test_bytes_that_cannot_be_changed_are_copied(
+    make_log: MakeLog, wrap: Callable[[bytearray], bytes | memoryview]
+) -> None:
+    log = make_log({"message.timestamp.type": "LogAppendTime"})
+    data = wrap(make_batch(base_offset=55))
+    before = bytes(data)
+    log.append_as_leader(data, 3)
+    assert bytes(data) == before
+    assert batches_of(log)[0].base_offset == 0
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, memoryview], ids=["bytearray", "view"])
+def test_bytes_that_may_be_changed_are_patched(
+    make_log: MakeLog, wrap: Callable[[bytearray], bytearray | memoryview]
+) -> None:
+    log = make_log()
+    data = make_batch(base_offset=55)
+    log.append_as_leader(wrap(data), 3)
+    assert bytes(data) == bytes(batches_of(log)[0].raw)
+    assert (RecordBatch(data).base_offset, RecordBatch(data).leader_epoch) == (0, 3)
+
+
+# ---- followers
+
+
+def test_a_follower_keeps_what_the_leader_gave(make_log: MakeLog) -> None:
+    log = make_log()
+    data = make_batch(2, base_offset=0, leader_epoch=1) + make_batch(2, base_offset=7, leader_epoch=4)
+    result = log.append_as_follower(bytes(data))
+    assert (result.base_offset, result.last_offset) == (0, 8)
+    assert b"".join(bytes(batch.raw) for batch in batches_of(log)) == data
+    assert log.end_offset_for_epoch(1) == (1, 7)
+    assert log.log_end_offset == 9
+
+
+@pytest.mark.parametrize(
+    ("bases", "named"), [((3,), "begins with offset 3, the log ends at 4"), ((4, 4), "begins with offset 4, .* at 6")]
+)
+def test_a_follower_takes_no_offset_twice(make_log: MakeLog, bases: tuple[int, ...], named: str) -> None:
+    log = make_log()
+    append(log, count=4)
+    with pytest.raises(CorruptRecordError, match=named):
+        log.append_as_follower(b"".join(make_batch(2, base_offset=base) for base in bases))
+    assert log.log_end_offset == 4
+
+
+def test_a_follower_does_not_check_what_its_leader_did(make_log: MakeLog) -> None:
+    log = make_log({"cleanup.policy": "compact", "max.message.bytes": 10, "message.timestamp.before.max.ms": 0})
+    log.append_as_follower(make_batch(key=None, at=5, producer_id=1, producer_epoch=0, base_sequence=77))
+    log.append_as_follower(make_batch(base_offset=5, producer_id=1, producer_epoch=0, base_sequence=3))
+    assert log.producers.entries[1].last_sequence == 3
+
+
+def test_a_closed_log(make_log: MakeLog) -> None:
+    log = make_log()
+    append(log)
+    log.close()
+    log.close()
+    with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+        append(log)
+    with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+        log.read(0, 100)

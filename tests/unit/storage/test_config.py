@@ -1,0 +1,120 @@
+import pytest
+
+from headrace.common.config import LONG_MAX
+from headrace.common.errors import ConfigError
+from headrace.records import Compression
+from headrace.storage.config import LOG_KEYS, MANAGER_KEYS, LogConfig, ManagerConfig
+
+
+def test_defaults_are_kafkas() -> None:
+    config = LogConfig.from_properties()
+    assert config.segment_bytes == 1_073_741_824
+    assert config.segment_ms == config.retention_ms == 604_800_000
+    assert config.retention_bytes == -1
+    assert config.max_message_bytes == 1_048_588
+    assert config.index_interval_bytes == 4096
+    assert config.segment_index_bytes == 10_485_760
+    assert config.min_cleanable_dirty_ratio == 0.5
+    assert config.delete_retention_ms == 86_400_000
+    assert config.file_delete_delay_ms == 60_000
+    assert config.flush_messages == config.flush_ms == config.max_compaction_lag_ms == LONG_MAX
+    assert config.message_timestamp_after_max_ms == 3_600_000
+    assert config.cleanup_policy == ("delete",)
+    assert (config.delete, config.compact, config.log_append_time) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("cleanup.policy", "", "at least one of compact and delete"),
+        ("cleanup.policy", "burn", "a list of compact or delete"),
+        ("compression.type", "brotli", "uncompressed or zstd or lz4 or snappy or gzip or producer"),
+        ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
+        ("segment.bytes", 1023, "a value of type int of at least 1024"),
+        ("segment.ms", 0, "a value of type long of at least 1"),
+        ("retention.ms", -2, "a value of type long of at least -1"),
+        ("min.cleanable.dirty.ratio", 1.1, "a value of type double from 0.0 to 1.0"),
+        ("compression.gzip.level", 10, "a value of type int from"),
+        ("preallocate", "maybe", "a value of type boolean"),
+    ],
+)
+def test_values_that_are_refused(name: str, value: object, expected: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        LogConfig.from_properties({name: value})
+    assert str(refused.value).startswith(f"{name}={value!r} is not a valid value: expected {expected}")
+
+
+def test_a_misspelt_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'segment\.byte', did you mean 'segment\.bytes'"):
+        LogConfig.from_properties({"segment.byte": 2048})
+
+
+def test_lags_that_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=20 is more than max\.compaction\.lag\.ms=10"):
+        LogConfig.from_properties({"min.compaction.lag.ms": 20, "max.compaction.lag.ms": 10})
+
+
+def test_policies() -> None:
+    both = LogConfig.from_properties({"cleanup.policy": "compact, delete"})
+    assert (both.compact, both.delete) == (True, True)
+    only = LogConfig.from_properties({"cleanup.policy": ["compact"]})
+    assert (only.compact, only.delete) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("producer", None),
+        ("uncompressed", Compression.NONE),
+        ("gzip", Compression.GZIP),
+        ("snappy", Compression.SNAPPY),
+        ("lz4", Compression.LZ4),
+        ("zstd", Compression.ZSTD),
+    ],
+)
+def test_codecs(name: str, codec: Compression | None) -> None:
+    assert LogConfig.from_properties({"compression.type": name}).stored_codec() == codec
+
+
+def test_levels() -> None:
+    config = LogConfig.from_properties(
+        {"compression.gzip.level": 1, "compression.lz4.level": 2, "compression.zstd.level": 3}
+    )
+    assert [config.level_of(codec) for codec in (Compression.GZIP, Compression.LZ4, Compression.ZSTD)] == [1, 2, 3]
+    assert config.level_of(Compression.SNAPPY) is None
+
+
+@pytest.mark.parametrize(
+    ("server", "found"),
+    [
+        ({"log.retention.hours": 1}, {"retention.ms": 3_600_000}),
+        ({"log.retention.hours": 1, "log.retention.minutes": 5}, {"retention.ms": 300_000}),
+        ({"log.retention.hours": 1, "log.retention.minutes": 5, "log.retention.ms": 7}, {"retention.ms": 7}),
+        ({"log.roll.hours": 2}, {"segment.ms": 7_200_000}),
+        ({"log.roll.jitter.hours": 1}, {"segment.jitter.ms": 3_600_000}),
+        ({"message.max.bytes": "2000"}, {"max.message.bytes": 2000}),
+        ({"log.cleanup.policy": "compact"}, {"cleanup.policy": ("compact",)}),
+    ],
+)
+def test_broker_keys(server: dict[str, object], found: dict[str, object]) -> None:
+    defaults = LOG_KEYS.defaults_from_server(server)
+    assert defaults == found
+    LogConfig.from_properties(defaults)
+
+
+def test_every_key_is_documented_and_takes_its_own_default() -> None:
+    for key in [*LOG_KEYS.keys.values(), *MANAGER_KEYS.keys.values()]:
+        assert key.doc.endswith((".", ".)")), key.name
+        assert key.parse(key.default) == key.default
+    assert all(key.synonyms for key in LOG_KEYS.keys.values())
+
+
+def test_the_managers_settings() -> None:
+    config = ManagerConfig.from_properties({"log.dirs": "a, b", "log.cleaner.enable": "false"})
+    assert config.log_dirs == ("a", "b")
+    assert config.log_cleaner_enable is False
+    assert config.log_retention_check_interval_ms == 300_000
+    with pytest.raises(ConfigError, match=r"log\.dirs names no directory"):
+        ManagerConfig.from_properties({"log.dirs": " , "})
+    with pytest.raises(ConfigError, match=r"'log\.dir', did you mean 'log\.dirs'"):
+        ManagerConfig.from_properties({"log.dir": "a"})

@@ -1,0 +1,161 @@
+from pathlib import Path
+
+import pytest
+
+from headrace.common.errors import KafkaStorageError
+from headrace.storage.epochs import EpochEntry, LeaderEpochCache
+from headrace.storage.files import FileSystem
+
+
+def make(directory: Path, *entries: tuple[int, int]) -> LeaderEpochCache:
+    cache = LeaderEpochCache(directory, FileSystem())
+    for entry in entries:
+        cache.assign(*entry)
+    return cache
+
+
+def entries_of(cache: LeaderEpochCache) -> list[tuple[int, int]]:
+    return [(entry.epoch, entry.start_offset) for entry in cache.entries]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (-1, (-1, -1)),
+        (0, (0, 10)),
+        (1, (0, 10)),
+        (2, (2, 20)),
+        (3, (2, 20)),
+        (4, (2, 20)),
+        (5, (5, 33)),
+        (6, (-1, -1)),
+    ],
+)
+def test_where_an_epoch_ended(tmp_path: Path, asked: int, answer: tuple[int, int]) -> None:
+    """KIP-101, and KIP-279 for the epoch that is answered: the largest that is not above the one asked for."""
+    assert make(tmp_path, (0, 0), (2, 10), (5, 20)).end_offset_for(asked, 33) == answer
+
+
+def test_an_epoch_before_all_that_are_known_ended_where_the_first_began(tmp_path: Path) -> None:
+    assert make(tmp_path, (4, 10), (5, 20)).end_offset_for(2, 33) == (2, 10)
+
+
+def test_nothing_is_known_without_epochs(tmp_path: Path) -> None:
+    cache = make(tmp_path)
+    assert cache.end_offset_for(0, 33) == (-1, -1)
+    assert cache.latest_epoch == -1
+    assert cache.epoch_for_offset(0) is None
+
+
+def test_the_epoch_of_an_offset(tmp_path: Path) -> None:
+    cache = make(tmp_path, (1, 5), (3, 10))
+    assert [cache.epoch_for_offset(offset) for offset in (4, 5, 9, 10, 99)] == [None, 1, 1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("assigned", "entries"),
+    [
+        ((5, 25), [(0, 0), (2, 10), (5, 20)]),
+        ((6, 25), [(0, 0), (2, 10), (5, 20), (6, 25)]),
+        ((6, 20), [(0, 0), (2, 10), (6, 20)]),
+        ((6, 15), [(0, 0), (2, 10), (6, 15)]),
+        ((3, 15), [(0, 0), (2, 10), (3, 15)]),
+        ((2, 5), [(0, 0), (2, 5)]),
+        ((0, 0), [(0, 0)]),
+    ],
+)
+def test_a_new_epoch_drops_those_that_it_contradicts(
+    tmp_path: Path, assigned: tuple[int, int], entries: list[tuple[int, int]]
+) -> None:
+    cache = make(tmp_path, (0, 0), (2, 10), (5, 20))
+    cache.assign(*assigned)
+    assert entries_of(cache) == entries
+
+
+@pytest.mark.parametrize("assigned", [(-1, 0), (0, -1)])
+def test_what_cannot_be_an_epoch_is_refused(tmp_path: Path, assigned: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=f"at least 0, not {assigned[0]} and {assigned[1]}"):
+        make(tmp_path).assign(*assigned)
+
+
+@pytest.mark.parametrize(
+    ("end", "entries"),
+    [(21, [(0, 0), (2, 10), (5, 20)]), (20, [(0, 0), (2, 10)]), (11, [(0, 0), (2, 10)]), (10, [(0, 0)]), (0, [])],
+)
+def test_truncating_the_end(tmp_path: Path, end: int, entries: list[tuple[int, int]]) -> None:
+    cache = make(tmp_path, (0, 0), (2, 10), (5, 20))
+    cache.truncate_from_end(end)
+    assert entries_of(cache) == entries
+
+
+@pytest.mark.parametrize(
+    ("start", "entries"),
+    [
+        (0, [(0, 0), (2, 10), (5, 20)]),
+        (4, [(0, 4), (2, 10), (5, 20)]),
+        (10, [(2, 10), (5, 20)]),
+        (11, [(2, 11), (5, 20)]),
+        (99, [(5, 99)]),
+    ],
+)
+def test_truncating_the_start(tmp_path: Path, start: int, entries: list[tuple[int, int]]) -> None:
+    cache = make(tmp_path, (0, 0), (2, 10), (5, 20))
+    cache.truncate_from_start(start)
+    assert entries_of(cache) == entries
+
+
+def test_the_start_may_lie_below_the_first_epoch(tmp_path: Path) -> None:
+    cache = make(tmp_path, (2, 10))
+    cache.truncate_from_start(5)
+    assert entries_of(cache) == [(2, 10)]
+
+
+def test_the_checkpoint_is_kafkas(tmp_path: Path) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    cache = make(tmp_path, (0, 0), (2, 10))
+    assert not path.exists(), "an append does not wait for the file"
+    cache.sync()
+    assert path.read_bytes() == b"0\n2\n0 0\n2 10\n"
+    again = make(tmp_path)
+    again.load()
+    assert again.entries == [EpochEntry(0, 0), EpochEntry(2, 10)]
+    cache.clear()
+    cache.sync()
+    assert path.read_bytes() == b"0\n0\n"
+
+
+def test_nothing_is_written_without_a_change(tmp_path: Path) -> None:
+    cache = make(tmp_path, (0, 0))
+    cache.sync()
+    (tmp_path / "leader-epoch-checkpoint").unlink()
+    cache.assign(0, 5)
+    cache.truncate_from_end(9)
+    cache.truncate_from_start(0)
+    cache.sync()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loading_nothing(tmp_path: Path) -> None:
+    cache = make(tmp_path)
+    cache.load()
+    assert cache.entries == []
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"0\n1\n0 zero\n", "'0 zero' is not an epoch and an offset"),
+        (b"0\n1\n0\n", "'0' is not an epoch and an offset"),
+        (b"0\n1\n0 1 2\n", "'0 1 2' is not an epoch and an offset"),
+        (b"0\n2\n2 0\n1 5\n", "epoch 1 at 5 is out of order"),
+        (b"0\n2\n1 5\n2 4\n", "epoch 2 at 4 is out of order"),
+        (b"0\n2\n0 0\n", "says it has 2 entries but has 1"),
+        (b"9\n0\n", "has version '9', expected 0"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes, named: str) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_bytes(content)
+    with pytest.raises(KafkaStorageError, match=named) as refused:
+        make(tmp_path).load()
+    assert str(path) in str(refused.value)

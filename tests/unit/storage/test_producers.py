@@ -1,0 +1,313 @@
+from typing import Any
+
+import pytest
+from tests.support.storage import START_MS, MakeLog, append, end_transaction, make_batch, make_marker, send
+
+from headrace.common.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceNumberError,
+    TransactionCoordinatorFencedError,
+)
+from headrace.records import ControlType, RecordBatch, read_marker
+from headrace.storage.producers import AppendOrigin, LastBatch, ProducerStates, check_client_batch
+from headrace.testing.clock import ManualClock
+
+LAST_SEQUENCE = 2**31 - 1
+
+
+def data(sequence: int = 0, *, producer_id: int = 1, epoch: int = 0, count: int = 1, **fields: Any) -> RecordBatch:
+    return RecordBatch(
+        make_batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields)
+    )
+
+
+def marker(
+    control_type: ControlType, *, producer_id: int = 1, base_offset: int = 0, epoch: int = 0, coordinator_epoch: int = 0
+) -> RecordBatch:
+    made = RecordBatch(make_marker(control_type, producer_id, epoch=epoch, coordinator_epoch=coordinator_epoch))
+    made.patch_base_offset(base_offset)
+    return made
+
+
+def states_with(*batches: RecordBatch) -> ProducerStates:
+    states = ProducerStates()
+    for batch in batches:
+        states.apply(batch)
+    return states
+
+
+def check(states: ProducerStates, batch: RecordBatch, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
+    states.check(batch, origin)
+
+
+# ---- epochs and sequences, row by row as in the module's table
+
+
+def test_a_producer_that_is_not_known_is_taken_with_any_sequence() -> None:
+    check(ProducerStates(), data(17, epoch=3))
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
+def test_an_older_epoch_is_fenced(origin: AppendOrigin) -> None:
+    states = states_with(data(epoch=5))
+    with pytest.raises(
+        InvalidProducerEpochError, match="producer 1 wrote with epoch 4, but epoch 5 has written already"
+    ):
+        check(states, data(1, epoch=4), origin)
+
+
+def test_a_newer_epoch_must_start_with_sequence_0() -> None:
+    states = states_with(data(epoch=5, count=3))
+    check(states, data(0, epoch=6))
+    with pytest.raises(OutOfOrderSequenceNumberError, match="producer 1 begins epoch 6 with sequence 3, not 0"):
+        check(states, data(3, epoch=6))
+
+
+def test_the_sequence_follows_the_last_one() -> None:
+    states = states_with(data(0, count=3))
+    check(states, data(3))
+    for sequence in (4, 2, 0):
+        with pytest.raises(OutOfOrderSequenceNumberError, match=f"producer 1 sent sequence {sequence} where 3 follows"):
+            check(states, data(sequence))
+
+
+def test_behind_the_last_sequence_comes_0() -> None:
+    states = states_with(data(LAST_SEQUENCE))
+    check(states, data(0))
+    with pytest.raises(OutOfOrderSequenceNumberError, match="sent sequence 1 where 0 follows"):
+        check(states, data(1))
+
+
+def test_a_batch_may_lie_across_the_last_sequence() -> None:
+    around = data(LAST_SEQUENCE - 1, count=4)
+    assert around.last_sequence == 1
+    states = states_with(around)
+    assert states.entries[1].last_sequence == 1
+    check(states, data(2))
+    assert states.find_duplicate(data(LAST_SEQUENCE - 1, count=4)) is not None
+
+
+def test_a_followers_batches_are_not_checked() -> None:
+    check(states_with(data(0, epoch=5)), data(99, epoch=1), AppendOrigin.REPLICATION)
+
+
+def test_checking_changes_nothing() -> None:
+    states = states_with(data(0))
+    before = repr(states.entries)
+    check(states, data(1, transactional=True))
+    assert repr(states.entries) == before
+
+
+# ---- duplicates
+
+
+def test_five_batches_are_known_again_and_the_sixth_is_not() -> None:
+    states = states_with(*(data(sequence, base_offset=100 + sequence) for sequence in range(6)))
+    for sequence in range(1, 6):
+        found = states.find_duplicate(data(sequence))
+        assert found is not None
+        assert (found.base_offset, found.last_offset) == (100 + sequence, 100 + sequence)
+    assert states.find_duplicate(data(0)) is None
+    with pytest.raises(OutOfOrderSequenceNumberError, match="sent sequence 0 where 6 follows"):
+        check(states, data(0))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        data(0, count=2),
+        data(1, count=3),
+        data(0, count=3, epoch=1),
+        data(0, count=3, producer_id=2),
+    ],
+    ids=["fewer records", "later", "newer epoch", "other producer"],
+)
+def test_what_is_not_a_duplicate(other: RecordBatch) -> None:
+    assert states_with(data(0, count=3)).find_duplicate(other) is None
+
+
+def test_a_log_answers_a_duplicate_with_the_offsets_it_has(make_log: MakeLog) -> None:
+    log = make_log()
+    send(log, 1, 0, count=3)
+    send(log, 1, 3, count=2)
+    again = send(log, 1, 0, count=3)
+    assert again.duplicate
+    assert (again.base_offset, again.last_offset, again.max_timestamp) == (0, 2, START_MS)
+    assert log.log_end_offset == 5
+
+
+def test_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:
+    states = states_with(data(0), data(1), data(0, epoch=1))
+    assert [kept.base_sequence for kept in states.entries[1].batches] == [0]
+    assert states.entries[1].epoch == 1
+
+
+def test_one_append_has_one_batch_of_a_producer(make_log: MakeLog) -> None:
+    log = make_log()
+    twice = make_batch(producer_id=1, producer_epoch=0, base_sequence=0) * 2
+    with pytest.raises(InvalidRecordError, match="producer 1 has more than one batch in one append"):
+        log.append_as_leader(twice, 0)
+    assert log.log_end_offset == 0
+    two = b"".join(make_batch(producer_id=producer, producer_epoch=0, base_sequence=0) for producer in (1, 2))
+    assert log.append_as_leader(two, 0).last_offset == 1
+
+
+# ---- headers
+
+
+@pytest.mark.parametrize(
+    ("batch", "named"),
+    [
+        (marker(ControlType.COMMIT), "a client may not write control records"),
+        (RecordBatch(make_batch(transactional=True)), "a transactional batch needs a producer id"),
+        (data(-1), "producer 1 sent a batch with sequence -1"),
+        (data(0, epoch=-1), "producer 1 sent a batch with epoch -1"),
+    ],
+)
+def test_headers_that_a_client_may_not_send(batch: RecordBatch, named: str) -> None:
+    with pytest.raises(InvalidRecordError, match=named):
+        check_client_batch(batch)
+
+
+def test_headers_that_a_client_may_send() -> None:
+    check_client_batch(RecordBatch(make_batch()))
+    check_client_batch(data(0, transactional=True))
+
+
+# ---- markers
+
+
+def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
+    states = states_with(marker(ControlType.COMMIT, coordinator_epoch=7))
+    old = marker(ControlType.COMMIT, coordinator_epoch=6)
+    with pytest.raises(
+        TransactionCoordinatorFencedError,
+        match="marker for producer 1 is of coordinator epoch 6, but epoch 7 has written already",
+    ):
+        states.check(old, AppendOrigin.COORDINATOR, read_marker(old.records()))
+    same = marker(ControlType.COMMIT, coordinator_epoch=7)
+    states.check(same, AppendOrigin.COORDINATOR, read_marker(same.records()))
+
+
+def test_a_marker_of_an_older_producer_epoch_is_fenced(make_log: MakeLog) -> None:
+    log = make_log()
+    send(log, 1, epoch=5, transactional=True)
+    with pytest.raises(InvalidProducerEpochError, match="producer 1 wrote with epoch 4, but epoch 5"):
+        end_transaction(log, 1, epoch=4)
+
+
+def test_a_marker_with_a_newer_epoch_fences_the_old_producer(make_log: MakeLog) -> None:
+    """As a coordinator does that aborts for a producer which timed out."""
+    log = make_log()
+    send(log, 1, epoch=5, transactional=True)
+    end_transaction(log, 1, ControlType.ABORT, epoch=6)
+    with pytest.raises(InvalidProducerEpochError, match="wrote with epoch 5, but epoch 6"):
+        send(log, 1, 1, epoch=5, transactional=True)
+    with pytest.raises(OutOfOrderSequenceNumberError, match="sent sequence 1 where 0 follows"):
+        send(log, 1, 1, epoch=6)
+    send(log, 1, 0, epoch=6)
+
+
+def test_a_write_outside_of_the_open_transaction_is_refused(make_log: MakeLog) -> None:
+    log = make_log()
+    append(log)
+    send(log, 1, transactional=True)
+    with pytest.raises(
+        InvalidTxnStateError, match="producer 1 has a transaction open since offset 1 and cannot write outside of it"
+    ):
+        send(log, 1, 1)
+    end_transaction(log, 1)
+    send(log, 1, 1)
+
+
+def test_what_a_marker_ends() -> None:
+    states = states_with(data(0, base_offset=10, transactional=True), data(1, base_offset=11, transactional=True))
+    completed = states.apply(marker(ControlType.ABORT, base_offset=12))
+    assert completed is not None
+    assert (completed.producer_id, completed.first_offset, completed.last_offset) == (1, 10, 12)
+    assert completed.aborted
+    assert states.apply(marker(ControlType.COMMIT, base_offset=13)) is None, "there is nothing left to end"
+    assert states.end_offset == 14
+
+
+# ---- the first unstable offset
+
+
+def test_nothing_is_unstable_without_transactions() -> None:
+    assert states_with(data(0)).first_unstable_offset() is None
+
+
+def test_the_first_of_several_open_transactions_counts() -> None:
+    states = states_with(
+        data(0, producer_id=1, base_offset=10, transactional=True),
+        data(0, producer_id=2, base_offset=11, transactional=True),
+        data(0, producer_id=3, base_offset=12, transactional=True),
+    )
+    assert states.first_unstable_offset() == 10
+    completed = states.apply(marker(ControlType.COMMIT, producer_id=1, base_offset=13))
+    assert completed is not None
+    assert states.last_stable_offset_after(completed) == 11
+    assert states.first_unstable_offset() == 10, "its marker is not replicated yet"
+    states.high_watermark_moved(13)
+    assert states.first_unstable_offset() == 10
+    states.high_watermark_moved(14)
+    assert states.first_unstable_offset() == 11
+    completed = states.apply(marker(ControlType.ABORT, producer_id=3, base_offset=14))
+    assert completed is not None
+    assert states.last_stable_offset_after(completed) == 11
+    states.apply(marker(ControlType.ABORT, producer_id=2, base_offset=15))
+    states.high_watermark_moved(16)
+    assert states.first_unstable_offset() is None
+
+
+def test_a_transaction_that_ended_first_may_have_begun_last() -> None:
+    states = states_with(
+        data(0, producer_id=1, base_offset=10, transactional=True),
+        data(0, producer_id=2, base_offset=11, transactional=True),
+        marker(ControlType.COMMIT, producer_id=2, base_offset=12),
+        marker(ControlType.COMMIT, producer_id=1, base_offset=13),
+    )
+    assert states.first_unstable_offset() == 10
+    states.high_watermark_moved(13)
+    assert states.first_unstable_offset() == 10
+    states.high_watermark_moved(14)
+    assert states.first_unstable_offset() is None
+
+
+# ---- expiry
+
+
+def test_idle_producers_are_forgotten(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log()
+    day_ms = log.context.producer_expiration_ms
+    send(log, 1)
+    send(log, 2, transactional=True)
+    clock.advance(1)
+    send(log, 3, at=clock.time_ms())
+    clock.advance(day_ms - 2)
+    assert log.remove_expired_producers() == []
+    clock.advance(1)
+    assert log.remove_expired_producers() == [1]
+    clock.advance(1)
+    assert log.remove_expired_producers() == [3]
+    assert set(log.producers.entries) == {2}, "its transaction is open"
+    send(log, 1, 55, at=clock.time_ms())
+    assert log.producers.entries[1].last_sequence == 55
+
+
+# ---- what compaction asks
+
+
+def test_last_batches() -> None:
+    states = states_with(
+        data(0, base_offset=10, count=2),
+        marker(ControlType.COMMIT, producer_id=2, base_offset=12, epoch=4),
+    )
+    assert states.last_batches() == {1: LastBatch(11, 0), 2: LastBatch(None, 4)}
+    assert LastBatch(11, 0).is_in(data(0, base_offset=10, count=2))
+    assert not LastBatch(11, 0).is_in(data(0, base_offset=10))
+    assert LastBatch(None, 4).is_in(marker(ControlType.COMMIT, epoch=4))
+    assert not LastBatch(None, 4).is_in(marker(ControlType.COMMIT, epoch=3))
+    assert not LastBatch(None, 4).is_in(data(0, epoch=4))
