@@ -101,6 +101,8 @@ class LogLife:
             log_start_offset=self.log_start,
         )
         log.on_recovery_point_lowered = lambda: self.checkpoint(log)
+        if log.recovery_point < self.recovery_point:
+            self.checkpoint(log)
         return log
 
     def checkpoint(self, log: Log) -> None:

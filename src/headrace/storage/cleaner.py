@@ -38,7 +38,7 @@ from headrace.records import (
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.files import DataFile, FileSystem
 from headrace.storage.index import OffsetIndex, TimeIndex
-from headrace.storage.log import Log
+from headrace.storage.log import FlushTask, Log
 from headrace.storage.producers import LastBatch
 from headrace.storage.segment import CLEANED_SUFFIX, SWAP_SUFFIX, BatchPosition, Segment, read_batches
 from headrace.storage.txn_index import AbortedTransaction
@@ -126,9 +126,6 @@ def _first_uncleanable_offset(log: Log, now_ms: int) -> int:
     """Not the active segment, nothing undecided or unreplicated, nothing younger than `min.compaction.lag.ms`."""
     # A high watermark may stand within a batch, which is then left alone as a whole.
     end_offset = log.start_of_batch_at(min(log.segments.active.base_offset, log.last_stable_offset))
-    # Nothing that is not on disk: a power cut could take the record for whose sake an older one was dropped.
-    if log.recovery_point < end_offset:
-        end_offset = log.segments.from_offset(log.recovery_point)[0].base_offset
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in log.segments:
@@ -223,6 +220,7 @@ class CleaningJob:
     """All that have records in the sources, also if their markers lie behind them."""
     last_batches: dict[int, LastBatch]
     now_ms: int
+    flush: FlushTask | None = None
     groups: list[Group] = field(default_factory=list)
     stats: CleaningStats = field(default_factory=CleaningStats)
     cleaned_up_to: int = 0
@@ -233,6 +231,9 @@ class CleaningJob:
         throttle = Throttle(self.settings.max_bytes_per_second, self.clock)
         offsets = OffsetMap(self.settings.dedupe_buffer_bytes, self.settings.load_factor)
         try:
+            # A power cut must not take the record, or the marker, for whose sake an older record is dropped.
+            if self.flush is not None:
+                self.flush.run()
             self.cleaned_up_to = self._build_map(offsets, throttle)
             self.stats.keys = len(offsets)
             tracker = TransactionTracker(self.aborted)
@@ -411,6 +412,7 @@ def plan_cleaning(log: Log, settings: CleanerSettings, cleanable: Cleanable | No
     cleanable = cleanable or inspect_log(log)
     if cleanable.end_offset <= cleanable.first_dirty_offset or cleanable.dirty_bytes == 0:
         return None
+    flush = log.begin_flush()
     sources = [Source(segment) for segment in log.segments if segment.base_offset < cleanable.end_offset]
     aborted = [entry for segment in log.segments for entry in segment.txn_index.entries()]
     return CleaningJob(
@@ -426,16 +428,19 @@ def plan_cleaning(log: Log, settings: CleanerSettings, cleanable: Cleanable | No
         aborted,
         log.producers.last_batches(),
         log.context.clock.time_ms(),
+        flush,
     )
 
 
 def finish_cleaning(log: Log, job: CleaningJob) -> bool:
     """Swaps the compacted segments in. False, with everything as it was, if the log changed under the job."""
-    if not job.applies_to(log):
-        job.discard()
-        return False
+    if job.flush is not None:
+        log.finish_flush(job.flush)
     # Compacted segments may end before the next one begins. Recovery takes that for a loss, unless it is told that all
     # of it was on disk.
+    if not job.applies_to(log) or log.recovery_point < job.end_offset:
+        job.discard()
+        return False
     log.write_checkpoint()
     for group in job.groups:
         group.cleaned.rename(SWAP_SUFFIX)

@@ -30,7 +30,7 @@ from headrace.storage.append import PreparedAppend, prepare_follower_append, pre
 from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.epochs import LeaderEpochCache
-from headrace.storage.files import DataFile, FileSystem, remove_files, storage_error
+from headrace.storage.files import DISK_FULL, DataFile, FileSystem, remove_files, storage_error
 from headrace.storage.index import CorruptIndexError
 from headrace.storage.producers import AppendOrigin, BatchMetadata, ProducerStates
 from headrace.storage.rebuild import rebuild_indexes, replay_producers
@@ -637,6 +637,8 @@ class Log:
             opened += self.snapshots.open_for_sync(self.recovery_point, offset)
             self.epochs.sync()
         except OSError as error:
+            if error.errno not in DISK_FULL and self.on_disk_failed is not None:
+                self.on_disk_failed(error)
             raise storage_error("flush", self.directory, error) from error
         changed: list[Segment | TransactionIndex] = [*segments, *(segment.txn_index for segment in segments)]
         changes = [(each, each.changes) for each in changed]

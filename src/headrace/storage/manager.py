@@ -128,6 +128,9 @@ class LogManager:
             self.load_reports[log.tp] = report
             if report.truncated_bytes or report.rebuilt_indexes or report.finished_swaps:
                 _logger.warning("%s was mended: %s", log.tp, report)
+        if any(log.recovery_point < directory.recovery_points.get(log.tp, 0) for log, _ in loaded):
+            # A log ends before its recovery point. What is appended there next is not on disk.
+            self._checkpoint_recovery_points(directory)
         for path in leftovers:
             self._remove_directory_later(path)
 
@@ -141,7 +144,9 @@ class LogManager:
             recovery_point=directory.recovery_points.get(tp),
             log_start_offset=directory.log_starts.get(tp, 0),
         )
-        log.cleaned_up_to = directory.cleaned_up_to.get(tp)
+        cleaned_up_to = directory.cleaned_up_to.get(tp)
+        if cleaned_up_to is not None:
+            log.cleaned_up_to = min(cleaned_up_to, log.log_end_offset)
         return log, report
 
     def _adopt(self, log: Log, directory: LogDirectory) -> None:

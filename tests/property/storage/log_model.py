@@ -93,6 +93,10 @@ class Transaction:
             return Fate.OPEN
         return Fate.ABORTED if self.marker.marker is ControlType.ABORT else Fate.COMMITTED
 
+    def left(self, start: int) -> list[ModelBatch]:
+        """The batches that a log which starts there still has."""
+        return [batch for batch in self.batches if batch.there and batch.last_offset >= start]
+
 
 class Sent(NamedTuple):
     """A batch as a producer's retry of it would look."""
@@ -219,8 +223,7 @@ class ModelLog:
             first = transaction.batches[0].base_offset
             if transaction.marker is None:
                 lowest = min(lowest, first)
-                seen = [batch.base_offset for batch in transaction.batches if batch.last_offset >= self.start]
-                highest = min([highest, *seen])
+                highest = min([highest, *(batch.base_offset for batch in transaction.left(self.start))])
             elif transaction.marker.last_offset >= self.high_watermark:
                 lowest = min(lowest, first)
         return max(lowest, self.start), max(highest, self.start)

@@ -796,7 +796,7 @@ class LogMachine(RuleBasedStateMachine):
                     assert back.last_sequence == producer.last_sequence
         assert found.keys() <= everything.keys()
         for transaction in self.model.transactions():
-            left = [batch.base_offset for batch in transaction.batches if batch.last_offset >= self.model.start]
+            left = [batch.base_offset for batch in transaction.left(self.model.start)]
             if transaction.marker is None and left:
                 firsts = (transaction.batches[0].base_offset, left[0])
                 assert found[transaction.producer_id].first_offset in firsts

@@ -1,6 +1,5 @@
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tests.support.storage import (
@@ -27,6 +26,7 @@ from headrace.common.errors import (
 )
 from headrace.records import BatchBuilder, Compression, ControlType, RecordBatch, crc32c, encode_rows
 from headrace.storage.log import Log
+from headrace.storage.producers import AppendOrigin
 
 HOUR_MS = 3_600_000
 
@@ -242,7 +242,7 @@ def test_the_producers_codec_stays(make_log: MakeLog, sent: Compression) -> None
     assert [batch.codec for batch in batches_of(log)] == [sent]
 
 
-def test_the_level(tmp_path: Path, make_log: MakeLog) -> None:
+def test_the_level(make_log: MakeLog) -> None:
     words = [b"%d bottles of %d" % (number * 7919 % 1000, number * 104729 % 1000) for number in range(400)]
     data = encode_rows([(b"key", word, START_MS, ()) for word in words])
     sizes = []
@@ -256,8 +256,6 @@ def test_the_level(tmp_path: Path, make_log: MakeLog) -> None:
 
 
 def test_markers_are_not_compressed(make_log: MakeLog) -> None:
-    from headrace.storage.producers import AppendOrigin
-
     log = make_log({"compression.type": "gzip"})
     log.append_as_leader(make_marker(ControlType.COMMIT, 1), 0, AppendOrigin.COORDINATOR)
     assert [batch.codec for batch in batches_of(log)] == [Compression.NONE]

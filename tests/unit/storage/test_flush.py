@@ -1,0 +1,167 @@
+import errno
+from pathlib import Path
+
+import pytest
+from tests.support.log_sim import DeferredRunner
+from tests.support.storage import TP, MakeLog, MakeManager, append, batches_of, new_log
+
+from headrace.common.errors import KafkaStorageError
+from headrace.storage.files import DiskFullError
+from headrace.testing.clock import ManualClock
+from headrace.testing.disks import FaultyFileSystem
+
+
+def test_an_append_is_in_memory_until_it_is_flushed(make_log: MakeLog) -> None:
+    log = make_log()
+    append(log, count=3)
+    assert (log.recovery_point, log.log_end_offset) == (0, 3)
+    log.flush()
+    assert log.recovery_point == 3
+    assert log.begin_flush() is None, "everything is on disk"
+
+
+def test_flushing_up_to_an_offset(make_log: MakeLog) -> None:
+    log = make_log()
+    for _ in range(4):
+        append(log)
+    log.flush(up_to=2)
+    assert log.recovery_point == 2
+    log.flush(up_to=1)
+    assert log.recovery_point == 2
+    log.flush(up_to=99)
+    assert log.recovery_point == 4
+
+
+def test_flush_messages(make_log: MakeLog) -> None:
+    log = make_log({"flush.messages": 3})
+    points = []
+    for _ in range(7):
+        append(log)
+        points.append(log.recovery_point)
+    assert points == [0, 0, 3, 3, 3, 6, 6]
+
+
+def test_flush_ms_by_the_manager(make_manager: MakeManager, clock: ManualClock) -> None:
+    properties = {"log.initial.task.delay.ms": 0, "log.flush.scheduler.interval.ms": 100}
+    with make_manager(properties=properties, topic_properties={"flush.ms": 1000}) as manager:
+        log = manager.create(TP)
+        append(log)
+        for passed_ms, point in ((0, 0), (900, 0), (99, 0), (1, 1)):
+            clock.advance(passed_ms)
+            manager.tick()
+            assert log.recovery_point == point
+        clock.advance(5000)
+        manager.tick()
+        append(log)
+        clock.advance(100)
+        manager.tick()
+        assert log.recovery_point == 2, "the time counts from the last flush"
+
+
+def test_flush_ms_counts_only_with_records_in_memory(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log({"flush.ms": 1000})
+    clock.advance(5000)
+    assert not log.is_flush_due()
+    append(log)
+    assert log.is_flush_due()
+    log.flush()
+    assert not log.is_flush_due()
+
+
+def test_the_recovery_point_moves_only_after_the_sync(tmp_path: Path, clock: ManualClock) -> None:
+    files = FaultyFileSystem()
+    log = new_log(tmp_path, clock, files=files)
+    append(log)
+    fault = files.fail("sync", "*.log", errno.EIO)
+    failures: list[BaseException] = []
+    log.on_disk_failed = failures.append
+    with pytest.raises(KafkaStorageError, match="cannot flush .*orders-0: Input/output error"):
+        log.flush()
+    assert fault.hits == 1
+    assert log.recovery_point == 0
+    assert len(failures) == 1
+
+
+def test_a_directory_that_cannot_be_synced(tmp_path: Path, clock: ManualClock) -> None:
+    files = FaultyFileSystem()
+    log = new_log(tmp_path, clock, files=files)
+    append(log)
+    files.fail("sync_directory", "*/orders-0", errno.EIO, skip=1)  # the first is that of the leader epochs
+    with pytest.raises(KafkaStorageError, match="cannot flush .*orders-0: Input/output error"):
+        log.flush()
+    assert log.recovery_point == 0
+
+
+def test_a_full_disk_is_told_from_a_broken_one(tmp_path: Path, clock: ManualClock) -> None:
+    files = FaultyFileSystem()
+    log = new_log(tmp_path, clock, files=files)
+    append(log)
+    files.fill_up(10)
+    with pytest.raises(DiskFullError, match="cannot append to .*00000000000000000000.log: No space left on device"):
+        append(log)
+    assert log.log_end_offset == 1
+    files.heal()
+    append(log)
+    assert [batch.base_offset for batch in batches_of(log)] == [0, 1]
+
+
+def test_a_flush_in_the_background(tmp_path: Path, clock: ManualClock) -> None:
+    runner = DeferredRunner()
+    log = new_log(tmp_path, clock, runner=runner)
+    append(log)
+    log.flush_in_background()
+    append(log)
+    log.flush_in_background()
+    assert len(runner.queue) == 1, "one at a time"
+    assert log.recovery_point == 0
+    runner.run_all()
+    assert log.recovery_point == 1
+    log.flush_in_background()
+    runner.run_all()
+    assert log.recovery_point == 2
+
+
+def test_a_flush_in_the_background_that_fails(tmp_path: Path, clock: ManualClock) -> None:
+    files = FaultyFileSystem()
+    log = new_log(tmp_path, clock, files=files)
+    append(log)
+    files.fail("sync", "*.log")
+    with pytest.raises(KafkaStorageError, match="cannot flush .*orders-0: .*Input/output error"):
+        log.flush_in_background()
+    failures: list[BaseException] = []
+    log.on_disk_failed = failures.append
+    log.flush_in_background()
+    assert [str(failure) for failure in failures]
+    assert log.recovery_point == 0
+
+
+def test_a_truncation_under_a_flush(tmp_path: Path, clock: ManualClock) -> None:
+    """What was synced is gone, and other records may have taken its place."""
+    runner = DeferredRunner()
+    log = new_log(tmp_path, clock, runner=runner)
+    for _ in range(4):
+        append(log)
+    log.flush_in_background()
+    log.truncate_to(2)
+    append(log)
+    append(log)
+    runner.run_all()
+    assert log.recovery_point <= 2
+
+
+def test_rolling_flushes_the_old_segment_in_the_background(tmp_path: Path, clock: ManualClock) -> None:
+    runner = DeferredRunner()
+    log = new_log(tmp_path, clock, runner=runner)
+    append(log, count=3)
+    log.roll()
+    append(log)
+    assert log.recovery_point == 0
+    runner.run_all()
+    assert log.recovery_point == 3
+
+
+def test_closing_flushes(make_log: MakeLog) -> None:
+    log = make_log()
+    append(log, count=3)
+    log.close()
+    assert log.recovery_point == 3

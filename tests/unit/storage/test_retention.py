@@ -1,0 +1,189 @@
+from pathlib import Path
+
+import pytest
+from tests.support.storage import START_MS, TP, MakeLog, Properties, append, contents, make_batch, names_in
+
+from headrace.common.background import Scheduler
+from headrace.common.errors import OffsetOutOfRangeError
+from headrace.storage.log import Log
+from headrace.storage.retention import delete_old_segments
+from headrace.testing.clock import ManualClock
+
+SIZE = len(make_batch())
+
+
+def segmented(make_log: MakeLog, properties: Properties, count: int = 4, *, step_ms: int = 1000) -> Log:
+    """Segments of one record each, each `step_ms` newer than the one before; the last is active."""
+    log = make_log({"file.delete.delay.ms": 0, **properties})
+    for number in range(count):
+        append(log, at=START_MS + number * step_ms)
+        if number < count - 1:
+            log.roll()
+    return log
+
+
+def offsets(log: Log) -> list[int]:
+    return [record[0] for record in contents(log)]
+
+
+# ---- by time
+
+
+@pytest.mark.parametrize(("passed_ms", "deleted"), [(1000, 0), (1001, 1), (3000, 2), (3001, 3)])
+def test_by_time(make_log: MakeLog, clock: ManualClock, passed_ms: int, deleted: int) -> None:
+    log = segmented(make_log, {"retention.ms": 1000})
+    clock.advance(passed_ms)
+    assert delete_old_segments(log) == deleted
+    assert offsets(log) == list(range(deleted, 4))
+    assert log.log_start_offset == deleted
+    assert log.segments.first.base_offset == deleted
+
+
+def test_the_newest_record_of_a_segment_counts(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log({"retention.ms": 1000})
+    append(log, at=START_MS + 900)
+    append(log, at=START_MS)
+    log.roll()
+    clock.advance(1900)
+    assert delete_old_segments(log) == 0
+    clock.advance(1)
+    assert delete_old_segments(log) == 1
+
+
+def test_a_younger_segment_keeps_what_lies_behind_it(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log({"retention.ms": 1000})
+    for at in (START_MS + 5000, START_MS, START_MS):
+        append(log, at=at)
+        log.roll()
+    clock.advance(2000)
+    assert delete_old_segments(log) == 0
+
+
+def test_without_timestamps_the_files_time_counts(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log({"retention.ms": 1000})
+    append(log, at=-1)
+    log.roll()
+    clock.advance(1000)
+    assert delete_old_segments(log) == 0
+    clock.advance(1)
+    assert delete_old_segments(log) == 1
+
+
+def test_for_ever(make_log: MakeLog, clock: ManualClock) -> None:
+    log = segmented(make_log, {"retention.ms": -1})
+    clock.advance(10**12)
+    assert delete_old_segments(log) == 0
+
+
+def test_a_whole_log_may_expire(make_log: MakeLog, clock: ManualClock) -> None:
+    log = segmented(make_log, {"retention.ms": 1000})
+    clock.advance(100_000)
+    assert delete_old_segments(log) == 4
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
+    assert log.segments.bases == [4]
+    assert offsets(log) == []
+    assert delete_old_segments(log) == 0
+    assert append(log, at=clock.time_ms()).base_offset == 4
+    log.close()
+    again = make_log()
+    assert (again.log_start_offset, again.log_end_offset) == (4, 5)
+
+
+# ---- by size
+
+
+@pytest.mark.parametrize(
+    ("keep_bytes", "deleted"), [(4 * SIZE, 0), (3 * SIZE + 1, 0), (3 * SIZE, 1), (SIZE, 3), (1, 3), (0, 4), (-1, 0)]
+)
+def test_by_size(make_log: MakeLog, keep_bytes: int, deleted: int) -> None:
+    """At least so much stays."""
+    log = segmented(make_log, {"retention.bytes": keep_bytes})
+    assert delete_old_segments(log) == deleted
+    assert log.size_in_bytes == (4 - deleted) * SIZE
+    assert log.log_start_offset == deleted
+
+
+# ---- by start offset
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_by_log_start_offset(make_log: MakeLog, policy: str) -> None:
+    log = segmented(make_log, {"cleanup.policy": policy})
+    assert log.delete_records(2) == 2
+    assert log.segments.bases == [0, 1, 2, 3], "deleting records only moves the start"
+    assert offsets(log) == [2, 3]
+    assert delete_old_segments(log) == 2
+    assert log.segments.bases == [2, 3]
+
+
+def test_a_segment_stays_while_it_has_one_record(make_log: MakeLog) -> None:
+    log = make_log()
+    append(log, count=5)
+    log.roll()
+    append(log)
+    log.delete_records(4)
+    assert delete_old_segments(log) == 0
+    log.delete_records(5)
+    assert delete_old_segments(log) == 1
+
+
+def test_a_compacted_log_is_not_deleted_by_time_or_size(make_log: MakeLog, clock: ManualClock) -> None:
+    log = segmented(make_log, {"cleanup.policy": "compact", "retention.ms": 1, "retention.bytes": 1})
+    clock.advance(100_000)
+    assert delete_old_segments(log) == 0
+
+
+# ---- what is not replicated
+
+
+@pytest.mark.parametrize(
+    "properties", [{"retention.ms": 1}, {"retention.bytes": 0}], ids=lambda properties: next(iter(properties))
+)
+def test_nothing_beyond_the_high_watermark(make_log: MakeLog, clock: ManualClock, properties: Properties) -> None:
+    log = segmented(make_log, properties)
+    log.update_high_watermark(2)
+    clock.advance(100_000)
+    assert delete_old_segments(log) == 2
+    assert log.log_start_offset == 2
+    log.update_high_watermark(3)
+    assert delete_old_segments(log) == 1
+    assert offsets(log) == [3]
+
+
+# ---- delete_records
+
+
+def test_records_are_deleted_up_to_the_high_watermark(make_log: MakeLog) -> None:
+    log = make_log()
+    append(log, count=10)
+    log.update_high_watermark(6)
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"records of orders-0 can be deleted up to 6 \(high watermark\), not 7"
+    ):
+        log.delete_records(7)
+    assert log.log_start_offset == 0
+    assert log.delete_records(6) == 6
+    assert log.delete_records(3) == 6, "the start does not move back"
+    assert log.delete_records(-1) == 6
+    assert log.epochs.entries[0].start_offset == 6
+
+
+# ---- files
+
+
+def test_files_are_renamed_at_once_and_removed_later(make_log: MakeLog, clock: ManualClock, tmp_path: Path) -> None:
+    scheduler = Scheduler(clock)
+    log = segmented(make_log, {"retention.bytes": 0, "file.delete.delay.ms": 5000}, count=1)
+    log.close()
+    log = make_log({"retention.bytes": 0, "file.delete.delay.ms": 5000}, scheduler=scheduler)
+    log.update_high_watermark(1)
+    assert delete_old_segments(log) == 1
+    gone = {f"{0:020}{suffix}.deleted" for suffix in (".log", ".index", ".timeindex")}
+    assert gone <= names_in(tmp_path / str(TP))
+    assert f"{0:020}.log" not in names_in(tmp_path / str(TP))
+    clock.advance(4999)
+    scheduler.tick()
+    assert gone <= names_in(tmp_path / str(TP))
+    clock.advance(1)
+    scheduler.tick()
+    assert not gone & names_in(tmp_path / str(TP))
