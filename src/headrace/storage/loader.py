@@ -331,9 +331,7 @@ class _Loader:
         try:
             return self._recover_from(max(self.recovery_point, self.log_start_offset))
         except _BROKEN:
-            start = self.segments.first.base_offset
-            self.recovery_point = start
-            return self._recover_from(start)
+            return self._recover_from(self.segments.first.base_offset)
 
     def _recover_from(self, start: int) -> int:
         # The one that ends there may have been flushed before it was sealed.
@@ -373,6 +371,7 @@ class _Loader:
     def _recover_segment(self, segment: Segment, start: int, end_offset: int) -> tuple[bool, int]:
         """Scans a segment from an offset on. Returns whether all of it was good, and where its offsets end."""
         position, expected = self._start_of_scan(segment, start, end_offset)
+        segment.changes += 1
         try:
             for at, batch in segment.batches(position):
                 batch.check_crc()
@@ -454,6 +453,7 @@ class _Loader:
             )
 
     def _restore_producers(self, end_offset: int) -> None:
+        self.snapshots.drop_beyond(end_offset)  # else the log would come to an end that has a snapshot of another past
         if not self.has_producers or self.producers.end_offset != end_offset:
             self._reload_producers(end_offset)
         self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})

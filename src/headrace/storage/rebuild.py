@@ -29,4 +29,6 @@ def replay_producers(producers: ProducerStates, segments: Segments, end_offset: 
             batch = segment.load(BatchPosition.of(header, position)) if header.is_control else header
             if header.producer_id >= 0:
                 producers.apply(batch)
+            if header.next_offset >= end_offset:
+                break  # what comes next may be anything: recovery has not looked at it yet
     producers.end_offset = max(producers.end_offset, end_offset)

@@ -244,7 +244,7 @@ class Segment:
             return last if offset <= last.last_offset else None
         indexed_offset, position = self.offset_index.lookup(offset)
         must_check = indexed_offset >= self.base_offset
-        if position < 0:
+        if position < 0 or (position > 0 and not must_check):
             raise CorruptIndexError(f"{self.path()}: its index points at byte {position}")
         while position < self.size:
             chunk = self.file.read_at(min(_LOOK_BYTES, self.size - position), position)
@@ -331,10 +331,9 @@ class Segment:
 
     def _find_max_timestamp(self, end: int | None = None) -> tuple[int, int]:
         """From the last entry of the time index on; from the beginning if that entry cannot be right."""
-        best, position = self.time_index.last(), 0
-        if best[1] >= self.base_offset:
-            at = self._find_named(*best)
-            best, position = (best, at.position) if at is not None else ((NO_TIMESTAMP, self.base_offset - 1), 0)
+        best = self.time_index.last()
+        at = self._find_named(*best) if best[1] >= self.base_offset else None
+        best, position = (best, at.position) if at is not None else ((NO_TIMESTAMP, self.base_offset - 1), 0)
         try:
             for batch in self.positions(position, end):
                 if batch.max_timestamp > best[0]:

@@ -1,0 +1,532 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.log_sim import DeferredRunner
+from tests.support.storage import (
+    START_MS,
+    TP,
+    MakeLog,
+    MakeManager,
+    Properties,
+    append,
+    batches_of,
+    contents,
+    end_transaction,
+    names_in,
+    send,
+)
+
+from headrace.common.errors import HeadraceError
+from headrace.records import ControlType, encode_rows
+from headrace.storage.cleaner import (
+    CleanerSettings,
+    CleaningCancelled,
+    CleaningJob,
+    finish_cleaning,
+    inspect_log,
+    plan_cleaning,
+)
+from headrace.storage.config import LogConfig
+from headrace.storage.log import Isolation, Log
+from headrace.storage.retention import delete_old_segments
+from headrace.testing.clock import ManualClock
+
+COMPACT: Properties = {"cleanup.policy": "compact", "file.delete.delay.ms": 0}
+SMALL = CleanerSettings(dedupe_buffer_bytes=1024)
+
+
+def put(log: Log, key: bytes, value: bytes | None = b"v", **fields: Any) -> int:
+    return append(log, key=key, value=value, **{"at": log.context.clock.time_ms(), **fields}).base_offset
+
+
+def plan(log: Log, settings: CleanerSettings | None = None) -> CleaningJob:
+    job = plan_cleaning(log, settings or CleanerSettings())
+    assert job is not None
+    return job
+
+
+def clean(log: Log, settings: CleanerSettings | None = None) -> CleaningJob:
+    """Seals what there is, cleans it, and checks that the log still opens to the same."""
+    log.roll()
+    job = plan(log, settings).run()
+    assert finish_cleaning(log, job)
+    for batch in batches_of(log):
+        batch.check_crc()
+    return job
+
+
+def keys(log: Log) -> list[tuple[int, bytes | None]]:
+    return [(offset, key) for offset, key, _ in contents(log)]
+
+
+# ---- the last of each key
+
+
+def test_the_last_record_of_each_key_stays(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    for number, key in enumerate([b"a", b"b", b"a", b"c", b"a"]):
+        put(log, key, b"%d" % number)
+    job = clean(log)
+    assert contents(log) == [(1, b"b", b"1"), (3, b"c", b"3"), (4, b"a", b"4")]
+    assert (job.stats.records_read, job.stats.records_kept, job.stats.keys) == (5, 3, 3)
+    assert log.cleaned_up_to == job.cleaned_up_to == 5
+    assert log.log_end_offset == 5
+
+
+def test_records_of_one_batch_may_go_and_others_stay(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    append(log, encode_rows([(key, b"old", START_MS, ()) for key in (b"a", b"b", b"c")]))
+    put(log, b"b", b"new")
+    clean(log)
+    assert contents(log) == [(0, b"a", b"old"), (2, b"c", b"old"), (3, b"b", b"new")]
+    assert [(batch.base_offset, batch.last_offset, batch.count) for batch in batches_of(log)] == [(0, 2, 2), (3, 3, 1)]
+
+
+def test_the_active_segment_is_left_alone(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    put(log, b"a")
+    log.roll()
+    put(log, b"a")
+    assert plan(log).end_offset == 1
+    clean_job = plan(log).run()
+    finish_cleaning(log, clean_job)
+    assert keys(log) == [(0, b"a"), (1, b"a")]
+
+
+def test_a_newer_record_takes_its_key_from_the_clean_part(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    put(log, b"a")
+    put(log, b"b")
+    clean(log)
+    put(log, b"a")
+    clean(log)
+    assert keys(log) == [(1, b"b"), (2, b"a")]
+
+
+def test_segments_become_one(make_log: MakeLog, tmp_path: Path) -> None:
+    log = make_log(COMPACT)
+    for key in (b"a", b"b", b"a", b"c"):
+        put(log, key)
+        log.roll()
+    assert log.segments.bases == [0, 1, 2, 3, 4]
+    clean(log)
+    assert log.segments.bases == [0, 4]
+    assert {name for name in names_in(tmp_path / str(TP)) if name.endswith(".log")} == {f"{0:020}.log", f"{4:020}.log"}
+    log.close()
+    assert keys(make_log(COMPACT)) == [(1, b"b"), (2, b"a"), (3, b"c")]
+
+
+def test_segments_stay_within_their_bounds(make_log: MakeLog) -> None:
+    log = make_log({**COMPACT, "segment.bytes": 1024})
+    for number in range(40):
+        put(log, b"%d" % number, b"x" * 100)
+    clean(log)
+    assert len(log.segments) > 2
+    assert all(segment.size <= 1024 for segment in log.segments)
+    assert len(contents(log)) == 40
+
+
+# ---- when
+
+
+def manager_with(make_manager: MakeManager, topic_properties: Properties, **options: Any) -> Any:
+    return make_manager(topic_properties={**COMPACT, **topic_properties}, **options)
+
+
+def test_the_dirty_ratio(make_manager: MakeManager) -> None:
+    with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.5}) as manager:
+        log = manager.create(TP)
+        for number in range(4):
+            put(log, b"%d" % number)
+        log.roll()
+        assert inspect_log(log).dirty_ratio == 1.0
+        assert manager.clean_next() == TP
+        assert inspect_log(log).dirty_ratio == 0.0
+        assert manager.clean_next() is None
+        for key, ratio, cleaned in ((b"4", 1 / 5, None), (b"5", 2 / 6, None), (b"6", 3 / 7, None), (b"7", 4 / 8, TP)):
+            put(log, key)
+            log.roll()
+            assert inspect_log(log).dirty_ratio == pytest.approx(ratio)
+            assert manager.clean_next() == cleaned
+
+
+def test_the_dirtiest_log_comes_first(make_manager: MakeManager) -> None:
+    from headrace.storage.checkpoints import TopicPartition
+
+    with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.1}) as manager:
+        first, second = manager.create(TP), manager.create(TopicPartition("orders", 1))
+        for log in (first, second):
+            put(log, b"a")
+            log.roll()
+        assert {manager.clean_next(), manager.clean_next()} == {first.tp, second.tp}
+        for log, count in ((first, 1), (second, 3)):
+            for _ in range(count):
+                put(log, b"b")
+            log.roll()
+        assert [manager.clean_next() for _ in range(3)] == [second.tp, first.tp, None]
+
+
+def test_a_log_that_is_only_deleted_is_not_compacted(make_manager: MakeManager) -> None:
+    with make_manager(topic_properties={"min.cleanable.dirty.ratio": 0.0}) as manager:
+        log = manager.create(TP)
+        put(log, b"a")
+        log.roll()
+        assert manager.clean_next() is None
+
+
+@pytest.mark.parametrize(("passed_ms", "end"), [(999, 0), (1000, 1), (1999, 1), (2000, 2)])
+def test_young_records_are_safe(make_log: MakeLog, clock: ManualClock, passed_ms: int, end: int) -> None:
+    log = make_log({**COMPACT, "min.compaction.lag.ms": 1000})
+    put(log, b"a", at=START_MS)
+    log.roll()
+    put(log, b"a", at=START_MS + 1000)
+    log.roll()
+    clock.advance(passed_ms)
+    assert inspect_log(log).end_offset == end
+    if end == 0:
+        assert plan_cleaning(log, CleanerSettings()) is None
+
+
+def test_a_record_does_not_wait_too_long(make_manager: MakeManager, clock: ManualClock) -> None:
+    with manager_with(make_manager, {"min.cleanable.dirty.ratio": 1.0, "max.compaction.lag.ms": 1000}) as manager:
+        log = manager.create(TP)
+        put(log, b"a")
+        log.roll()
+        assert manager.clean_next() == TP
+        put(log, b"a")
+        log.roll()
+        clock.advance(1000)
+        assert not inspect_log(log).overdue
+        assert manager.clean_next() is None
+        clock.advance(1)
+        assert inspect_log(log).overdue
+        assert manager.clean_next() == TP
+
+
+def test_nothing_undecided_or_unreplicated(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    put(log, b"a")
+    put(log, b"a")
+    send(log, 1, transactional=True)
+    put(log, b"a")
+    log.roll()
+    assert inspect_log(log).end_offset == 2
+    end_transaction(log, 1, replicated=False)
+    assert inspect_log(log).end_offset == 2
+    log.update_high_watermark(1)
+    assert inspect_log(log).end_offset == 1
+    log.update_high_watermark(log.log_end_offset)
+    assert inspect_log(log).end_offset == 4
+
+
+# ---- tombstones
+
+
+def test_a_tombstone_stays_for_a_time(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log({**COMPACT, "delete.retention.ms": 1000})
+    put(log, b"a")
+    put(log, b"a", None)
+    put(log, b"b")
+    clean(log)
+    assert keys(log) == [(1, b"a"), (2, b"b")]
+    assert [batch.delete_horizon_ms for batch in batches_of(log)] == [START_MS + 1000, None]
+    clock.advance(999)
+    put(log, b"c")
+    clean(log)
+    assert keys(log) == [(1, b"a"), (2, b"b"), (3, b"c")]
+    assert batches_of(log)[0].delete_horizon_ms == START_MS + 1000, "it does not move"
+    clock.advance(1)
+    put(log, b"d")
+    clean(log)
+    assert keys(log) == [(2, b"b"), (3, b"c"), (4, b"d")]
+
+
+# ---- transactions
+
+
+def test_aborted_records_go_at_once(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    put(log, b"a", b"good")
+    send(log, 1, 0, key=b"a", value=b"bad", transactional=True)
+    send(log, 1, 1, key=b"b", value=b"bad", transactional=True)
+    end_transaction(log, 1, ControlType.ABORT)
+    send(log, 1, 2, key=b"z")
+    clean(log)
+    assert contents(log) == [(0, b"a", b"good"), (4, b"z", b"x" * 50)]
+
+
+def test_committed_records_stay(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    put(log, b"a", b"old")
+    send(log, 1, 0, key=b"a", value=b"new", transactional=True)
+    end_transaction(log, 1, ControlType.COMMIT)
+    clean(log)
+    assert contents(log) == [(1, b"a", b"new")]
+    assert [batch.is_control for batch in batches_of(log)] == [False, True]
+
+
+@pytest.mark.parametrize("control_type", list(ControlType))
+def test_a_marker_stays_while_its_transaction_has_data_and_a_time_more(
+    make_log: MakeLog, clock: ManualClock, control_type: ControlType
+) -> None:
+    log = make_log({**COMPACT, "delete.retention.ms": 1000})
+    send(log, 1, 0, key=b"a", transactional=True)
+    end_transaction(log, 1, control_type)
+    send(log, 1, 1, key=b"z")
+
+    def marker_horizons() -> list[int | None]:
+        return [batch.delete_horizon_ms for batch in batches_of(log) if batch.is_control]
+
+    clean(log)
+    assert marker_horizons() == [None], "this cleaning met its data"
+    put(log, b"a")
+    clean(log)
+    expected = None if control_type is ControlType.COMMIT else START_MS + 1000
+    assert marker_horizons() == [expected]
+    put(log, b"b")
+    clean(log)
+    assert marker_horizons() == [START_MS + 1000]
+    clock.advance(999)
+    put(log, b"c")
+    clean(log)
+    assert marker_horizons() == [START_MS + 1000]
+    clock.advance(1)
+    put(log, b"d")
+    clean(log)
+    assert marker_horizons() == []
+
+
+def test_the_index_of_aborted_transactions_follows(make_log: MakeLog) -> None:
+    """Also of one that began in the cleaned part and was aborted behind it."""
+    log = make_log(COMPACT)
+    put(log, b"a")
+    send(log, 1, 0, key=b"b", transactional=True)
+    log.roll()
+    send(log, 1, 1, key=b"c", transactional=True)
+    end_transaction(log, 1, ControlType.ABORT)
+    put(log, b"d")
+    job = plan(log).run()
+    assert finish_cleaning(log, job)
+    assert keys(log) == [(0, b"a"), (2, b"c"), (4, b"d")]
+    aborted = log.read(2, 10_000, Isolation.COMMITTED).aborted
+    assert aborted is not None
+    assert [(entry.producer_id, entry.last_offset) for entry in aborted] == [(1, 3)]
+
+
+# ---- what must survive without records
+
+
+def test_a_producers_last_batch_stays_as_an_empty_one(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    send(log, 1, 0, count=2, key=b"a")
+    send(log, 1, 2, count=3, key=b"a")
+    put(log, b"a")
+    clean(log)
+    assert keys(log) == [(5, b"a")]
+    empty = batches_of(log)[0]
+    assert (empty.count, empty.base_offset, empty.last_offset) == (0, 2, 4)
+    assert (empty.producer_id, empty.base_sequence, empty.last_sequence) == (1, 2, 4)
+    log.close()
+    log = make_log(COMPACT)
+    log.flush()
+    assert log.producers.entries[1].last_sequence == 4
+    assert send(log, 1, 2, count=3, key=b"a").duplicate
+    send(log, 1, 5, key=b"b")
+    clean(log)
+    assert [batch.count for batch in batches_of(log)] == [1, 1], "once it has written again the empty one goes"
+
+
+def test_the_last_offset_stays_as_an_empty_batch(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    put(log, b"a")
+    send(log, 1, 0, key=b"b", transactional=True)
+    log.roll()
+    end_transaction(log, 1, ControlType.ABORT)
+    send(log, 1, 1, key=b"c")
+    assert finish_cleaning(log, plan(log).run())
+    assert keys(log) == [(0, b"a"), (3, b"c")]
+    assert [(batch.base_offset, batch.count) for batch in batches_of(log)] == [(0, 1), (1, 0), (2, 1), (3, 1)]
+
+
+# ---- the map of keys
+
+
+def test_a_map_that_is_too_small_takes_several_rounds(make_log: MakeLog) -> None:
+    log = make_log(COMPACT)
+    for round_number in range(2):
+        for number in range(0, 100, 10):
+            append(
+                log,
+                encode_rows([(b"%d" % key, b"%d" % round_number, START_MS, ()) for key in range(number, number + 10)]),
+            )
+    log.roll()
+    reached: list[int] = []
+    while (job := plan_cleaning(log, SMALL)) is not None:
+        assert finish_cleaning(log, job.run())
+        reached.append(job.cleaned_up_to)
+    assert len(reached) > 3
+    assert reached == sorted(set(reached))
+    assert reached[-1] == 200
+    assert contents(log) == [(100 + key, b"%d" % key, b"1") for key in range(100)]
+
+
+def test_a_batch_larger_than_the_map(
+    make_manager: MakeManager, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    properties = {"log.cleaner.dedupe.buffer.size": 1024}
+    with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.0}, properties=properties) as manager:
+        log = manager.create(TP)
+        append(log, encode_rows([(b"%d" % key, b"", START_MS, ()) for key in range(100)]))
+        log.roll()
+        with pytest.raises(HeadraceError) as refused:
+            plan(log, SMALL).run()
+        assert str(refused.value).startswith("cannot clean orders-0: one batch has 100 records, but ")
+        assert "log.cleaner.dedupe.buffer.size has room for" in str(refused.value)
+        assert manager.clean_next() == TP
+        assert "cannot compact orders-0: cannot clean orders-0: one batch has 100 records" in caplog.text
+        assert manager.clean_next() is None, "it would fail again"
+        assert not [name for name in names_in(log.directory) if name.endswith(".cleaned")]
+        assert len(contents(log)) == 100
+        manager.update_config("orders", LogConfig.from_properties({**COMPACT, "min.cleanable.dirty.ratio": 0.0}))
+        assert manager.clean_next() == TP, "other settings may help"
+
+
+# ---- together with deletion
+
+
+def test_compaction_and_deletion_together(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log({**COMPACT, "cleanup.policy": "compact,delete", "retention.ms": 1000})
+    put(log, b"a")
+    put(log, b"a")
+    put(log, b"b")
+    clean(log)
+    assert keys(log) == [(1, b"a"), (2, b"b")]
+    clock.advance(1001)
+    put(log, b"c")
+    assert delete_old_segments(log) == 1
+    assert keys(log) == [(3, b"c")]
+    put(log, b"c")
+    clean(log)
+    assert keys(log) == [(4, b"c")]
+    assert log.cleaned_up_to == 5
+
+
+# ---- how fast, and stopping
+
+
+def test_the_rate(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log(COMPACT)
+    for number in range(10):
+        put(log, b"%d" % number)
+    job = clean(log, CleanerSettings(max_bytes_per_second=100.0))
+    moved = job.stats.bytes_read + job.stats.bytes_written
+    assert job.stats.bytes_read == 2 * job.stats.bytes_written
+    assert clock.time_ms() - START_MS == pytest.approx(moved / 100 * 1000, abs=10)
+
+
+def test_without_a_rate_nothing_waits(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log(COMPACT)
+    put(log, b"a")
+    clean(log)
+    assert clock.time_ms() == START_MS
+
+
+def state_of(log: Log) -> tuple[list[int], list[tuple[int, bytes | None]], set[str], int | None]:
+    return log.segments.bases, keys(log), names_in(log.directory), log.cleaned_up_to
+
+
+def dirty_log(make_log: MakeLog, properties: Properties | None = None) -> Log:
+    """Offsets 0 to 5 of one key, in three sealed segments."""
+    log = make_log({**COMPACT, **(properties or {})})
+    for number in range(6):
+        put(log, b"a")
+        if number % 2:
+            log.roll()
+    return log
+
+
+def test_cancelling(make_log: MakeLog) -> None:
+    log = dirty_log(make_log)
+    before = state_of(log)
+    job = plan(log)
+    job.cancelled = True
+    with pytest.raises(CleaningCancelled, match="cleaning of orders-0 was cancelled"):
+        job.run()
+    assert state_of(log) == before
+
+
+def test_cancelling_while_it_writes(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = dirty_log(make_log)
+    before = state_of(log)
+    job = plan(log)
+    build = job._build_map
+
+    def build_and_cancel(*given: Any) -> int:
+        reached = build(*given)
+        job.cancelled = True
+        return reached
+
+    monkeypatch.setattr(job, "_build_map", build_and_cancel)
+    with pytest.raises(CleaningCancelled, match="orders-0"):
+        job.run()
+    assert state_of(log) == before
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("change", ["truncate into", "truncate below", "retention", "start over"])
+def test_a_log_that_changed_under_the_job(make_log: MakeLog, change: str, when: str) -> None:
+    log = dirty_log(make_log)
+    job = plan(log)
+    if when == "after":
+        job.run()
+    if change == "truncate into":
+        log.truncate_to(5)
+    elif change == "truncate below":
+        log.truncate_to(2)
+    elif change == "start over":
+        log.start_over_at(10)
+    else:
+        log.delete_records(3)
+        assert delete_old_segments(log) == 1
+    if when == "before":
+        job.run()
+    before = (log.segments.bases, keys(log), log.cleaned_up_to, log.log_start_offset, log.log_end_offset)
+    assert finish_cleaning(log, job) is False
+    assert (log.segments.bases, keys(log), log.cleaned_up_to, log.log_start_offset, log.log_end_offset) == before
+    assert not [name for name in names_in(log.directory) if ".cleaned" in name or ".swap" in name]
+
+
+def test_appends_do_not_disturb_a_job(make_log: MakeLog) -> None:
+    log = dirty_log(make_log)
+    job = plan(log)
+    put(log, b"a")
+    log.roll()
+    put(log, b"b")
+    assert finish_cleaning(log, job.run())
+    assert keys(log) == [(5, b"a"), (6, b"a"), (7, b"b")]
+
+
+def test_deleting_a_log_cancels_its_job(make_manager: MakeManager) -> None:
+    runner = DeferredRunner()
+    with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.0}, runner=runner) as manager:
+        log = manager.create(TP)
+        put(log, b"a")
+        put(log, b"a")
+        log.roll()
+        runner.run_all()
+        assert manager.clean_next() == TP
+        assert manager.clean_next() is None, "one at a time"
+        manager.delete(TP)
+        runner.run_all()
+        assert manager.get(TP) is None
+        assert manager.clean_next() is None
+
+
+def test_a_truncation_lowers_what_counts_as_clean(make_log: MakeLog) -> None:
+    log = dirty_log(make_log)
+    clean(log)
+    assert log.cleaned_up_to == 6
+    put(log, b"b")
+    log.truncate_to(5)
+    assert log.cleaned_up_to == 5
