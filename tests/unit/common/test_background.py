@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_closing_takes_care_of_the_threads_even_if_what_came_of_the_work_raises(
 
 
 class Calls(list[str]):
-    def note(self, name: str) -> object:
+    def note(self, name: str) -> Callable[[], None]:
         return lambda: self.append(name)
 
 

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,7 +23,7 @@ def clock() -> ManualClock:
 def make_log(tmp_path: Path, clock: ManualClock) -> MakeLog:
     """Opens the log `orders-0` in the test's directory; takes topic properties and the options of `new_log`."""
 
-    def make(properties: Properties | None = None, **options: object) -> Log:
+    def make(properties: Properties | None = None, **options: Any) -> Log:
         return new_log(tmp_path, clock, properties, **options)
 
     return make
@@ -32,7 +33,7 @@ def make_log(tmp_path: Path, clock: ManualClock) -> MakeLog:
 def make_manager(tmp_path: Path, clock: ManualClock) -> MakeManager:
     """Makes a manager of the test's directory; takes what `new_manager` takes."""
 
-    def make(*names: str, **options: object) -> LogManager:
+    def make(*names: str, **options: Any) -> LogManager:
         return new_manager([tmp_path / name for name in names or ("data",)], clock, **options)
 
     return make

@@ -11,6 +11,8 @@ from headrace.common.ids import Uuid
 from headrace.storage.checkpoints import MetaProperties, TopicPartition
 from headrace.storage.directory import deleted_name, parse_directory_name
 from headrace.storage.files import FileSystem
+from headrace.storage.log import Log
+from headrace.storage.manager import LogManager
 from headrace.testing.clock import ManualClock
 from headrace.testing.disks import FaultyFileSystem
 
@@ -20,6 +22,18 @@ OTHER_ID = Uuid.parse("AAAAAAAAAAAAAAAAAAAAAQ")
 
 def partition(number: int) -> TopicPartition:
     return TopicPartition("orders", number)
+
+
+def log_of(manager: LogManager, tp: TopicPartition) -> Log:
+    log = manager.get(tp)
+    assert log is not None
+    return log
+
+
+def home_of(manager: LogManager, tp: TopicPartition) -> str:
+    home = manager.directory_of(tp)
+    assert home is not None
+    return home.path.name
 
 
 def partitions_in(directory: Path) -> int:
@@ -42,7 +56,7 @@ def test_a_new_log_goes_to_the_directory_with_the_fewest(make_manager: MakeManag
         manager.create(partition(7))
         assert manager.directory_of(partition(7)) is home
     with make_manager("one", "two", "three") as manager:
-        assert manager.directory_of(partition(7)).path == home.path
+        assert home_of(manager, partition(7)) == home.path.name
         assert len(manager) == 5
 
 
@@ -127,7 +141,7 @@ def test_a_topic_of_the_same_name_begins_with_nothing_cleaned(make_manager: Make
         manager.delete(TP)
         manager.create(TP)
     with make_manager(topic_properties=properties) as manager:
-        assert manager.get(TP).cleaned_up_to is None
+        assert log_of(manager, TP).cleaned_up_to is None
 
 
 @pytest.mark.parametrize(
@@ -225,15 +239,15 @@ def test_compaction_comes_by_the_clock(make_manager: MakeManager, clock: ManualC
         assert [offset for offset, _, _ in contents(log)] == [1]
         assert (tmp_path / "data" / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
     with make_manager(topic_properties={"cleanup.policy": "compact"}) as manager:
-        assert manager.get(TP).cleaned_up_to == 2
+        assert log_of(manager, TP).cleaned_up_to == 2
 
 
 def test_checkpoints_of_several_directories(make_manager: MakeManager, tmp_path: Path) -> None:
     with make_manager("one", "two") as manager:
         for number in range(3):
             append(manager.create(partition(number)), count=number + 1)
-        manager.get(partition(2)).delete_records(1)
-        homes = {number: manager.directory_of(partition(number)).path.name for number in range(3)}
+        log_of(manager, partition(2)).delete_records(1)
+        homes = {number: home_of(manager, partition(number)) for number in range(3)}
     for name in ("one", "two"):
         here = [number for number in range(3) if homes[number] == name]
         lines = "".join(f"orders {number} {number + 1}\n" for number in here)
@@ -246,9 +260,9 @@ def test_checkpoints_of_several_directories(make_manager: MakeManager, tmp_path:
 def test_a_log_start_survives(make_manager: MakeManager) -> None:
     with make_manager() as manager:
         append(manager.create(TP), count=5)
-        manager.get(TP).delete_records(3)
+        log_of(manager, TP).delete_records(3)
     with make_manager() as manager:
-        assert (manager.get(TP).log_start_offset, manager.get(TP).log_end_offset) == (3, 5)
+        assert (log_of(manager, TP).log_start_offset, log_of(manager, TP).log_end_offset) == (3, 5)
 
 
 # ---- whose directory
@@ -276,6 +290,8 @@ def test_a_directory_gets_an_id_that_stays(make_manager: MakeManager, tmp_path: 
         with make_manager("one", "two") as manager:
             seen.add(tuple(directory.meta for directory in manager.directories))
     ((one, two),) = seen
+    assert one is not None
+    assert two is not None
     assert (one.cluster_id, one.node_id) == ("cluster", 1)
     assert one.directory_id != two.directory_id
     assert MetaProperties.read(tmp_path / "one", FileSystem()) == one
@@ -393,7 +409,7 @@ def test_a_damaged_checkpoint_costs_a_scan(
         append(manager.create(TP), count=5)
     (tmp_path / "data" / "recovery-point-offset-checkpoint").write_bytes(b"0\n5\n")
     with make_manager() as manager:
-        assert manager.get(TP).log_end_offset == 5
+        assert log_of(manager, TP).log_end_offset == 5
         assert manager.load_reports[TP].scanned_batches == 1
     assert "says it has 5 entries but has 0; going on without it" in caplog.text
 
@@ -408,8 +424,8 @@ def test_a_failing_directory_goes_offline_with_its_logs(make_manager: MakeManage
         manager.on_directory_failed = lambda directory, tps: lost.append((directory.path.name, tps))
         for number in range(4):
             append(manager.create(partition(number)))
-        gone = [number for number in range(4) if manager.directory_of(partition(number)).path.name == "one"]
-        log = manager.get(partition(gone[0]))
+        gone = [number for number in range(4) if home_of(manager, partition(number)) == "one"]
+        log = log_of(manager, partition(gone[0]))
         files.fail("sync", "*/one/*")
         with pytest.raises(KafkaStorageError, match="Input/output error"):
             log.flush()
@@ -418,7 +434,7 @@ def test_a_failing_directory_goes_offline_with_its_logs(make_manager: MakeManage
         with pytest.raises(KafkaStorageError, match=f"the log of orders-{gone[0]} is closed"):
             append(log)
         manager.create(partition(9))
-        assert manager.directory_of(partition(9)).path.name == "two"
+        assert home_of(manager, partition(9)) == "two"
         manager.fail_directory(manager.directories[1], "someone pulled the plug")
         assert manager.directories[1].failure == "someone pulled the plug"
         with pytest.raises(KafkaStorageError, match="all log directories are offline"):
