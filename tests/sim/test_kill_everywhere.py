@@ -171,7 +171,7 @@ def test_forgetting(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_compacting(tmp_path: Path, seed: int) -> None:
-    """Twice, with time between, so that tombstones and markers go too. No key loses its value, nothing aborted comes."""
+    """Twice, with time between, so that tombstones and markers go too. No key loses its value; aborted data is gone."""
     topic: dict[str, object] = {"cleanup.policy": "compact", "delete.retention.ms": 100}
     clock = ManualClock()
     mix = Mix(keys=6, tombstones=0.3, transactional=0.5)

@@ -280,6 +280,7 @@ class Log:
         self.segments.add(segment)
         if old.size == 0:
             self.drop_segments([old])  # its base is too far away to be of use
+            self.raise_log_start(self.segments.first.base_offset)
         self.producers.end_offset = self.log_end_offset
         self.snapshots.take(self.producers, sync=False)
         self.flush_in_background(up_to=base_offset)

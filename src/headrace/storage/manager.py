@@ -152,7 +152,7 @@ class LogManager:
     def _adopt(self, log: Log, directory: LogDirectory) -> None:
         self._logs[log.tp] = log
         self._home[log.tp] = directory
-        log.on_recovery_point_lowered = lambda: self._checkpoint_recovery_points(directory)
+        log.on_recovery_point_lowered = lambda: self._checkpoint_at_once(log, directory)
         log.on_disk_failed = lambda error: self._take_offline(directory, error)
 
     # ---- logs
@@ -175,19 +175,32 @@ class LogManager:
         if log is not None:
             if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
                 raise KafkaStorageError(f"{tp} has topic id {log.topic_id}, not {topic_id}")
+            if log.topic_id is None and topic_id is not None:
+                self._give_id(log, topic_id)  # made without one, or killed before it was written
             return log
         directory = self._least_loaded()
+        if directory.is_checkpointed(tp):
+            # Of a log that was deleted: the new one has no such offsets.
+            self._checkpoint_recovery_points(directory, must=True)
+            self._checkpoint_log_starts(directory, must=True)
+            self._checkpoint_cleaned(directory, must=True)
         path = directory.path / str(tp)
         try:
             self._files.make_directory(path)
             if topic_id is not None:
                 write_partition_metadata(path, topic_id, self._files)
             log, _ = open_log(path, tp, self._config_of(tp.topic), self._context, topic_id=topic_id)
-            self._files.sync_directory(directory.path)
         except OSError as error:
             raise storage_error("create a log in", directory.path, error) from error
         self._adopt(log, directory)
         return log
+
+    def _give_id(self, log: Log, topic_id: Uuid) -> None:
+        try:
+            write_partition_metadata(log.directory, topic_id, self._files)
+        except OSError as error:
+            raise storage_error("write the topic id of", log.directory, error) from error
+        log.topic_id = topic_id
 
     def _least_loaded(self) -> LogDirectory:
         online = [directory for directory in self.directories if directory.online]
@@ -206,8 +219,13 @@ class LogManager:
         target = directory.path / deleted_name(tp, random_uuid(self._random))
         try:
             log.move_to(target)
+        except OSError as error:
+            raise storage_error("delete", log.directory, error) from error
+        try:
             self._files.sync_directory(directory.path)
         except OSError as error:
+            # The log is gone or it is not: nobody may write to it any more.
+            self._take_offline(directory, error)
             raise storage_error("delete", log.directory, error) from error
         log.abandon()
         self._forget(tp)
@@ -289,15 +307,21 @@ class LogManager:
         for log in self:
             log.remove_expired_producers()
 
-    def _attempt(self, log: Log, action: Callable[[Log], int | None]) -> int | None:
-        """Does something to a log; trouble with its disk takes its directory offline."""
+    def _attempt(self, log: Log, action: Callable[[Log], T]) -> T | None:
+        """Does something to a log that can be done later too. Trouble with its disk takes its directory offline, unless
+        there is merely no room."""
         try:
             return action(log)
         except (KafkaStorageError, OSError) as error:
-            home = self._home.get(log.tp)
-            if home is not None:
-                self._take_offline(home, error)
+            self._note_trouble(log, error)
             return None
+
+    def _note_trouble(self, log: Log, error: KafkaStorageError | OSError) -> None:
+        home = self._home.get(log.tp)
+        if isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in DISK_FULL):
+            _logger.warning("%s: %s; it will be tried again", log.tp, error)
+        elif home is not None:
+            self._take_offline(home, error)
 
     def checkpoint_recovery_points(self) -> None:
         for directory in self.directories:

@@ -27,7 +27,9 @@ def _is_expired(log: Log, segment: Segment, now_ms: int) -> bool:
 
 def _fits_into_excess(log: Log) -> Callable[[Segment], bool]:
     """True for segments that may go while at least `retention.bytes` stay."""
-    excess = log.size_in_bytes - log.config.retention_bytes if log.config.retention_bytes >= 0 else 0
+    if log.config.retention_bytes < 0:
+        return lambda _: False
+    excess = log.size_in_bytes - log.config.retention_bytes
 
     def fits(segment: Segment) -> bool:
         nonlocal excess

@@ -1,10 +1,12 @@
+from typing import Any
+
 import pytest
 
 from headrace.common.config import INT_MAX, LONG_MAX, ConfigKey, ConfigTable, ConfigType, Synonym
 from headrace.common.errors import ConfigError
 
 
-def key(kind: ConfigType, **fields: object) -> ConfigKey:
+def key(kind: ConfigType, **fields: Any) -> ConfigKey:
     return ConfigKey("some.key", kind, fields.pop("default", None), "What it does.", **fields)
 
 

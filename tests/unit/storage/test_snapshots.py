@@ -1,5 +1,6 @@
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.storage import make_batch, make_marker
@@ -17,7 +18,7 @@ PATH = Path("00000000000000000012.snapshot")
 def states() -> ProducerStates:
     """Producer 7 has written sequences 3 to 5 and has a transaction open; of producer 8 there is only a marker."""
     made = ProducerStates()
-    fields = {"producer_id": 7, "producer_epoch": 2, "transactional": True}
+    fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 2, "transactional": True}
     made.apply(RecordBatch(make_batch(2, base_offset=6, base_sequence=1, at=AT, **fields)))
     made.apply(RecordBatch(make_batch(3, base_offset=8, base_sequence=3, at=AT + 5, **fields)))
     marker = RecordBatch(make_marker(ControlType.COMMIT, 8, epoch=1, coordinator_epoch=4))
