@@ -1,7 +1,7 @@
 """Rounds that alternate between Headrace and a peer, and the ratio of the two, with its spread.
 
-The machine may be shared and noisy, so a ratio is taken within each round, where both met the same noise, and the median
-of these is what counts. Nothing here fails on a slow run: a target that was missed is marked in the table.
+The machine may be shared and noisy, so a ratio is taken within each round, where both met the same noise, and the
+median of these is what counts. Nothing here fails on a slow run: a target that was missed is marked in the table.
 """
 
 import json
@@ -97,8 +97,8 @@ def write_results(name: str, measurements: list[Measurement], notes: list[str]) 
     lines = [
         f"# {name}",
         "",
-        f"{measurements[0].rounds} alternating rounds; the ratio is the median over the rounds of Headrace's speed to the "
-        "peer's, in brackets the 10th to 90th percentile. "
+        f"{measurements[0].rounds} alternating rounds; the ratio is the median over the rounds of Headrace's speed "
+        "to the peer's, in brackets the 10th to 90th percentile. "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}.",
         "",
         "| what | unit | Headrace | peer | | ratio | target | |",

@@ -10,9 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 from bench.harness import Measurement, compare, seconds_of
-from headrace.common.types import Buffer
+from headrace.common.types import Buffer, TopicPartition
 from headrace.records import BatchBuilder
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.files import DataFile, FileSystem
 from headrace.storage.loader import open_log
@@ -181,7 +180,7 @@ class CountingFileSystem(FileSystem):
     def sync_directory(self, path: Path) -> None:
         pass
 
-    def write_atomically(self, path: Path, data: Buffer, sync: bool = True) -> None:
+    def write_atomically(self, path: Path, data: Buffer, sync: bool = True) -> None:  # noqa: ARG002
         super().write_atomically(path, data, sync=False)
 
 
@@ -199,7 +198,7 @@ class _CountedFile(DataFile):
 
 def _manager(directory: Path, files: FileSystem) -> LogManager:
     settings = ManagerConfig.from_properties({"log.dirs": str(directory)})
-    return LogManager(settings, config_of=lambda topic: CONFIG, cluster_id="bench", files=files)
+    return LogManager(settings, config_of=lambda _: CONFIG, cluster_id="bench", files=files)
 
 
 def _fill(directory: Path, partitions: int) -> None:

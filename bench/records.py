@@ -1,6 +1,7 @@
 """The record kernel beside aiokafka's compiled one: the same records, in batches of the producers' usual sizes.
 
-Both sides check the CRC when they decode and compute it when they encode, and both hold all that they made until the end.
+Both sides check the CRC when they decode and compute it when they encode, and both hold all that they made until the
+end.
 """
 
 import random

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace.common.types import TopicPartition
 from headrace.records import BatchBuilder, Compression, split_batches
 from headrace.records.arrow import decode_arrow
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
@@ -36,7 +36,7 @@ def open_manager(directory: Path) -> LogManager:
         {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1, "message.timestamp.before.max.ms": 2**62}
     )
     settings = ManagerConfig.from_properties({"log.dirs": str(directory)})
-    return LogManager(settings, config_of=lambda topic: config, cluster_id="tour")
+    return LogManager(settings, config_of=lambda _: config, cluster_id="tour")
 
 
 def make_batch(first: int) -> bytearray:
@@ -166,8 +166,8 @@ def tour(directory: Path, records: int) -> None:
 
     print(table)
     print(
-        f"\n{end_offset:,} records in {segments} segments, {size:,} bytes; {acknowledged:,} were acknowledged before the "
-        f"kill, all are there.\nRecovery scanned {scanned:,} bytes and cut off {report.truncated_bytes:,} of a torn write."
+        f"\n{end_offset:,} records in {segments} segments, {size:,} bytes; {acknowledged:,} were acknowledged before "
+        f"the kill, all are there.\nRecovery scanned {scanned:,} bytes and cut off {report.truncated_bytes:,}."
     )
 
 

@@ -22,8 +22,8 @@ from tests.support.headrace_files import (
     write_keys,
 )
 
+from headrace.common.types import TopicPartition
 from headrace.records import ControlType, encode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.testing.clock import ManualClock
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT

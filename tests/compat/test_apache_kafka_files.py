@@ -13,8 +13,8 @@ from tests.support.headrace_files import consume, files_in, open_manager
 from tests.support.kafka_files import KafkaFiles, Partition, topic_configs
 
 from headrace.common.errors import OutOfOrderSequenceNumberError
+from headrace.common.types import TopicPartition
 from headrace.records import encode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.loader import LoadReport
 from headrace.storage.log import Log
 from headrace.storage.producers import ProducerEntry

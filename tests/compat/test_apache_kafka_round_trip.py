@@ -48,8 +48,8 @@ from tests.support.kafka_files import (
 )
 
 from headrace.common.clock import SystemClock
+from headrace.common.types import TopicPartition
 from headrace.records import ControlType
-from headrace.storage.checkpoints import TopicPartition
 from headrace.testing.clock import ManualClock
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT

@@ -54,6 +54,8 @@ def test_the_tour_runs(tmp_path: Path) -> None:
     ran = subprocess.run([*command, "--directory", str(tmp_path / "tour")], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert "all are there" in ran.stdout
-    again = subprocess.run([*command, "--directory", str(tmp_path / "tour")], capture_output=True, text=True, timeout=120)
+    again = subprocess.run(
+        [*command, "--directory", str(tmp_path / "tour")], capture_output=True, text=True, timeout=120
+    )
     assert again.returncode == 2
     assert "is not empty" in again.stderr

@@ -15,8 +15,8 @@ import pytest
 from tests.support.log_checks import check_log, committed_records, latest_values
 from tests.support.log_workload import Mix, random_append
 
+from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch, encode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.cleaner import CleanerSettings, finish_cleaning, plan_cleaning
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.log import Log

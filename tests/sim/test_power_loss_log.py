@@ -5,6 +5,7 @@ recovery itself), recovery, check, work. HEADRACE_POWER_SEEDS says how many live
 HEADRACE_POWER_FIRST_SEED=<seed> HEADRACE_POWER_SEEDS=1.
 """
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -15,8 +16,8 @@ from tests.support.log_sim import DeferredRunner, LogModel, Workload
 from tests.support.log_workload import Mix
 
 from headrace.common.background import InlineRunner
+from headrace.common.types import TopicPartition
 from headrace.records import Compression
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LogConfig
 from headrace.storage.loader import open_log
 from headrace.storage.log import Log, LogContext
@@ -59,10 +60,8 @@ class LogLife:
 
     def live(self, crashes: int) -> None:
         for _ in range(crashes):
-            try:
+            with contextlib.suppress(Killed):
                 self.interruptedly()
-            except Killed:
-                pass
             self.files.crash(self.random)
         self.model.check(self.open())
 

@@ -18,8 +18,8 @@ from zlib import crc32
 from tests.support.log_workload import Mix, random_append
 
 from headrace.common.background import ThreadRunner
+from headrace.common.types import TopicPartition
 from headrace.records import BATCH_HEADER_BYTES
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager

@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.common.background import BackgroundRunner, InlineRunner, Scheduler
 from headrace.common.ids import make_random
+from headrace.common.types import TopicPartition
 from headrace.records import ControlType, Record, RecordBatch, decode_rows, encode_marker, encode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.files import FileSystem
 from headrace.storage.loader import open_log

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from headrace.common.errors import HeadraceError, KafkaStorageError
 from headrace.common.ids import Uuid
+from headrace.common.types import TopicPartition
 from headrace.storage.files import FileSystem
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -25,15 +26,6 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 PARTITION_METADATA_FILE = "partition.metadata"
 META_PROPERTIES_FILE = "meta.properties"
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class TopicPartition:
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 def format_checkpoint(lines: Iterable[str]) -> bytes:

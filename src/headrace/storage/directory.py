@@ -21,6 +21,7 @@ from pathlib import Path
 
 from headrace.common.errors import KafkaStorageError
 from headrace.common.ids import Uuid
+from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_CHECKPOINT,
@@ -28,7 +29,6 @@ from headrace.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     MetaProperties,
     OffsetCheckpoint,
-    TopicPartition,
 )
 from headrace.storage.files import FileSystem, storage_error
 
@@ -71,6 +71,7 @@ class LogDirectory:
         self.was_clean = False
         self.broker_epoch = NO_BROKER_EPOCH
         """Of the broker that stopped here; Kafka's controllers take a stop of any other epoch for an unclean one."""
+        # What the checkpoints say, on disk.
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.cleaned_up_to: dict[TopicPartition, int] = {}
@@ -172,14 +173,21 @@ class LogDirectory:
 
     # ---- keeping
 
+    def is_checkpointed(self, tp: TopicPartition) -> bool:
+        """Whether any checkpoint names a partition."""
+        return any(tp in offsets for offsets in (self.recovery_points, self.log_starts, self.cleaned_up_to))
+
     def write_recovery_points(self, offsets: dict[TopicPartition, int]) -> None:
         self._checkpoint(RECOVERY_POINT_CHECKPOINT).write(offsets)
+        self.recovery_points = offsets
 
     def write_log_starts(self, offsets: dict[TopicPartition, int]) -> None:
         self._checkpoint(LOG_START_CHECKPOINT).write(offsets)
+        self.log_starts = offsets
 
     def write_cleaned_up_to(self, offsets: dict[TopicPartition, int]) -> None:
         self._checkpoint(CLEANER_CHECKPOINT).write(offsets)
+        self.cleaned_up_to = offsets
 
     def write_clean_shutdown(self) -> None:
         marker = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))

@@ -15,15 +15,16 @@ from pathlib import Path
 
 from headrace.common.errors import CorruptRecordError, KafkaStorageError, UnsupportedForMessageFormatError
 from headrace.common.ids import Uuid
+from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch
-from headrace.storage.checkpoints import TopicPartition, read_partition_metadata
+from headrace.storage.checkpoints import read_partition_metadata
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.epochs import EpochEntry, LeaderEpochCache
 from headrace.storage.files import FileInfo, storage_error
 from headrace.storage.index import CorruptIndexError, OffsetIndex, TimeIndex
 from headrace.storage.log import Log, LogContext
 from headrace.storage.producers import ProducerStates
-from headrace.storage.rebuild import rebuild_indexes, replay_producers
+from headrace.storage.rebuild import apply_batch, rebuild_indexes, replay_producers
 from headrace.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -36,7 +37,7 @@ from headrace.storage.segment import (
 )
 from headrace.storage.segments import Segments
 from headrace.storage.snapshots import SNAPSHOT_SUFFIX, SnapshotFiles
-from headrace.storage.txn_index import AbortedTransaction, TransactionIndex
+from headrace.storage.txn_index import TransactionIndex
 
 _OFFSET_FILE = re.compile(r"(\d{20})(\.[a-z.]+)")
 _INDEX_SUFFIXES = (OffsetIndex.suffix, TimeIndex.suffix, TransactionIndex.suffix)
@@ -296,7 +297,7 @@ class _Loader:
         replay_producers(producers, self.segments, segment.base_offset)
         for position, header in segment.headers():
             batch = segment.load(BatchPosition.of(header, position)) if header.is_control else header
-            self._apply_to(producers, segment, batch)
+            apply_batch(producers, segment, batch)
             if end_offset is not None and header.next_offset >= end_offset:
                 break
         segment.txn_index.save()
@@ -376,7 +377,7 @@ class _Loader:
             for at, batch in segment.batches(position):
                 batch.check_crc()
                 self._check_order(segment, batch, expected)
-                self._apply_to(self.producers, segment, batch)
+                apply_batch(self.producers, segment, batch)
                 self._note_epoch(batch)
                 segment.note_batch(BatchPosition.of(batch, at), self.config.index_interval_bytes)
                 self.report.scanned_batches += 1
@@ -438,19 +439,6 @@ class _Loader:
             raise CorruptRecordError(f"{segment.path()}: offset {batch.base_offset} where at least {expected} follows")
         if batch.last_offset - segment.base_offset > LARGEST_RELATIVE_OFFSET:
             raise CorruptRecordError(f"{segment.path()}: offset {batch.last_offset} is too far from the base offset")
-
-    def _apply_to(self, producers: ProducerStates, segment: Segment, batch: RecordBatch) -> None:
-        """Producer state, and the aborted transactions that follow from it."""
-        completed = producers.apply(batch)
-        if completed is not None and completed.aborted:
-            segment.txn_index.append(
-                AbortedTransaction(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    producers.last_stable_offset_after(completed),
-                )
-            )
 
     def _restore_producers(self, end_offset: int) -> None:
         self.snapshots.drop_beyond(end_offset)  # else the log would come to an end that has a snapshot of another past

@@ -14,52 +14,44 @@ Owned by one thread; every method is called from it. What blocks is handed to th
 An append changes the state only after its bytes are in the file: a failed write leaves the log as it was.
 """
 
+import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
-from headrace.common.clock import Clock, SystemClock
+from headrace.common.background import Outcome
 from headrace.common.errors import InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
-from headrace.common.ids import Random, Uuid, make_random
-from headrace.common.types import Buffer
-from headrace.records import DEFAULT_MAX_INFLATED_BYTES, RecordBatch, split_batches
+from headrace.common.ids import Uuid
+from headrace.common.types import Buffer, TopicPartition
+from headrace.records import RecordBatch, split_batches
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
+from headrace.storage.context import LogContext
 from headrace.storage.epochs import LeaderEpochCache
-from headrace.storage.files import DISK_FULL, DataFile, FileSystem, remove_files, storage_error
+from headrace.storage.files import DISK_FULL, DataFile, remove_files, storage_error
+from headrace.storage.flushing import FlushTask
 from headrace.storage.index import CorruptIndexError
 from headrace.storage.producers import AppendOrigin, BatchMetadata, ProducerStates
-from headrace.storage.rebuild import rebuild_indexes, replay_producers
+from headrace.storage.reading import (
+    Isolation,
+    ReadResult,
+    Span,
+    aborted_within,
+    find_batch,
+    find_max_timestamp,
+    find_slice,
+    find_timestamp,
+)
+from headrace.storage.rebuild import apply_batch, rebuild_indexes, replay_producers
 from headrace.storage.segment import DELETED_SUFFIX, BatchPosition, Segment
 from headrace.storage.segments import Segments
-from headrace.storage.slices import FetchSlice
 from headrace.storage.snapshots import SnapshotFiles
-from headrace.storage.txn_index import AbortedTransaction, TransactionIndex
+from headrace.storage.txn_index import TransactionIndex
+
+_logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class LogContext:
-    """What a log needs of the world around it, passed in so that tests own it."""
-
-    files: FileSystem = field(default_factory=FileSystem)
-    clock: Clock = field(default_factory=SystemClock)
-    runner: BackgroundRunner = field(default_factory=InlineRunner)
-    scheduler: Scheduler | None = None
-    random: Random = field(default_factory=make_random)
-    max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES
-    producer_expiration_ms: int = 86_400_000
-
-
-class Isolation(Enum):
-    """How far a reader may read."""
-
-    LOG_END = "log end"
-    HIGH_WATERMARK = "high watermark"
-    COMMITTED = "last stable offset"
+__all__ = ["AppendResult", "FlushTask", "Isolation", "Log", "LogContext", "ReadResult"]
 
 
 class AppendResult(NamedTuple):
@@ -72,33 +64,6 @@ class AppendResult(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     duplicate: bool = False
-
-
-class ReadResult(NamedTuple):
-    """A slice that starts with the batch that holds the offset asked for; None if there is nothing to read."""
-
-    slice: FetchSlice | None
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: list[AbortedTransaction] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FlushTask:
-    """What must be synced to move the recovery point up to `offset`, unless the log is truncated meanwhile."""
-
-    offset: int
-    opened: list[DataFile]
-    changes: list[tuple[Segment | TransactionIndex, int]]
-    truncations: int
-    directory: Path
-    files: FileSystem
-
-    def run(self) -> None:
-        for file in self.opened:
-            file.sync()
-        self.files.sync_directory(self.directory)
 
 
 class Log:
@@ -245,16 +210,7 @@ class Log:
     def _note_producers(self, prepared: PreparedAppend, segment: Segment) -> None:
         for batch, marker in zip(prepared.batches, prepared.markers, strict=True):
             if batch.producer_id >= 0:
-                completed = self.producers.apply(batch, marker)
-                if completed is not None and completed.aborted:
-                    segment.txn_index.append(
-                        AbortedTransaction(
-                            completed.producer_id,
-                            completed.first_offset,
-                            completed.last_offset,
-                            self.producers.last_stable_offset_after(completed),
-                        )
-                    )
+                apply_batch(self.producers, segment, batch, marker)
         self.producers.end_offset = self.log_end_offset
 
     def roll(self, base_offset: int | None = None) -> Segment:
@@ -342,10 +298,11 @@ class Log:
                 f"offset {offset} of {self.tp} is out of range: it has {self.log_start_offset} to {self.log_end_offset}"
             )
         end = self._readable_end(isolation)
-        found = self._slice(offset, end, max_bytes, first_batch_whole) if offset < end else None
+        span = Span(offset, end, self.log_end_offset)
+        found = find_slice(self.segments, span, max_bytes, first_batch_whole, self.config) if offset < end else None
         aborted = None
         if isolation is Isolation.COMMITTED:
-            aborted = self._aborted_within(offset, found[1]) if found is not None else []
+            aborted = aborted_within(self.segments, offset, found[1]) if found is not None else []
         return ReadResult(
             found[0] if found is not None else None,
             self.high_watermark,
@@ -354,44 +311,10 @@ class Log:
             aborted,
         )
 
-    def _slice(self, offset: int, end: int, max_bytes: int, first_batch_whole: bool) -> tuple[FetchSlice, int] | None:
-        """The slice, and an offset behind everything in it."""
-        for segment in self.segments.from_offset(offset):
-            if segment.base_offset >= end:
-                return None
-            first = self._find(segment, offset)
-            if first is None or first.base_offset >= end:
-                continue  # compaction took everything from here to the end of the segment
-            end_position, end_offset = segment.size, self.segments.end_of(segment, self.log_end_offset)
-            if end < end_offset:
-                beyond = self._find(segment, end)
-                end_position, end_offset = (beyond.position if beyond is not None else segment.size), end
-            size = max(max_bytes, first.size) if first_batch_whole else max_bytes
-            size = min(size, end_position - first.position)
-            return (FetchSlice(segment.file, first.position, size, first.base_offset), end_offset) if size > 0 else None
-        return None
-
-    def _find(self, segment: Segment, offset: int) -> BatchPosition | None:
-        """As `Segment.find`, with a damaged index made again."""
-        try:
-            return segment.find(offset)
-        except CorruptIndexError:
-            rebuild_indexes(segment, self.config)
-            return segment.find(offset)
-
     def start_of_batch_at(self, offset: int) -> int:
         """Where the batch begins that holds an offset; the offset itself if none does."""
-        at = self._find(self.segments.from_offset(offset)[0], offset)
+        at = find_batch(self.segments.from_offset(offset)[0], offset, self.config)
         return min(at.base_offset, offset) if at is not None else offset
-
-    def _aborted_within(self, offset: int, end: int) -> list[AbortedTransaction]:
-        found: list[AbortedTransaction] = []
-        for segment in self.segments.from_offset(offset):
-            aborted, complete = segment.txn_index.overlapping(offset, end)
-            found += aborted
-            if complete:
-                break
-        return found
 
     def batches(self, offset: int | None = None) -> Iterator[RecordBatch]:
         """Every batch from an offset (or the start) to the log's end. For tools and tests; a reader uses `read`."""
@@ -407,27 +330,12 @@ class Log:
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record that is not older than `timestamp`; None if all are."""
         self._check_open()
-        for segment in self.segments:
-            if segment.max_timestamp[0] >= timestamp and segment.size:
-                try:
-                    found = segment.find_timestamp(timestamp, self.log_start_offset)
-                except CorruptIndexError:
-                    rebuild_indexes(segment, self.config)
-                    found = segment.find_timestamp(timestamp, self.log_start_offset)
-                if found is not None:
-                    return found
-        return None
+        return find_timestamp(self.segments, timestamp, self.log_start_offset, self.config)
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """The newest timestamp and the first offset that has it; None in a log without timestamps."""
         self._check_open()
-        newest = max(self.segments, key=lambda segment: segment.max_timestamp[0])
-        timestamp, batch_offset = newest.max_timestamp
-        if timestamp < 0:
-            return None
-        at = self._find(newest, batch_offset)
-        found = newest.load(at).records().max_timestamp() if at is not None else None
-        return found if found is not None and found[0] == timestamp else (timestamp, batch_offset)
+        return find_max_timestamp(self.segments, self.config)
 
     @property
     def size_in_bytes(self) -> int:
@@ -496,9 +404,14 @@ class Log:
         if self.cleaned_up_to is not None:
             self.cleaned_up_to = min(self.cleaned_up_to, offset)
         if offset < max(self.recovery_point, self.log_start_offset):
+            before = self.recovery_point, self.log_start_offset
             self.recovery_point = min(self.recovery_point, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
-            self.write_checkpoint()
+            try:
+                self.write_checkpoint()
+            except KafkaStorageError:
+                self.recovery_point, self.log_start_offset = before
+                raise
 
     def _give_up(self, action: str, error: OSError) -> NoReturn:
         """The log is neither what it was nor what it was to become: nothing may be done with it any more."""
@@ -568,7 +481,11 @@ class Log:
 
     def remove_later(self, paths: list[Path]) -> None:
         def remove() -> None:
-            self.context.runner.submit(lambda: remove_files(self._files, paths), Outcome.result)
+            self.context.runner.submit(lambda: remove_files(self._files, paths), done)
+
+        def done(outcome: Outcome) -> None:
+            if outcome.error is not None:
+                _logger.warning("%s: cannot remove files: %s; the next start tries again", self.tp, outcome.error)
 
         if self.context.scheduler is None or self.config.file_delete_delay_ms == 0:
             remove()

@@ -11,12 +11,14 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import HeadraceError, KafkaStorageError
 from headrace.common.ids import Uuid, make_random, random_uuid
-from headrace.storage.checkpoints import TopicPartition, write_partition_metadata
+from headrace.common.types import TopicPartition
+from headrace.storage.checkpoints import write_partition_metadata
 from headrace.storage.cleaner import (
     CleanerSettings,
     CleaningJob,
@@ -26,12 +28,14 @@ from headrace.storage.cleaner import (
 )
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.directory import LogDirectory, deleted_name
-from headrace.storage.files import FileSystem, storage_error
+from headrace.storage.files import DISK_FULL, DiskFullError, FileSystem, storage_error
 from headrace.storage.loader import LoadReport, open_log
 from headrace.storage.log import Log, LogContext
 from headrace.storage.retention import delete_old_segments
 
 _logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class LogManager:
@@ -331,22 +335,33 @@ class LogManager:
         for directory in self.directories:
             self._checkpoint_log_starts(directory)
 
-    def _checkpoint_recovery_points(self, directory: LogDirectory) -> None:
-        self._checkpoint(directory, directory.write_recovery_points, lambda log: log.recovery_point)
+    def _checkpoint_at_once(self, log: Log, directory: LogDirectory) -> None:
+        """A log is about to do what the checkpoints must not contradict."""
+        self._checkpoint_recovery_points(directory, must=True)
+        if directory.log_starts.get(log.tp, 0) > log.log_start_offset:
+            self._checkpoint_log_starts(directory, must=True)
 
-    def _checkpoint_log_starts(self, directory: LogDirectory) -> None:
+    def _checkpoint_recovery_points(self, directory: LogDirectory, must: bool = False) -> None:
+        self._checkpoint(directory, directory.write_recovery_points, lambda log: log.recovery_point, must)
+        for tp in directory.recovery_points:
+            if self._home.get(tp) is directory:
+                self._logs[tp].is_checkpointed = True
+
+    def _checkpoint_log_starts(self, directory: LogDirectory, must: bool = False) -> None:
         # Also where the log starts with its first segment: older ones may come back with a power cut.
-        self._checkpoint(directory, directory.write_log_starts, lambda log: log.log_start_offset or None)
+        self._checkpoint(directory, directory.write_log_starts, lambda log: log.log_start_offset or None, must)
 
-    def _checkpoint_cleaned(self, directory: LogDirectory) -> None:
-        self._checkpoint(directory, directory.write_cleaned_up_to, lambda log: log.cleaned_up_to)
+    def _checkpoint_cleaned(self, directory: LogDirectory, must: bool = False) -> None:
+        self._checkpoint(directory, directory.write_cleaned_up_to, lambda log: log.cleaned_up_to, must)
 
     def _checkpoint(
         self,
         directory: LogDirectory,
         write: Callable[[dict[TopicPartition, int]], None],
         offset_of: Callable[[Log], int | None],
+        must: bool,
     ) -> None:
+        """Without room for it the checkpoint stays as it was, unless it `must` be written: then DiskFullError."""
         if not directory.online:
             return
         offsets: dict[TopicPartition, int] = {}
@@ -357,7 +372,13 @@ class LogManager:
         try:
             write(offsets)
         except OSError as error:
-            self._take_offline(directory, storage_error("write a checkpoint to", directory.path, error))
+            failure = storage_error("write a checkpoint to", directory.path, error)
+            if not isinstance(failure, DiskFullError):
+                self._take_offline(directory, failure)
+            elif must:
+                raise failure from error
+            else:
+                _logger.warning("%s; it will be tried again", failure)
 
     # ---- compaction
 
@@ -365,17 +386,18 @@ class LogManager:
         """Starts to clean the log that needs it most, unless a cleaning is under way. Returns its partition."""
         if self._cleaning is not None or self._closed:
             return None
-        candidates = [(inspect_log(log), log) for log in self if log.config.compact and log.tp not in self._uncleanable]
+        candidates = [log for log in self if log.config.compact and log.tp not in self._uncleanable]
         dirty = [
             (cleanable, log)
-            for cleanable, log in candidates
-            if cleanable.dirty_bytes
+            for cleanable, log in ((self._attempt(log, inspect_log), log) for log in candidates)
+            if cleanable is not None
+            and cleanable.dirty_bytes
             and (cleanable.overdue or cleanable.dirty_ratio >= log.config.min_cleanable_dirty_ratio)
         ]
         if not dirty:
             return None
         cleanable, log = max(dirty, key=lambda pair: (pair[0].overdue, pair[0].dirty_ratio))
-        job = plan_cleaning(log, self._cleaner_settings(), cleanable)
+        job = self._attempt(log, lambda log: plan_cleaning(log, self._cleaner_settings(), cleanable))
         if job is None:
             return None
         self._cleaning = job
@@ -395,6 +417,9 @@ class LogManager:
         self._cleaning = None
         if job.cancelled or self._closed or self._logs.get(log.tp) is not log or not job.applies_to(log):
             job.discard()  # it read, or would replace, what is no longer there
+            return
+        if isinstance(outcome.error, OSError):
+            self._note_trouble(log, outcome.error)
             return
         if outcome.error is not None:
             # Not tried again until the topic's settings change: it would fail the same way.
@@ -418,15 +443,19 @@ class LogManager:
         if self._cleaning is not None:
             self._cleaning.cancelled = True
         for log in self:
-            self._attempt(log, lambda log: log.close())
+            try:
+                log.close()
+            except (KafkaStorageError, OSError) as error:
+                if log.tp in self._home:
+                    self._take_offline(self._home[log.tp], error)
         for directory in self.directories:
-            self._checkpoint_recovery_points(directory)
-            self._checkpoint_log_starts(directory)
-            if directory.online:
-                try:
+            try:
+                self._checkpoint_recovery_points(directory, must=True)
+                self._checkpoint_log_starts(directory, must=True)
+                if directory.online:
                     directory.write_clean_shutdown()
-                except OSError as error:
-                    self._take_offline(directory, storage_error("stop cleanly in", directory.path, error))
+            except (KafkaStorageError, OSError) as error:
+                self._take_offline(directory, error)
         self._closed = True
         for directory in self.directories:
             directory.unlock()

@@ -1,9 +1,11 @@
 """Making again from the log what is derived from it: indexes and producer state."""
 
+from headrace.records import EndTransactionMarker, RecordBatch
 from headrace.storage.config import LogConfig
 from headrace.storage.producers import ProducerStates
 from headrace.storage.segment import BatchPosition, Segment
 from headrace.storage.segments import Segments
+from headrace.storage.txn_index import AbortedTransaction
 
 
 def rebuild_indexes(segment: Segment, config: LogConfig) -> None:
@@ -13,6 +15,22 @@ def rebuild_indexes(segment: Segment, config: LogConfig) -> None:
         segment.note_batch(batch, config.index_interval_bytes)
     segment.save_indexes(last=True)
     segment.changes += 1
+
+
+def apply_batch(
+    producers: ProducerStates, segment: Segment, batch: RecordBatch, marker: EndTransactionMarker | None = None
+) -> None:
+    """Takes note of a batch that is in a segment: producer state, and the aborted transaction that it ends."""
+    completed = producers.apply(batch, marker)
+    if completed is not None and completed.aborted:
+        segment.txn_index.append(
+            AbortedTransaction(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                producers.last_stable_offset_after(completed),
+            )
+        )
 
 
 def replay_producers(producers: ProducerStates, segments: Segments, end_offset: int) -> None:

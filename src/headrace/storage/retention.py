@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from headrace.storage.files import DiskFullError
 from headrace.storage.log import Log
 from headrace.storage.segment import Segment
 
@@ -48,9 +49,18 @@ def _delete_while(log: Log, is_old: Callable[[Segment], bool]) -> int:
         if is_empty_active or end > log.high_watermark or not is_old(segment):
             break
         doomed.append(segment)
+    if doomed and doomed[-1] is log.segments.active and not _roll(log):
+        doomed.pop()
     if doomed:
-        if doomed[-1] is log.segments.active:
-            log.roll()
         log.raise_log_start(log.segments.end_of(doomed[-1], log.log_end_offset))
         log.drop_segments(doomed)
     return len(doomed)
+
+
+def _roll(log: Log) -> bool:
+    """On a full disk there may be no room for another segment: the older ones can still go, and make some."""
+    try:
+        log.roll()
+    except DiskFullError:
+        return False
+    return True

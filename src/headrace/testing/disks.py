@@ -240,8 +240,8 @@ class FaultyFileSystem(FileSystem):
 
 @dataclass
 class _File:
-    """`safe_bytes` have not changed since the last sync. `last_seen` is the content when the file lost its name, or when
-    the power was cut."""
+    """`safe_bytes` have not changed since the last sync. `last_seen` is the content when the file lost its name, or
+    when the power was cut."""
 
     synced: bytes = b""
     was_synced: bool = False

@@ -44,7 +44,9 @@ class SanitizedKernel:
             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         }
         command = [sys.executable, *arguments]
-        return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120 + FUZZ_ROUNDS)
+        return subprocess.run(
+            command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120 + FUZZ_ROUNDS
+        )
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from tests.support.log_checks import check_log
 
+from headrace.common.types import TopicPartition
 from headrace.records import ControlType, encode_marker, encode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LogConfig
 from headrace.storage.loader import LoadReport, open_log
 from headrace.storage.log import Log, LogContext

@@ -8,8 +8,8 @@ import pytest
 from tests.support.log_checks import check_log
 
 from headrace.common.errors import KafkaStorageError
+from headrace.common.types import TopicPartition
 from headrace.records import encode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.files import DiskFullError
 from headrace.storage.loader import open_log

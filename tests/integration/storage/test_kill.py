@@ -16,8 +16,8 @@ from tests.support.log_checks import check_log
 from tests.support.log_workload import is_value_of
 from tests.support.log_writer import COMPACTED, PLAIN, checksum, open_manager
 
+from headrace.common.types import TopicPartition
 from headrace.records import decode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.log import Log
 
 ROOT = Path(__file__).parents[3]

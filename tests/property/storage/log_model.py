@@ -74,9 +74,7 @@ def look(log: Log) -> list[SeenBatch]:
         for batch in split_batches(data):
             batch.check_crc()
             seen.append(
-                SeenBatch(
-                    segment.base_offset, batch.position, bytes(batch.raw), batch, decode_rows(batch.records())
-                )
+                SeenBatch(segment.base_offset, batch.position, bytes(batch.raw), batch, decode_rows(batch.records()))
             )
     return seen
 

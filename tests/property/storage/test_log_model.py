@@ -29,8 +29,8 @@ from tests.property.storage.watched_disk import StepRunner, WatchedDisk
 from headrace.common.background import Scheduler
 from headrace.common.errors import CorruptRecordError, OffsetOutOfRangeError
 from headrace.common.ids import make_random
+from headrace.common.types import TopicPartition
 from headrace.records import Compression, ControlType, Record, RecordBatch, encode_marker, encode_rows, split_batches
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.cleaner import CleanerSettings, CleaningJob, finish_cleaning, plan_cleaning
 from headrace.storage.config import LOG_KEYS, LogConfig
 from headrace.storage.loader import LoadReport, open_log
@@ -141,9 +141,7 @@ class LogMachine(RuleBasedStateMachine):
             for index, (key, value, distance, headers) in enumerate(rows)
         ]
         newest = max(-1, *(record.timestamp for record in records))
-        return ModelBatch(
-            base_offset, base_offset + len(rows) - 1, records, self.leader_epoch, newest, **fields
-        )
+        return ModelBatch(base_offset, base_offset + len(rows) - 1, records, self.leader_epoch, newest, **fields)
 
     def _time(self, distance: int | None) -> int:
         return -1 if distance is None else self.clock.time_ms() + distance
@@ -197,7 +195,9 @@ class LogMachine(RuleBasedStateMachine):
         producer_id=PRODUCERS,
         rows=ROWS,
         codec=CODECS,
-        move=st.sampled_from(["next", "next", "next", "next", "again", "gap", "older epoch", "newer epoch", "newer, gap"]),
+        move=st.sampled_from(
+            ["next", "next", "next", "next", "again", "gap", "older epoch", "newer epoch", "newer, gap"]
+        ),
         transactional=st.booleans(),
         pick=st.integers(0, 5),
     )
@@ -563,9 +563,7 @@ class LogMachine(RuleBasedStateMachine):
         if self.config.delete and self.config.retention_ms >= 0:
             take_while(lambda segment, _: now - newest(segment) > self.config.retention_ms)
         if self.config.delete and self.config.retention_bytes >= 0:
-            take_while(
-                lambda segment, _: sum(left.size for left in remaining[1:]) >= self.config.retention_bytes
-            )
+            take_while(lambda segment, _: sum(left.size for left in remaining[1:]) >= self.config.retention_bytes)
         take_while(lambda _, end: end <= start)
         return doomed
 
@@ -691,7 +689,9 @@ class LogMachine(RuleBasedStateMachine):
         self.saved_recovery_point = self.log.recovery_point
         self.saved_start = self.log.log_start_offset
 
-    @rule(changes=CONFIGS, which=st.sampled_from(["cleanup.policy", "segment.bytes", "compression.type", "retention.ms"]))
+    @rule(
+        changes=CONFIGS, which=st.sampled_from(["cleanup.policy", "segment.bytes", "compression.type", "retention.ms"])
+    )
     def alter_config(self, changes: dict[str, Any], which: str) -> None:
         self.log.config = self.config = _altered(self.config, which, changes[which])
 
@@ -702,17 +702,26 @@ class LogMachine(RuleBasedStateMachine):
         self.log.close()
         assert self.log.recovery_point == self.model.end
         self.runner.run()
+        active = self.log.segments.active
         report = self._open(clean=True, recovery_point=self.model.end, log_start_offset=self.model.start)
-        assert (report.scanned_batches, report.truncated_bytes, report.rebuilt_indexes) == (0, 0, 0)
         self.log.cleaned_up_to = cleaned_up_to
-        if not self.log.segments.active.size:
-            # Truncated within its only batch: without a batch nothing on the disk tells of the offsets before.
-            self.model.truncate(self.log.segments.active.base_offset)
-        self.model.raise_start(self.log.segments.first.base_offset)
+        if active.size or active.base_offset == self.model.end:
+            assert (report.scanned_batches, report.truncated_bytes, report.rebuilt_indexes) == (0, 0, 0)
+            self.model.epochs = [entry for entry in self.model.epochs if entry[1] < self.model.end]
+        else:
+            # Truncated within the first batch of a segment: nothing on the disk tells of the offsets before the end.
+            self._end_at(active.base_offset)
         self.model.high_watermark = self.model.start
-        self.model.epochs = [entry for entry in self.model.epochs if entry[1] < self.model.end]
+        self.model.raise_start(self.log.segments.first.base_offset)
         self._reconcile_producers()
         self._checkpoint()
+
+    def _end_at(self, offset: int) -> None:
+        """The log was opened and found to end here; what lies wholly below its start is dropped."""
+        if offset < self.model.start:
+            self.model.start_over(self.model.start)
+        else:
+            self.model.truncate(offset)
 
     @rule(data=st.data(), torn=st.booleans())
     def crash(self, data: st.DataObject, torn: bool) -> None:
@@ -729,11 +738,8 @@ class LogMachine(RuleBasedStateMachine):
         self.model.start = max(self.saved_start, first_base)
         self._open(recovery_point=self.saved_recovery_point, log_start_offset=self.saved_start)
         self.log.cleaned_up_to = min(cleaned_up_to, end) if cleaned_up_to is not None else None
-        if end < self.model.start:
-            self.model.start_over(self.model.start)
-        else:
-            self.model.truncate(end)
-            self.model.high_watermark = self.model.start
+        self._end_at(end)
+        self.model.high_watermark = self.model.start
         self._reconcile_producers()
         self._reconcile_epochs()
         self._checkpoint()
@@ -881,9 +887,7 @@ def _without_marker(batch: ModelBatch) -> ModelBatch:
 
 def _producers_of(log: Log) -> dict[int, ModelProducer]:
     return {
-        producer_id: ModelProducer.of(entry)
-        for producer_id, entry in log.producers.entries.items()
-        if entry.epoch >= 0
+        producer_id: ModelProducer.of(entry) for producer_id, entry in log.producers.entries.items() if entry.epoch >= 0
     }
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from headrace.common.errors import KafkaStorageError
 from headrace.common.ids import Uuid
+from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import (
     MetaProperties,
     OffsetCheckpoint,
-    TopicPartition,
     read_partition_metadata,
     write_partition_metadata,
 )

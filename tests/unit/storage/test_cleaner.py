@@ -18,8 +18,8 @@ from tests.support.storage import (
 )
 
 from headrace.common.errors import HeadraceError
+from headrace.common.types import TopicPartition
 from headrace.records import ControlType, encode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.cleaner import (
     CleanerSettings,
     CleaningCancelled,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.common.types import TopicPartition
 from headrace.records import encode_rows
-from headrace.storage.checkpoints import TopicPartition
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.epochs import EpochEntry
 from headrace.storage.loader import LoadReport

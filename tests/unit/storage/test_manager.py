@@ -8,7 +8,8 @@ from tests.support.storage import TP, MakeManager, append, contents, make_batch,
 
 from headrace.common.errors import KafkaStorageError
 from headrace.common.ids import Uuid
-from headrace.storage.checkpoints import MetaProperties, TopicPartition
+from headrace.common.types import TopicPartition
+from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.directory import deleted_name, parse_directory_name
 from headrace.storage.files import FileSystem
 from headrace.storage.log import Log

@@ -1,0 +1,22 @@
+"""What a log needs of the world around it."""
+
+from dataclasses import dataclass, field
+
+from headrace.common.background import BackgroundRunner, InlineRunner, Scheduler
+from headrace.common.clock import Clock, SystemClock
+from headrace.common.ids import Random, make_random
+from headrace.records import DEFAULT_MAX_INFLATED_BYTES
+from headrace.storage.files import FileSystem
+
+
+@dataclass(frozen=True)
+class LogContext:
+    """What a log needs of the world around it, passed in so that tests own it."""
+
+    files: FileSystem = field(default_factory=FileSystem)
+    clock: Clock = field(default_factory=SystemClock)
+    runner: BackgroundRunner = field(default_factory=InlineRunner)
+    scheduler: Scheduler | None = None
+    random: Random = field(default_factory=make_random)
+    max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES
+    producer_expiration_ms: int = 86_400_000
