@@ -56,6 +56,12 @@ class MessageSizeTooLargeError(KafkaError):
     code, name = 10, "MESSAGE_TOO_LARGE"
 
 
+class InvalidTopicError(KafkaError):
+    """A topic's name that Kafka does not allow."""
+
+    code, name = 17, "INVALID_TOPIC_EXCEPTION"
+
+
 class RecordListTooLargeError(KafkaError):
     """More bytes in one append than a segment may hold."""
 

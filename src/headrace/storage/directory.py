@@ -19,7 +19,7 @@ import os
 import re
 from pathlib import Path
 
-from headrace.common.errors import KafkaStorageError
+from headrace.common.errors import InvalidTopicError, KafkaStorageError
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import (
@@ -40,6 +40,8 @@ DELETE_DIRECTORY_SUFFIX = "-delete"
 _IGNORED_SUFFIXES = ("-future", "-stray")
 _METADATA_TOPIC = "__cluster_metadata"
 _PARTITION = re.compile(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]*)")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_LONGEST_TOPIC = 249
 _LONGEST_NAME = 255
 
 _owned: set[Path] = set()
@@ -52,6 +54,19 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     if matched is None or name.endswith((DELETE_DIRECTORY_SUFFIX, *_IGNORED_SUFFIXES)):
         return None
     return TopicPartition(matched[1], int(matched[2]))
+
+
+def check_partition_name(tp: TopicPartition) -> None:
+    """Refuses what cannot be a partition's directory, or would not be found there at the next start."""
+    if not _TOPIC.fullmatch(tp.topic) or tp.topic in (".", "..") or len(tp.topic) > _LONGEST_TOPIC:
+        raise InvalidTopicError(
+            f"{tp.topic!r} is not a topic name: expected 1 to {_LONGEST_TOPIC} letters, digits, dots, dashes and "
+            "underscores, and not '.' or '..'"
+        )
+    if tp.topic == _METADATA_TOPIC:
+        raise InvalidTopicError(f"the topic name {_METADATA_TOPIC!r} is Kafka's own")
+    if tp.partition < 0:
+        raise InvalidTopicError(f"partition {tp.partition} of topic {tp.topic!r} is negative")
 
 
 def deleted_name(tp: TopicPartition, unique_id: Uuid) -> str:
@@ -75,6 +90,8 @@ class LogDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.cleaned_up_to: dict[TopicPartition, int] = {}
+        self.partitions = 0
+        """How many logs the manager has here."""
         self._lock_fd: int | None = None
 
     def __str__(self) -> str:

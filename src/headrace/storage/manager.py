@@ -27,7 +27,7 @@ from headrace.storage.cleaner import (
     plan_cleaning,
 )
 from headrace.storage.config import LogConfig, ManagerConfig
-from headrace.storage.directory import LogDirectory, deleted_name
+from headrace.storage.directory import LogDirectory, check_partition_name, deleted_name
 from headrace.storage.files import DISK_FULL, DiskFullError, FileSystem, storage_error
 from headrace.storage.loader import LoadReport, open_log
 from headrace.storage.log import Log, LogContext
@@ -156,6 +156,7 @@ class LogManager:
     def _adopt(self, log: Log, directory: LogDirectory) -> None:
         self._logs[log.tp] = log
         self._home[log.tp] = directory
+        directory.partitions += 1
         log.on_recovery_point_lowered = lambda: self._checkpoint_at_once(log, directory)
         log.on_disk_failed = lambda error: self._take_offline(directory, error)
 
@@ -182,6 +183,7 @@ class LogManager:
             if log.topic_id is None and topic_id is not None:
                 self._give_id(log, topic_id)  # made without one, or killed before it was written
             return log
+        check_partition_name(tp)
         directory = self._least_loaded()
         if directory.is_checkpointed(tp):
             # Of a log that was deleted: the new one has no such offsets.
@@ -210,8 +212,7 @@ class LogManager:
         online = [directory for directory in self.directories if directory.online]
         if not online:
             raise KafkaStorageError("all log directories are offline")
-        homes = list(self._home.values())
-        return min(online, key=homes.count)
+        return min(online, key=lambda directory: directory.partitions)
 
     def delete(self, tp: TopicPartition) -> None:
         """Takes a log away: its directory is renamed at once and removed later."""
@@ -240,7 +241,7 @@ class LogManager:
 
     def _forget(self, tp: TopicPartition) -> None:
         del self._logs[tp]
-        del self._home[tp]
+        self._home.pop(tp).partitions -= 1
         self._uncleanable.discard(tp)
 
     def _remove_directory_later(self, path: Path, delay_ms: int = 0) -> None:
@@ -318,7 +319,10 @@ class LogManager:
             return action(log)
         except (KafkaStorageError, OSError) as error:
             self._note_trouble(log, error)
-            return None
+        except HeadraceError as error:
+            # What is stored is not as it should be. Readers will be told; the other logs go on.
+            _logger.error("%s: %s", log.tp, error)
+        return None
 
     def _note_trouble(self, log: Log, error: KafkaStorageError | OSError) -> None:
         home = self._home.get(log.tp)

@@ -1,4 +1,5 @@
 import errno
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.storage import TP, MakeManager, append, contents, make_batch, names_in, new_manager, send
 
-from headrace.common.errors import KafkaStorageError
+from headrace.common.errors import InvalidTopicError, KafkaStorageError
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import MetaProperties
@@ -459,3 +460,26 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path, clock: ManualClock) -> 
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(KafkaStorageError, match=r"no log directory can be used: cannot open log directory .*data"):
         new_manager([tmp_path / "file" / "data"], clock).start()
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "message"),
+    [
+        ("", 0, "'' is not a topic name"),
+        (".", 0, "'.' is not a topic name"),
+        ("..", 0, "'..' is not a topic name"),
+        ("my orders", 0, "'my orders' is not a topic name"),
+        ("../escape", 0, "'../escape' is not a topic name"),
+        ("größe", 0, "is not a topic name: expected 1 to 249 letters, digits, dots, dashes and underscores"),
+        ("t" * 250, 0, "is not a topic name"),
+        ("__cluster_metadata", 0, "'__cluster_metadata' is Kafka's own"),
+        ("orders", -1, "partition -1 of topic 'orders' is negative"),
+    ],
+)
+def test_names_that_no_partition_may_have(make_manager: MakeManager, topic: str, partition: int, message: str) -> None:
+    manager = make_manager().start()
+    with pytest.raises(InvalidTopicError, match=re.escape(message)):
+        manager.create(TopicPartition(topic, partition))
+    assert len(manager) == 0
+    longest = manager.create(TopicPartition("t" * 249, 0))
+    manager.delete(longest.tp)
