@@ -340,9 +340,10 @@ class LogManager:
             self._checkpoint_log_starts(directory)
 
     def _checkpoint_at_once(self, log: Log, directory: LogDirectory) -> None:
-        """A log is about to do what the checkpoints must not contradict."""
+        """A log is about to do what the checkpoints must not contradict: a truncation, or a compaction of what lies
+        below its recovery point and perhaps below its start."""
         self._checkpoint_recovery_points(directory, must=True)
-        if directory.log_starts.get(log.tp, 0) > log.log_start_offset:
+        if directory.log_starts.get(log.tp, 0) != log.log_start_offset:
             self._checkpoint_log_starts(directory, must=True)
 
     def _checkpoint_recovery_points(self, directory: LogDirectory, must: bool = False) -> None:

@@ -376,9 +376,11 @@ class PowerLossFileSystem(FaultyFileSystem):
 
     def remove(self, path: Path) -> None:
         with self._guard:
-            self._lose_name(path)
+            existed = path.exists()
+            if existed:
+                self._lose_name(path)
             super().remove(path)
-            if path.name in self._directory(path.parent).names:
+            if existed:
                 self._directory(path.parent).change({path.name: None})
 
     def remove_directory(self, path: Path) -> None:

@@ -172,12 +172,10 @@ class ModelLog:
         self.high_watermark = 0
         self.epochs: list[tuple[int, int]] = []
         self.producers: dict[int, ModelProducer] = {}
+        self.unreplicated: dict[int, int] = {}
+        """First and last offsets of transactions that ended beyond the high watermark since the log was opened."""
         self.ever_expired: set[int] = set()
         """Producers that were forgotten once, so that a snapshot may lack them."""
-        self.compacted = False
-        self.forgetful = False
-        """Whether the log has loaded producers again while its start had moved up: transactions that began below the
-        start are lost to it, and with them the exact fate of their batches there."""
 
     # ---- what is there
 
@@ -224,6 +222,7 @@ class ModelLog:
                 highest = min([highest, *(batch.base_offset for batch in transaction.left(self.start))])
             elif transaction.marker.last_offset >= self.high_watermark:
                 lowest = min(lowest, first)
+        highest = min([highest, *self.unreplicated])
         return max(lowest, self.start), max(highest, self.start)
 
     def table(self) -> dict[bytes, Record]:
@@ -249,19 +248,28 @@ class ModelLog:
             before = [entry for entry in self.epochs if entry[1] < batch.base_offset]
             self.epochs = [*before, (batch.leader_epoch, batch.base_offset)]
         if batch.producer_id >= 0 and not (batch.is_control and batch.marker is None):
-            self.producers.setdefault(batch.producer_id, ModelProducer()).take(batch)
+            producer = self.producers.setdefault(batch.producer_id, ModelProducer())
+            if batch.marker is not None and producer.first_offset is not None:
+                self.unreplicated[producer.first_offset] = batch.last_offset
+            producer.take(batch)
+
+    def move_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        self.unreplicated = {first: last for first, last in self.unreplicated.items() if last >= offset}
 
     def truncate(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
         self.end = offset
         self.high_watermark = min(self.high_watermark, offset)
         self.epochs = [entry for entry in self.epochs if entry[1] < offset]
+        self.unreplicated = {}
 
     def start_over(self, offset: int) -> None:
         self.batches = []
         self.start = self.end = self.high_watermark = offset
         self.epochs = []
         self.producers = {}
+        self.unreplicated = {}
 
     def raise_start(self, offset: int) -> None:
         if offset <= self.start:

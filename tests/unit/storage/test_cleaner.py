@@ -1,3 +1,4 @@
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.storage import (
     send,
 )
 
+from headrace.common.background import ThreadRunner
 from headrace.common.errors import HeadraceError
 from headrace.common.types import TopicPartition
 from headrace.records import ControlType, encode_rows
@@ -29,8 +31,10 @@ from headrace.storage.cleaner import (
     plan_cleaning,
 )
 from headrace.storage.config import LogConfig
+from headrace.storage.loader import LoadReport
 from headrace.storage.log import Isolation, Log
 from headrace.storage.retention import delete_old_segments
+from headrace.storage.txn_index import AbortedTransaction
 from headrace.testing.clock import ManualClock
 
 COMPACT: Properties = {"cleanup.policy": "compact", "file.delete.delay.ms": 0}
@@ -313,6 +317,65 @@ def test_the_index_of_aborted_transactions_follows(make_log: MakeLog) -> None:
     assert [(entry.producer_id, entry.last_offset) for entry in aborted] == [(1, 3)]
 
 
+def test_an_abort_in_the_active_segment_counts(make_log: MakeLog) -> None:
+    """Its records lie in the cleaned part, and must not take the place of committed ones there."""
+    log = make_log(COMPACT)
+    put(log, b"a", b"good")
+    send(log, 1, 0, key=b"a", value=b"bad", transactional=True)
+    log.roll()
+    end_transaction(log, 1, ControlType.ABORT)
+    assert finish_cleaning(log, plan(log).run())
+    assert contents(log) == [(0, b"a", b"good")]
+
+
+def test_an_abort_in_the_clean_part_does_not_count_again(make_log: MakeLog) -> None:
+    """The dirty part is read without it, and has a transaction of the same producer that was committed."""
+    log = make_log(COMPACT)
+    put(log, b"a", b"old")
+    send(log, 1, 0, key=b"a", value=b"bad", transactional=True)
+    end_transaction(log, 1, ControlType.ABORT)
+    clean(log)
+    send(log, 1, 1, key=b"a", value=b"new", transactional=True)
+    end_transaction(log, 1, ControlType.COMMIT)
+    clean(log)
+    assert contents(log) == [(3, b"a", b"new")]
+
+
+def test_the_rest_of_a_segment_is_left_as_it_is(make_log: MakeLog) -> None:
+    """Whatever became of the transactions behind an open one: this one's end may not be replicated yet."""
+    log = make_log({**COMPACT, "delete.retention.ms": 0})
+    put(log, b"a", b"old")
+    put(log, b"a", b"new")
+    send(log, 1, 0, key=b"b", transactional=True)
+    send(log, 2, 0, key=b"c", transactional=True)
+    end_transaction(log, 2, ControlType.ABORT)
+    end_transaction(log, 3, ControlType.COMMIT)
+    put(log, b"d", None)
+    log.roll()
+    rest = [bytes(batch.raw) for batch in batches_of(log)[2:]]
+    for _ in range(2):
+        job = plan(log).run()
+        assert finish_cleaning(log, job)
+        assert job.cleaned_up_to == 2
+        assert [bytes(batch.raw) for batch in batches_of(log)[1:]] == rest
+        assert log.segments.first.txn_index.entries() == [AbortedTransaction(2, 3, 4, 2)]
+        log.cleaned_up_to = 0
+
+
+def test_a_batch_across_the_high_watermark_is_left_alone(make_log: MakeLog) -> None:
+    """Some of its records may yet be truncated away, and must not have taken the place of others."""
+    log = make_log(COMPACT)
+    put(log, b"a")
+    put(log, b"a")
+    append(log, encode_rows([(key, b"v", START_MS, ()) for key in (b"b", b"a", b"c")]), replicated=False)
+    log.roll()
+    log.update_high_watermark(3)
+    assert inspect_log(log).end_offset == 2
+    assert finish_cleaning(log, plan(log).run())
+    assert keys(log) == [(1, b"a"), (2, b"b"), (3, b"a"), (4, b"c")]
+    assert plan_cleaning(log, SMALL) is None, "there is nothing more to do until the high watermark moves"
+
+
 # ---- what must survive without records
 
 
@@ -530,6 +593,27 @@ def test_deleting_a_log_cancels_its_job(make_manager: MakeManager) -> None:
         runner.run_all()
         assert manager.get(TP) is None
         assert manager.clean_next() is None
+
+
+def test_a_job_that_was_done_when_the_manager_closed_changes_nothing(make_manager: MakeManager) -> None:
+    """The owner hears of it only afterwards, when another may have the directory."""
+    woken = threading.Event()
+    runner = ThreadRunner(wake=woken.set)
+    manager = manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.0}, runner=runner).start()
+    log = manager.create(TP)
+    put(log, b"a")
+    put(log, b"a")
+    log.roll()
+    runner.drain(wait=True)
+    woken.clear()
+    assert manager.clean_next() == TP
+    assert woken.wait(10)
+    manager.close()
+    runner.close()
+    assert {path.name for path in log.directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")} == set()
+    with manager_with(make_manager, {}) as again:
+        assert keys(again.create(TP)) == [(0, b"a"), (1, b"a")]
+        assert again.load_reports[TP] == LoadReport()
 
 
 def test_a_truncation_lowers_what_counts_as_clean(make_log: MakeLog) -> None:

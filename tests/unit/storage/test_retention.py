@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ from tests.support.storage import START_MS, TP, MakeLog, Properties, append, con
 
 from headrace.common.background import Scheduler
 from headrace.common.errors import OffsetOutOfRangeError
+from headrace.storage.cleaner import CleanerSettings, finish_cleaning, plan_cleaning
 from headrace.storage.log import Log
 from headrace.storage.retention import delete_old_segments
 from headrace.testing.clock import ManualClock
@@ -101,6 +103,19 @@ def test_by_size(make_log: MakeLog, keep_bytes: int, deleted: int) -> None:
     assert delete_old_segments(log) == deleted
     assert log.size_in_bytes == (4 - deleted) * SIZE
     assert log.log_start_offset == deleted
+
+
+def test_without_a_limit_an_empty_segment_stays_too(make_log: MakeLog) -> None:
+    """As compaction leaves one. To delete it would move the log's start."""
+    log = segmented(make_log, {"cleanup.policy": "compact,delete", "retention.bytes": -1, "segment.bytes": 1024})
+    append(log)
+    job = plan_cleaning(log, CleanerSettings())
+    assert job is not None
+    job.config = dataclasses.replace(job.config, segment_bytes=1)  # so that segments are not joined
+    assert finish_cleaning(log, job.run())
+    assert [segment.size for segment in log.segments] == [0, 0, SIZE, 2 * SIZE]
+    assert delete_old_segments(log) == 0
+    assert log.log_start_offset == 0
 
 
 # ---- by start offset

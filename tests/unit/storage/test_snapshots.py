@@ -3,11 +3,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.storage import make_batch, make_marker
+from tests.support.storage import TP, MakeLog, make_batch, make_marker, send
 
 from headrace.common.errors import KafkaStorageError
 from headrace.records import ControlType, RecordBatch, crc32c
 from headrace.storage.files import FileSystem
+from headrace.storage.loader import open_log
+from headrace.storage.log import Log
 from headrace.storage.producers import ProducerStates
 from headrace.storage.snapshots import SnapshotFiles, decode_snapshot, encode_snapshot, snapshot_name
 
@@ -133,3 +135,21 @@ def test_dropping(tmp_path: Path) -> None:
 def test_which_to_sync(tmp_path: Path) -> None:
     opened = taken_at(tmp_path, 10, 20, 30).open_for_sync(above=10, up_to=20)
     assert [file.path.name for file in opened] == [snapshot_name(20)]
+
+
+def test_a_snapshot_of_another_past_does_not_stay(make_log: MakeLog) -> None:
+    """A log that is truncated within its only batch and closed ends before its snapshot when it is opened again."""
+    log = make_log()
+    send(log, 1, count=4)
+    log.truncate_to(3)
+    log = reopen(log)
+    assert (log.log_end_offset, log.snapshots.offsets) == (0, [])
+    send(log, 2, count=3)
+    log = reopen(log)
+    assert log.log_end_offset == 3
+    assert list(log.producers.entries) == [2]
+
+
+def reopen(log: Log) -> Log:
+    log.close()
+    return open_log(log.directory, TP, log.config, log.context, clean=True, recovery_point=log.recovery_point)[0]

@@ -1,0 +1,179 @@
+"""Power cuts under a log manager: several partitions in two directories, made, written, compacted, deleted, made again.
+
+As `test_power_loss_log`, but with the manager's own checkpoints, periodic tasks and background work. The same variables
+say how many lives there are: HEADRACE_POWER_SEEDS, HEADRACE_POWER_FIRST_SEED.
+"""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from tests.support.log_sim import DeferredRunner, LogModel, Workload
+from tests.support.log_workload import Mix
+
+from headrace.common.background import InlineRunner
+from headrace.common.ids import Uuid, random_uuid
+from headrace.common.types import TopicPartition
+from headrace.records import Compression
+from headrace.storage.config import LogConfig, ManagerConfig
+from headrace.storage.manager import LogManager
+from headrace.testing.clock import ManualClock
+from headrace.testing.disks import Killed, PowerLossFileSystem
+
+SEEDS = int(os.environ.get("HEADRACE_POWER_SEEDS", "40"))
+FIRST_SEED = int(os.environ.get("HEADRACE_POWER_FIRST_SEED", "0"))
+CRASHES = 5
+TPS = [TopicPartition(topic, number) for topic in ("plain", "compacted") for number in range(3)]
+TASKS = (
+    "log.flush.offset.checkpoint.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms",
+    "log.retention.check.interval.ms",
+    "log.flush.scheduler.interval.ms",
+    "log.cleaner.backoff.ms",
+)
+
+
+class ManagerLife:
+    def __init__(self, root: Path, seed: int):
+        self.random = Random(seed)
+        self.root = root
+        self.files = PowerLossFileSystem(root)
+        self.clock = ManualClock()
+        mix = Mix(codecs=(Compression.NONE, Compression.LZ4), largest_value_bytes=60)
+        self.workload = Workload(self.random, mix, self.clock, compacts=False)
+        small = {
+            "segment.bytes": self.random.choice((1024, 2048)),
+            "index.interval.bytes": self.random.choice((1, 128)),
+            "max.message.bytes": 1000,
+            "delete.retention.ms": self.random.choice((0, 500)),
+            "file.delete.delay.ms": self.random.choice((0, 100)),
+            "flush.ms": self.random.choice((50, 2**62)),
+        }
+        dirty = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.1}
+        retained = {"retention.bytes": self.random.choice((-1, 8192)), "retention.ms": self.random.choice((-1, 5000))}
+        self.configs = {
+            "plain": LogConfig.from_properties({**small, **retained}),
+            "compacted": LogConfig.from_properties({**small, **dirty}),
+        }
+        self.models: dict[TopicPartition, LogModel] = {}
+        self.ids: dict[TopicPartition, Uuid] = {}
+        self.uncertain: set[TopicPartition] = set()
+        """Those that were being made or deleted when the power was cut."""
+
+    def live(self, crashes: int) -> None:
+        for _ in range(crashes):
+            manager = self.make_manager()
+            with suppress(Killed):
+                self.interruptedly(manager)
+            manager.abandon()
+            self.files.crash(self.random)
+        manager = self.make_manager()
+        manager.start()
+        self.check(manager)
+        manager.abandon()
+
+    def make_manager(self) -> LogManager:
+        every = {task: self.random.choice((50, 500)) for task in TASKS}
+        settings = ManagerConfig.from_properties(
+            {
+                "log.dirs": f"{self.root / 'a'},{self.root / 'b'}",
+                "num.recovery.threads.per.data.dir": 1,
+                "log.initial.task.delay.ms": 0,
+                **every,
+            }
+        )
+        return LogManager(
+            settings,
+            config_of=self.configs.__getitem__,
+            cluster_id="power",
+            files=self.files,
+            clock=self.clock,
+            runner=self.random.choice((InlineRunner, DeferredRunner))(),
+            seed=self.random.randrange(2**32),
+        )
+
+    def interruptedly(self, manager: LogManager) -> None:
+        if self.random.random() < 0.2:
+            self.files.kill_after(self.random.randint(0, 60), torn=self.random.random() < 0.5)
+        manager.start()
+        self.files.heal()
+        self.check(manager)
+        self.files.kill_after(self.random.choice((20, 200, 2000)) * self.random.randint(1, 10))
+        for _ in range(self.random.randint(1, 150)):
+            self.step(manager)
+        if self.random.random() < 0.2:
+            manager.close()
+            for tp, model in self.models.items():
+                model.flushed = max((batch.next_offset for batch in model.batches), default=0)
+                assert manager.get(tp) is not None
+
+    def check(self, manager: LogManager) -> None:
+        assert [directory.failure for directory in manager.directories] == [None, None]
+        for tp in TPS:
+            log = manager.get(tp)
+            if log is None:
+                assert tp not in self.models or tp in self.uncertain, f"{tp} is lost"
+                self.models.pop(tp, None)
+            else:
+                assert tp in self.models or tp in self.uncertain, f"{tp} was deleted and is back"
+                assert log.topic_id in (None, self.ids[tp]), f"{tp} has another id"
+                self.models.setdefault(tp, LogModel()).check(log)
+        self.uncertain.clear()
+
+    def step(self, manager: LogManager) -> None:
+        kind = self.random.random()
+        if kind < 0.08:
+            self.create(manager, self.random.choice(TPS))
+        elif kind < 0.10 and self.models:
+            self.delete(manager, self.random.choice(list(self.models)))
+        elif kind < 0.20:
+            self.pass_time(manager)
+        elif kind < 0.30 and isinstance(manager.runner, DeferredRunner):
+            manager.runner.run_one()
+        elif self.models:
+            tp = self.random.choice(list(self.models))
+            log = manager.get(tp)
+            assert log is not None
+            self.workload.step(log, self.models[tp])
+        self.note_all(manager)
+
+    def create(self, manager: LogManager, tp: TopicPartition) -> None:
+        if tp not in self.models:
+            self.uncertain.add(tp)
+            self.ids[tp] = random_uuid(self.random)
+        manager.create(tp, self.ids[tp])
+        self.models.setdefault(tp, LogModel())
+        self.uncertain.discard(tp)
+
+    def delete(self, manager: LogManager, tp: TopicPartition) -> None:
+        self.uncertain.add(tp)
+        manager.delete(tp)
+        self.uncertain.discard(tp)
+        del self.models[tp]
+
+    def pass_time(self, manager: LogManager) -> None:
+        self.clock.advance(self.random.choice((1, 60, 600)))
+        for log in manager:
+            log.update_high_watermark(log.log_end_offset)
+            self.models[log.tp].highest_start = log.log_end_offset  # retention may come
+        manager.tick()
+
+    def note_all(self, manager: LogManager) -> None:
+        for tp, model in self.models.items():
+            log = manager.get(tp)
+            assert log is not None, f"{tp} is gone: {[directory.failure for directory in manager.directories]}"
+            model.note(log)
+
+
+def test_power_cuts(tmp_path: Path) -> None:
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        try:
+            ManagerLife(root, seed).live(CRASHES)
+        except Exception as error:
+            error.add_note(f"HEADRACE_POWER_FIRST_SEED={seed} HEADRACE_POWER_SEEDS=1")
+            raise
+        shutil.rmtree(root)
