@@ -11,7 +11,8 @@ Kafka's names, from one table in `headrace/storage/config.py`. This page is made
 
 A value that cannot be used is refused with a message that names the key, the value and what is expected; an unknown key
 is refused with the likely one. `LogConfig.from_properties` takes topic keys. Where a broker key is given for a topic
-key, the broker's value is the default for all topics; of several, the first that is set wins.
+key, `LOG_KEYS.defaults_from_server` makes the broker's value the topics' default; of several, the first that is set
+wins.
 
 ## Topic keys
 

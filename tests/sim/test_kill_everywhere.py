@@ -1,15 +1,19 @@
 """A kill at every instant of everything that changes more than one file.
 
 Each test prepares a log, then repeats one operation: killed before its first change to the disk, before its second, and
-so on until it passes unharmed. After each kill the directory is opened as the next process would. Every other kill
-tears the write that it hits.
+so on until it passes unharmed. After each kill the directory is opened as the next process would. Three kinds of kill:
+
+    killed      between two changes
+    torn        halfway through a write
+    power cut   between two changes, and what was not synced is lost, or not, or in part
 """
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from random import Random
-from shutil import copytree
+from shutil import copytree, rmtree
 
 import pytest
 from tests.support.log_checks import check_log, committed_records, latest_values
@@ -23,8 +27,9 @@ from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
 from headrace.storage.retention import delete_old_segments
 from headrace.testing.clock import ManualClock
-from headrace.testing.disks import FaultyFileSystem, Killed
+from headrace.testing.disks import FaultyFileSystem, Killed, PowerLossFileSystem
 
+SEEDS = range(1 + int(os.environ.get("HEADRACE_POWER_SEEDS", "0")) // 1000)
 TP = TopicPartition("victim", 0)
 SMALL = {"segment.bytes": 2048, "index.interval.bytes": 200, "retention.ms": -1, "file.delete.delay.ms": 0}
 
@@ -38,7 +43,7 @@ def make_manager(directory: Path, files: FaultyFileSystem, clock: ManualClock, *
 def prepare(directory: Path, clock: ManualClock, seed: int, appends: int, mix: Mix, **topic: object) -> None:
     """A log with several segments, of which some are flushed, after a clean stop."""
     random = Random(seed)
-    with make_manager(directory, FaultyFileSystem(), clock, **topic) as manager:
+    with make_manager(directory, FaultyFileSystem(syncs=False), clock, **topic) as manager:
         log = manager.create(TP)
         for _ in range(appends):
             batch, origin = random_append(log, random, mix)
@@ -47,19 +52,24 @@ def prepare(directory: Path, clock: ManualClock, seed: int, appends: int, mix: M
             clock.advance(random.choice((0, 1, 10)))
 
 
+@pytest.fixture(params=["killed", "torn", "power cut"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def killed_everywhere(
-    tmp_path: Path, clock: ManualClock, operation: Callable[[LogManager], None], **topic: object
+    tmp_path: Path, clock: ManualClock, kind: str, operation: Callable[[LogManager], None], **topic: object
 ) -> Iterator[LogManager]:
     """The manager as it comes back after each kill of the operation, and at last after none."""
     before = tmp_path / "before"
     for changes in count():
         directory = tmp_path / f"killed-{changes}"
         copytree(before, directory)
-        files = FaultyFileSystem()
+        files = PowerLossFileSystem(directory) if kind == "power cut" else FaultyFileSystem(syncs=False)
         manager = make_manager(directory, files, clock, **topic).start()
         for log in manager:
             log.update_high_watermark(log.log_end_offset)
-        files.kill_after(changes, torn=changes % 2 == 1)
+        files.kill_after(changes, torn=kind == "torn")
         try:
             operation(manager)
         except Killed:
@@ -68,11 +78,14 @@ def killed_everywhere(
             killed = False
         manager.abandon()
         files.heal()
+        if isinstance(files, PowerLossFileSystem):
+            files.crash(Random(changes))
         again = make_manager(directory, files, clock, **topic).start()
         for log in again:
             log.update_high_watermark(log.log_end_offset)
         yield again
         again.abandon()
+        rmtree(directory)
         if not killed:
             assert changes > 0, "the operation changed nothing"
             return
@@ -90,39 +103,42 @@ def raw(batches: list[RecordBatch]) -> list[bytes]:
 
 def content(tmp_path: Path, clock: ManualClock, **topic: object) -> list[RecordBatch]:
     copytree(tmp_path / "before", tmp_path / "look")
-    with make_manager(tmp_path / "look", FaultyFileSystem(), clock, **topic) as manager:
+    with make_manager(tmp_path / "look", FaultyFileSystem(syncs=False), clock, **topic) as manager:
         return check_log(log_of(manager))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_appending_rolling_and_flushing(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_appending_rolling_and_flushing(tmp_path: Path, kind: str, seed: int) -> None:
     clock = ManualClock()
     prepare(tmp_path / "before", clock, seed, 20, Mix())
     before = raw(content(tmp_path, clock))
     rows = [(b"new-%d" % number, b"v" * 300, clock.time_ms(), None) for number in range(12)]
-    returned = 0
+    safe = 0
 
     def operation(manager: LogManager) -> None:
-        nonlocal returned
-        returned = 0
+        nonlocal safe
+        safe = 0
         log = log_of(manager)
         for number, row in enumerate(rows):
             log.append_as_leader(encode_rows([row]), number // 4)
-            returned += 1
+            if kind != "power cut":
+                safe = number + 1
             if number == 5:
                 log.flush()
+                safe = 6
         manager.close()
+        safe = len(rows)
 
-    for manager in killed_everywhere(tmp_path, clock, operation):
+    for manager in killed_everywhere(tmp_path, clock, kind, operation):
         found = check_log(log_of(manager))
         assert raw(found)[: len(before)] == before
         keys = [batch.records().key(0) for batch in found[len(before) :]]
         assert keys == [row[0] for row in rows[: len(keys)]]
-        assert len(keys) >= returned
+        assert len(keys) >= safe
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_truncating(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_truncating(tmp_path: Path, kind: str, seed: int) -> None:
     clock = ManualClock()
     prepare(tmp_path / "before", clock, seed, 40, Mix())
     before = content(tmp_path, clock)
@@ -133,7 +149,7 @@ def test_truncating(tmp_path: Path, seed: int) -> None:
         log_of(manager).truncate_to(cut)
         log_of(manager).append_as_leader(encode_rows([(b"next", b"", clock.time_ms(), None)]), 1)
 
-    for manager in killed_everywhere(tmp_path, clock, operation):
+    for manager in killed_everywhere(tmp_path, clock, kind, operation):
         found = raw(check_log(log_of(manager)))
         assert found[: len(kept)] == kept
         rest = found[len(kept) :]
@@ -142,7 +158,7 @@ def test_truncating(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["retention", "delete records", "start over"])
-def test_forgetting(tmp_path: Path, how: str) -> None:
+def test_forgetting(tmp_path: Path, kind: str, how: str) -> None:
     clock = ManualClock()
     prepare(tmp_path / "before", clock, 1, 40, Mix())
     before = content(tmp_path, clock)
@@ -157,7 +173,7 @@ def test_forgetting(tmp_path: Path, how: str) -> None:
         delete_old_segments(log)
         manager.checkpoint_log_starts()
 
-    for manager in killed_everywhere(tmp_path, clock, operation):
+    for manager in killed_everywhere(tmp_path, clock, kind, operation):
         log = log_of(manager)
         found = raw(check_log(log))
         if how == "start over" and log.log_end_offset in (0, 10_000):
@@ -169,15 +185,15 @@ def test_forgetting(tmp_path: Path, how: str) -> None:
             assert found == raw(before)[len(before) - len(found) :]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_compacting(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compacting(tmp_path: Path, kind: str, seed: int) -> None:
     """Twice, with time between, so that tombstones and markers go too. No key loses its value; aborted data is gone."""
     topic: dict[str, object] = {"cleanup.policy": "compact", "delete.retention.ms": 100}
     clock = ManualClock()
     mix = Mix(keys=6, tombstones=0.3, transactional=0.5)
     prepare(tmp_path / "before", clock, seed, 45, mix, **topic)
     copytree(tmp_path / "before", tmp_path / "look")
-    with make_manager(tmp_path / "look", FaultyFileSystem(), clock, **topic) as manager:
+    with make_manager(tmp_path / "look", FaultyFileSystem(syncs=False), clock, **topic) as manager:
         log = log_of(manager)
         log.update_high_watermark(log.log_end_offset)
         expected = latest_values(committed_records(log))
@@ -196,7 +212,7 @@ def test_compacting(tmp_path: Path, seed: int) -> None:
             clock.advance(1000)
 
     shrunk = False
-    for manager in killed_everywhere(tmp_path, clock, operation, **topic):
+    for manager in killed_everywhere(tmp_path, clock, kind, operation, **topic):
         log = log_of(manager)
         check_log(log)
         assert log.log_end_offset == end_offset
@@ -206,7 +222,7 @@ def test_compacting(tmp_path: Path, seed: int) -> None:
     assert shrunk
 
 
-def test_creating_and_deleting(tmp_path: Path) -> None:
+def test_creating_and_deleting(tmp_path: Path, kind: str) -> None:
     clock = ManualClock()
     prepare(tmp_path / "before", clock, 1, 20, Mix())
     before = raw(content(tmp_path, clock))
@@ -217,7 +233,7 @@ def test_creating_and_deleting(tmp_path: Path) -> None:
         manager.delete(TP)
         manager.tick()
 
-    for manager in killed_everywhere(tmp_path, clock, operation):
+    for manager in killed_everywhere(tmp_path, clock, kind, operation):
         assert all(directory.online for directory in manager.directories)
         kept, made = manager.get(TP), manager.get(other)
         if kept is not None:

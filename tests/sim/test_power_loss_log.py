@@ -8,7 +8,6 @@ HEADRACE_POWER_FIRST_SEED=<seed> HEADRACE_POWER_SEEDS=1.
 import contextlib
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -25,7 +24,7 @@ from headrace.storage.log import Log, LogContext
 from headrace.testing.clock import ManualClock
 from headrace.testing.disks import Killed, PowerLossFileSystem
 
-SEEDS = int(os.environ.get("HEADRACE_POWER_SEEDS", "80"))
+SEEDS = int(os.environ.get("HEADRACE_POWER_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("HEADRACE_POWER_FIRST_SEED", "0"))
 CRASHES = 6
 TP = TopicPartition("events", 0)

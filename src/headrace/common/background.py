@@ -91,18 +91,22 @@ class Scheduler:
 
     def after(self, delay_ms: int, action: Callable[[], object]) -> None:
         """Calls `action` once, not before the delay is over."""
-        self._push(self._clock.time_ms() + delay_ms, action, None)
+        self._push(self._now_ms() + delay_ms, action, None)
 
     def every(self, period_ms: int, action: Callable[[], object], initial_delay_ms: int | None = None) -> None:
         first = period_ms if initial_delay_ms is None else initial_delay_ms
-        self._push(self._clock.time_ms() + first, action, period_ms)
+        self._push(self._now_ms() + first, action, period_ms)
+
+    def _now_ms(self) -> int:
+        """Steady time: setting the machine's clock neither stops the tasks nor sets them all off."""
+        return round(self._clock.monotonic() * 1000)
 
     def _push(self, at_ms: int, action: Callable[[], object], period_ms: int | None) -> None:
         heapq.heappush(self._due, (at_ms, next(self._order), action, period_ms))
 
     def tick(self) -> int | None:
         """Calls what is due and returns in how many ms the next call is."""
-        now = self._clock.time_ms()
+        now = self._now_ms()
         while self._due and self._due[0][0] <= now:
             _, _, action, period_ms = heapq.heappop(self._due)
             if period_ms is not None:

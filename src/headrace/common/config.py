@@ -135,7 +135,7 @@ def _parse_string(raw: object) -> str:
 
 def _parse_list(raw: object) -> tuple[str, ...]:
     items = raw.split(",") if isinstance(raw, str) else raw
-    if not isinstance(items, Iterable):
+    if not isinstance(items, Iterable) or isinstance(items, bytes | bytearray):
         raise ValueError
     return tuple(dict.fromkeys(str(item).strip() for item in items if str(item).strip()))
 
@@ -159,6 +159,8 @@ class ConfigTable:
     def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
         """A value for every key, by attribute name; an unknown key is an error that names the likely one."""
         for name in given:
+            if not isinstance(name, str):
+                raise ConfigError(f"a configuration key is a str, not {name!r}")
             if name not in self.keys:
                 near = difflib.get_close_matches(name, self.keys, n=1)
                 raise ConfigError(f"unknown configuration key {name!r}{f', did you mean {near[0]!r}?' if near else ''}")

@@ -210,14 +210,15 @@ def _headers_source(column: pa.Array) -> tuple[Any, Any, int, Any, Any] | None:
     kind = column.type
     if pa.types.is_null(kind):
         return None
-    if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
-        raise TypeError(f"column 'headers' holds {kind}; expected a list of structs of a name and a value")
+    is_structs = pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
+    if not is_structs or sorted(field.name for field in kind.value_type) != ["key", "value"]:
+        raise TypeError(f"column 'headers' holds {kind}; expected a list of structs of 'key' and 'value'")
     structs = column.values
-    names, values = structs.field(0), structs.field(1)
+    names, values = structs.field("key"), structs.field("value")
     if names.null_count or structs.null_count:
         # Only the headers of these rows count, not what else the arrays hold that this column is a slice of.
         used = column.flatten()
-        if used.null_count or used.field(0).null_count:
+        if used.null_count or used.field("key").null_count:
             raise ValueError("column 'headers' has a header without a name")
     validity, offsets = column.buffers()[:2]
     return (

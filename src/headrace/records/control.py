@@ -40,6 +40,8 @@ def encode_marker(
     leader_epoch: int = -1,
 ) -> bytearray:
     """The control batch that commits or aborts a producer's open transaction."""
+    if not -(2**31) <= coordinator_epoch < 2**31:
+        raise ValueError(f"a coordinator epoch has 32 bits, not {coordinator_epoch}")
     builder = BatchBuilder(
         base_offset=base_offset,
         producer_id=producer_id,

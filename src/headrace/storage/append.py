@@ -6,7 +6,7 @@ checked by its leader, so length, CRC and the order of offsets are enough.
 
 from typing import NamedTuple
 
-from headrace.common.config import LONG_MAX
+from headrace.common.config import INT_MAX, LONG_MAX
 from headrace.common.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -16,6 +16,7 @@ from headrace.common.errors import (
 )
 from headrace.common.types import Buffer
 from headrace.records import (
+    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     BatchRecords,
     Compression,
@@ -37,15 +38,22 @@ class PreparedAppend(NamedTuple):
     markers: list[EndTransactionMarker | None]
     first_offset: int
     last_offset: int
-    record_count: int
     max_timestamp: int
     offset_of_max_timestamp: int
 
 
+def _plain(data: Buffer) -> Buffer:
+    """The buffer as single bytes in a row, so that its length is its size; a copy only if it has gaps."""
+    view = memoryview(data)
+    if not view.c_contiguous:
+        return view.tobytes()
+    return data if view.ndim == 1 and view.itemsize == 1 else view.cast("B")
+
+
 def _writable(data: Buffer) -> Buffer:
     """The bytes themselves if they may be patched, else a copy."""
-    view = memoryview(data)
-    return bytearray(data) if view.readonly or not view.contiguous else data
+    plain = _plain(data)
+    return bytearray(plain) if memoryview(plain).readonly else plain
 
 
 def prepare_leader_append(
@@ -59,6 +67,8 @@ def prepare_leader_append(
     max_inflated_bytes: int,
 ) -> PreparedAppend:
     """Checks batches as they come from a producer and makes them part of this log, in place where that is possible."""
+    if not NO_LEADER_EPOCH <= leader_epoch <= INT_MAX:
+        raise ValueError(f"a leader epoch is {NO_LEADER_EPOCH} to {INT_MAX}, not {leader_epoch}")
     data = _writable(data)
     batches = split_batches(data)
     if not batches:
@@ -78,8 +88,7 @@ def prepare_leader_append(
             batches[index] = _recompress(records, codec, config)
             rewritten = True
     if rewritten:
-        data = b"".join(batch.raw for batch in batches)
-        data = bytearray(data)
+        data = bytearray().join(batch.raw for batch in batches)
         batches = split_batches(data)
     if len(data) > config.segment_bytes:
         raise RecordListTooLargeError(
@@ -142,6 +151,7 @@ def _recompress(records: BatchRecords, codec: Compression, config: LogConfig) ->
 
 def prepare_follower_append(data: Buffer, next_offset: int) -> PreparedAppend:
     """Checks batches as they come from a leader: offsets stay, and must lie behind the log's end in growing order."""
+    data = _plain(data)
     batches = split_batches(data)
     if not batches:
         raise InvalidRecordError("an append needs at least one record batch, got no bytes")
@@ -153,9 +163,11 @@ def prepare_follower_append(data: Buffer, next_offset: int) -> PreparedAppend:
                 f"batch at byte {batch.position} begins with offset {batch.base_offset}, the log ends at {expected}",
                 batch.position,
             )
-        if batch.last_offset_delta < 0:
+        if batch.last_offset_delta < 0 or batch.next_offset <= batch.base_offset:
             raise CorruptRecordError(
-                f"batch at byte {batch.position} has last offset delta {batch.last_offset_delta}", batch.position
+                f"batch at byte {batch.position} has base offset {batch.base_offset} and last offset delta "
+                f"{batch.last_offset_delta}, which no log can count",
+                batch.position,
             )
         expected = batch.next_offset
     markers = [read_marker(batch.records()) if batch.is_control else None for batch in batches]
@@ -164,9 +176,7 @@ def prepare_follower_append(data: Buffer, next_offset: int) -> PreparedAppend:
 
 def _describe(data: Buffer, batches: list[RecordBatch], markers: list[EndTransactionMarker | None]) -> PreparedAppend:
     newest = batches[0]
-    count = 0
     for batch in batches:
-        count += batch.count
         if batch.max_timestamp > newest.max_timestamp:
             newest = batch
     return PreparedAppend(
@@ -175,7 +185,6 @@ def _describe(data: Buffer, batches: list[RecordBatch], markers: list[EndTransac
         markers,
         batches[0].base_offset,
         batches[-1].last_offset,
-        count,
         newest.max_timestamp,
         newest.last_offset,
     )

@@ -58,15 +58,20 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 def check_partition_name(tp: TopicPartition) -> None:
     """Refuses what cannot be a partition's directory, or would not be found there at the next start."""
-    if not _TOPIC.fullmatch(tp.topic) or tp.topic in (".", "..") or len(tp.topic) > _LONGEST_TOPIC:
+    if (
+        not isinstance(tp.topic, str)
+        or not _TOPIC.fullmatch(tp.topic)
+        or tp.topic in (".", "..")
+        or len(tp.topic) > _LONGEST_TOPIC
+    ):
         raise InvalidTopicError(
             f"{tp.topic!r} is not a topic name: expected 1 to {_LONGEST_TOPIC} letters, digits, dots, dashes and "
             "underscores, and not '.' or '..'"
         )
     if tp.topic == _METADATA_TOPIC:
         raise InvalidTopicError(f"the topic name {_METADATA_TOPIC!r} is Kafka's own")
-    if tp.partition < 0:
-        raise InvalidTopicError(f"partition {tp.partition} of topic {tp.topic!r} is negative")
+    if type(tp.partition) is not int or not 0 <= tp.partition < 2**31:
+        raise InvalidTopicError(f"partition {tp.partition!r} of topic {tp.topic!r} is not a number from 0 to 2^31 - 1")
 
 
 def deleted_name(tp: TopicPartition, unique_id: Uuid) -> str:

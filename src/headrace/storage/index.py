@@ -108,6 +108,11 @@ class _Index:
         self.save()
         self._data = None if self._saved_bytes else bytearray()
 
+    def unmap(self) -> None:
+        """Lets go of the file; the next search maps it again."""
+        if not isinstance(self._data, bytearray):
+            self._data = None
+
     def check(self) -> None:
         """Raises CorruptIndexError for an index whose file cannot be right, by its size and last entry alone."""
         if self._saved_bytes % self.entry.size:

@@ -265,12 +265,16 @@ class _Loader:
         ) and self.recovery_point >= active.base_offset
 
     def _end_after_clean_stop(self) -> int | None:
-        """Nothing is scanned; None if an index has to be made again and its log turns out to be damaged."""
+        """Nothing is scanned; None if something has to be made again and the log turns out to be damaged."""
+        end_offset = max(self.recovery_point, self.log_start_offset)
         try:
             self._check_indexes(self.segments)
+            if len(self.segments):
+                self._reload_producers(end_offset)
+                self.has_producers = True
         except _BROKEN:
             return None
-        return max(self.recovery_point, self.log_start_offset)
+        return end_offset
 
     def _check_indexes(self, segments: Segments) -> None:
         """Makes missing indexes, and those that cannot be right, again."""

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from headrace.common.background import Outcome
-from headrace.common.errors import InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
+from headrace.common.config import LONG_MAX
+from headrace.common.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
 from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
-from headrace.records import RecordBatch, split_batches
+from headrace.records import NO_TIMESTAMP, RecordBatch, split_batches
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.context import LogContext
@@ -129,6 +130,7 @@ class Log:
 
         A writable buffer is patched in place. Raises one of the errors of `common.errors`; then nothing was appended.
         """
+        self._check_open()
         now_ms = self.context.clock.time_ms()
         prepared = prepare_leader_append(
             data,
@@ -154,6 +156,7 @@ class Log:
 
     def append_as_follower(self, data: Buffer) -> AppendResult:
         """Takes batches from the leader, with the offsets and epochs that it gave them."""
+        self._check_open()
         return self._append(prepare_follower_append(data, self.log_end_offset), self.context.clock.time_ms(), -1)
 
     def _check_producers(self, prepared: PreparedAppend, origin: AppendOrigin) -> BatchMetadata | None:
@@ -170,17 +173,16 @@ class Log:
         return None
 
     def _append(self, prepared: PreparedAppend, now_ms: int, log_append_time_ms: int) -> AppendResult:
-        self._check_open()
         data = prepared.data
         try:
             active = self._segment_for(prepared, now_ms)
-            self._note_epochs(prepared.batches)
             positions = [BatchPosition.of(batch, batch.position) for batch in prepared.batches]
             active.append(data, positions, self.config.index_interval_bytes)
         except OSError as error:
             raise storage_error("append to", self.segments.active.path(), error) from error
         self.log_end_offset = prepared.last_offset + 1
         self._ends_in_gap = False
+        self._note_epochs(prepared.batches)
         self._note_producers(prepared, active)
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
@@ -283,7 +285,11 @@ class Log:
     def _readable_end(self, isolation: Isolation) -> int:
         if isolation is Isolation.LOG_END:
             return self.log_end_offset
-        return self.high_watermark if isolation is Isolation.HIGH_WATERMARK else self.last_stable_offset
+        if isolation is Isolation.HIGH_WATERMARK:
+            return self.high_watermark
+        if isolation is Isolation.COMMITTED:
+            return self.last_stable_offset
+        raise TypeError(f"isolation is a value of Isolation, not {isolation!r}")
 
     def read(
         self, offset: int, max_bytes: int, isolation: Isolation = Isolation.LOG_END, first_batch_whole: bool = True
@@ -323,13 +329,16 @@ class Log:
             read = self.read(next_offset, 1024 * 1024)
             if read.slice is None:
                 return
-            for batch in split_batches(read.slice.read(), allow_partial=True):
-                yield batch
-                next_offset = batch.next_offset
+            found = split_batches(read.slice.read(), allow_partial=True)
+            if not found:
+                raise CorruptRecordError(f"{self.tp} has no whole batch at offset {next_offset}")
+            yield from found
+            next_offset = found[-1].next_offset
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record that is not older than `timestamp`; None if all are."""
         self._check_open()
+        timestamp = max(NO_TIMESTAMP, min(timestamp, LONG_MAX))
         return find_timestamp(self.segments, timestamp, self.log_start_offset, self.config)
 
     def max_timestamp(self) -> tuple[int, int] | None:
@@ -431,6 +440,8 @@ class Log:
     def start_over_at(self, offset: int) -> None:
         """Removes everything and goes on at an offset, as a follower does whose leader no longer has what it lacks."""
         self._check_open()
+        if not 0 <= offset < LONG_MAX:
+            raise ValueError(f"a log cannot start at offset {offset}")
         self._lower_checkpoints(offset)
         try:
             self.drop_segments(list(reversed(list(self.segments))))

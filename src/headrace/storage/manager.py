@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
 from headrace.common.clock import Clock, SystemClock
-from headrace.common.errors import HeadraceError, KafkaStorageError
+from headrace.common.errors import ConfigError, HeadraceError, KafkaStorageError
 from headrace.common.ids import Uuid, make_random, random_uuid
 from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import write_partition_metadata
@@ -54,6 +54,10 @@ class LogManager:
         seed: int | None = None,
     ):
         """`config_of` gives the settings of a topic's logs."""
+        if type(node_id) is not int or node_id < 0:
+            raise ConfigError(f"node.id={node_id!r} is not a valid value: expected an int of at least 0")
+        if not isinstance(cluster_id, str) or not cluster_id.isprintable() or not cluster_id.strip():
+            raise ConfigError(f"cluster.id={cluster_id!r} is not a valid value: expected some printable characters")
         self.config = config
         self.cluster_id = cluster_id
         self.node_id = node_id
@@ -69,6 +73,7 @@ class LogManager:
         self._home: dict[TopicPartition, LogDirectory] = {}
         self._uncleanable: set[TopicPartition] = set()
         self._cleaning: CleaningJob | None = None
+        self._started = False
         self._closed = False
         self._context = LogContext(
             files=self._files,
@@ -84,6 +89,9 @@ class LogManager:
 
     def start(self) -> "LogManager":
         """Opens all directories and loads their logs. Raises KafkaStorageError if no directory can be used."""
+        if self._started:
+            raise HeadraceError("a LogManager is started once; make a new one")
+        self._started = True
         try:
             self._open_directories()
         except BaseException:
@@ -93,7 +101,7 @@ class LogManager:
         return self
 
     def __enter__(self) -> "LogManager":
-        return self.start()
+        return self if self._started and not self._closed else self.start()
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
@@ -105,12 +113,21 @@ class LogManager:
                 directory.claim(self.cluster_id, self.node_id, random_uuid(self._random))
             except (KafkaStorageError, OSError) as error:
                 self._take_offline(directory, error)
-        if not any(directory.online for directory in self.directories):
-            reasons = "; ".join(f"{directory.failure}" for directory in self.directories)
-            raise KafkaStorageError(f"no log directory can be used: {reasons}")
+        self._check_any_online()
         for directory in self.directories:
             if directory.online:
                 self._load_directory(directory)
+        self._check_any_online()
+
+    def _check_any_online(self) -> None:
+        if not any(directory.online for directory in self.directories):
+            reasons = "; ".join(f"{directory.failure}" for directory in self.directories)
+            raise KafkaStorageError(f"no log directory can be used: {reasons}")
+
+    def _check_running(self) -> None:
+        """Without the lock nothing may be changed: the directories may be another's by now."""
+        if not self._started or self._closed:
+            raise HeadraceError(f"this LogManager {'is closed' if self._closed else 'has not been started'}")
 
     def _load_directory(self, directory: LogDirectory) -> None:
         """Loads the logs of a directory in parallel; one that cannot be read takes the directory offline."""
@@ -176,6 +193,9 @@ class LogManager:
 
     def create(self, tp: TopicPartition, topic_id: Uuid | None = None) -> Log:
         """The log of a partition: the one there is, or a new one in the directory that has the fewest."""
+        self._check_running()
+        if topic_id is not None and not isinstance(topic_id, Uuid):
+            raise TypeError(f"a topic id is a Uuid, not {topic_id!r}")
         log = self._logs.get(tp)
         if log is not None:
             if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
@@ -184,6 +204,7 @@ class LogManager:
                 self._give_id(log, topic_id)  # made without one, or killed before it was written
             return log
         check_partition_name(tp)
+        config = self._config_of(tp.topic)
         directory = self._least_loaded()
         if directory.is_checkpointed(tp):
             # Of a log that was deleted: the new one has no such offsets.
@@ -195,7 +216,7 @@ class LogManager:
             self._files.make_directory(path)
             if topic_id is not None:
                 write_partition_metadata(path, topic_id, self._files)
-            log, _ = open_log(path, tp, self._config_of(tp.topic), self._context, topic_id=topic_id)
+            log, _ = open_log(path, tp, config, self._context, topic_id=topic_id)
         except OSError as error:
             raise storage_error("create a log in", directory.path, error) from error
         self._adopt(log, directory)
@@ -216,6 +237,7 @@ class LogManager:
 
     def delete(self, tp: TopicPartition) -> None:
         """Takes a log away: its directory is renamed at once and removed later."""
+        self._check_running()
         log = self._logs.get(tp)
         if log is None:
             raise KafkaStorageError(f"there is no log of {tp}")
@@ -285,6 +307,7 @@ class LogManager:
 
     def tick(self) -> int | None:
         """Runs the tasks that are due; returns in how many ms the next one is."""
+        self._check_running()
         return self.scheduler.tick()
 
     def _schedule_tasks(self) -> None:

@@ -407,8 +407,10 @@ class Segment:
         return [self._files.open(index.path) for index in indexes if index.exists]
 
     def release(self) -> None:
-        """Lets go of the file. It is closed once no slice of it is held."""
+        """Lets go of the files. The log's own is closed once no slice of it is held."""
         self._file = None
+        self.offset_index.unmap()
+        self.time_index.unmap()
 
     def existing_paths(self) -> list[Path]:
         """The files of the segment, the log itself last."""

@@ -109,7 +109,8 @@ class FaultyFile(DataFile):
 class FaultyFileSystem(FileSystem):
     """A disk that fails when told to. Without orders it is the machine's own."""
 
-    def __init__(self) -> None:
+    def __init__(self, syncs: bool = True) -> None:
+        """Without `syncs` nothing waits for the machine's disk: quicker, where only kills and errors matter."""
         self.changes = 0
         """How many operations have changed the disk, or would have without their error."""
         self._faults: list[Fault] = []
@@ -118,6 +119,7 @@ class FaultyFileSystem(FileSystem):
         self._kill_at: int | None = None
         self._torn_kill = False
         self._guard = threading.RLock()
+        self._syncs = syncs
 
     # ---- orders
 
@@ -181,7 +183,8 @@ class FaultyFileSystem(FileSystem):
         """A file is about to change from a position on."""
 
     def sync_file(self, file: FaultyFile) -> None:
-        os.fsync(file.fileno())
+        if self._syncs:
+            os.fsync(file.fileno())
 
     # ---- FileSystem
 
@@ -235,7 +238,8 @@ class FaultyFileSystem(FileSystem):
 
     def sync_directory(self, path: Path) -> None:
         self.before("sync_directory", path)
-        super().sync_directory(path)
+        if self._syncs:
+            super().sync_directory(path)
 
 
 @dataclass

@@ -174,6 +174,7 @@ class ModelLog:
         self.producers: dict[int, ModelProducer] = {}
         self.unreplicated: dict[int, int] = {}
         """First and last offsets of transactions that ended beyond the high watermark since the log was opened."""
+        self.cleaned_up_to = 0
         self.ever_expired: set[int] = set()
         """Producers that were forgotten once, so that a snapshot may lack them."""
 
@@ -260,6 +261,7 @@ class ModelLog:
     def truncate(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
         self.end = offset
+        self.cleaned_up_to = min(self.cleaned_up_to, offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.epochs = [entry for entry in self.epochs if entry[1] < offset]
         self.unreplicated = {}
@@ -267,6 +269,7 @@ class ModelLog:
     def start_over(self, offset: int) -> None:
         self.batches = []
         self.start = self.end = self.high_watermark = offset
+        self.cleaned_up_to = min(self.cleaned_up_to, offset)
         self.epochs = []
         self.producers = {}
         self.unreplicated = {}

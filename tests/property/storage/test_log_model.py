@@ -626,6 +626,7 @@ class LogMachine(RuleBasedStateMachine):
         if run:
             self.job.run()
         assert self.job.end_offset <= min(self.log.last_stable_offset, self.log.segments.active.base_offset)
+        assert self.job.first_dirty_offset == max(self.model.cleaned_up_to, self.log.segments.first.base_offset)
 
     @precondition(lambda self: self.job is not None)
     @rule()
@@ -648,6 +649,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.cleaned_up_to == job.cleaned_up_to
         cleaned = self.job_model
         cleaned.clean(job.first_dirty_offset, job.cleaned_up_to, job.now_ms, self.config.delete_retention_ms)
+        self.model.cleaned_up_to = job.cleaned_up_to
         self._check_cleaned(before, job)
         fates = {batch.base_offset: batch for batch in cleaned.batches}
         for batch in self.model.batches:
@@ -744,7 +746,7 @@ class LogMachine(RuleBasedStateMachine):
         first_base = self.log.segments.first.base_offset
         self.model.start = max(self.saved_start, first_base)
         self._open(recovery_point=self.saved_recovery_point, log_start_offset=self.saved_start)
-        self.log.cleaned_up_to = min(cleaned_up_to, end) if cleaned_up_to is not None else None
+        self.log.cleaned_up_to = min(cleaned_up_to, self.log.log_end_offset) if cleaned_up_to is not None else None
         self._end_at(end)
         self.model.high_watermark = self.model.start
         self._reconcile_producers()
@@ -766,6 +768,8 @@ class LogMachine(RuleBasedStateMachine):
         whole = [one for one in own if one.position + len(one.raw) <= cut]
         with segment.path().open("r+b") as file:
             file.truncate(cut)
+        if len(whole) == len(own):
+            return end  # all of it had reached the disk
         return whole[-1].batch.next_offset if whole else segment.base_offset
 
     def _drop_job(self) -> None:

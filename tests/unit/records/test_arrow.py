@@ -254,7 +254,7 @@ def test_a_default_timestamp_that_is_none() -> None:
 )
 def test_headers_of_another_shape(column: pa.Array) -> None:
     with pytest.raises(
-        TypeError, match=r"^column 'headers' holds .*; expected a list of structs of a name and a value$"
+        TypeError, match=r"^column 'headers' holds .*; expected a list of structs of 'key' and 'value'$"
     ):
         encode_arrow(pa.table({"value": VALUES, "headers": column}))
 
@@ -369,3 +369,9 @@ def test_a_decoder_cannot_be_made_without_its_columns() -> None:
     assert decoder.add(RecordBatch(encode_rows([(b"k", b"v", 0, None)])).records()) == 1
     with pytest.raises(ValueError, match="a timestamp scale is at least 1, not 0"):
         ColumnDecoder(0)
+
+
+def test_headers_are_taken_by_name() -> None:
+    kind = pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))
+    table = pa.table({"value": [b"v"], "headers": pa.array([[{"value": b"1", "key": "k"}]], kind)})
+    assert encode_arrow(table, timestamp=0) == [encode_rows([(None, b"v", 0, [("k", b"1")])])]

@@ -473,7 +473,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path, clock: ManualClock) -> 
         ("größe", 0, "is not a topic name: expected 1 to 249 letters, digits, dots, dashes and underscores"),
         ("t" * 250, 0, "is not a topic name"),
         ("__cluster_metadata", 0, "'__cluster_metadata' is Kafka's own"),
-        ("orders", -1, "partition -1 of topic 'orders' is negative"),
+        ("orders", -1, "partition -1 of topic 'orders' is not a number from 0 to 2^31 - 1"),
     ],
 )
 def test_names_that_no_partition_may_have(make_manager: MakeManager, topic: str, partition: int, message: str) -> None:

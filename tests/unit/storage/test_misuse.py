@@ -1,0 +1,181 @@
+"""Calls that are wrong: refused with a word on what is wrong, and nothing stored is lost."""
+
+import array
+from pathlib import Path
+
+import pytest
+from tests.support.storage import MakeLog, MakeManager, make_batch
+
+from headrace.common.errors import ConfigError, CorruptRecordError, HeadraceError, KafkaStorageError
+from headrace.common.types import TopicPartition
+from headrace.records import RecordBatch
+from headrace.storage.config import LogConfig, ManagerConfig
+from headrace.storage.log import Log
+from headrace.testing.disks import FaultyFileSystem
+
+TP = TopicPartition("orders", 0)
+
+
+def batch_of_whole_words() -> bytearray:
+    return next(batch for size in range(4) if len(batch := make_batch(value=b"x" * size)) % 4 == 0)
+
+
+def test_a_buffer_counts_by_bytes_whatever_its_items_are(make_log: MakeLog) -> None:
+    log = make_log()
+    batch = batch_of_whole_words()
+    spaced = bytearray(2 * len(batch))
+    spaced[::2] = batch
+    for data in (
+        memoryview(bytearray(batch)).cast("I"),
+        array.array("I", bytes(batch)),
+        memoryview(batch * 2),
+        memoryview(spaced)[::2],
+    ):
+        log.append_as_leader(data, 0)
+    assert log.size_in_bytes == 5 * len(batch)
+    assert [each.base_offset for each in log.batches()] == [0, 1, 2, 3, 4]
+
+
+def test_a_follower_counts_by_bytes_too(make_log: MakeLog) -> None:
+    log = make_log()
+    log.append_as_follower(memoryview(batch_of_whole_words()).cast("I"))
+    assert [each.base_offset for each in log.batches()] == [0]
+
+
+@pytest.mark.parametrize("data", ["text", None, 5])
+def test_what_is_no_buffer(make_log: MakeLog, data: object) -> None:
+    with pytest.raises(TypeError, match="bytes-like object is required"):
+        make_log().append_as_leader(data, 0)
+
+
+@pytest.mark.parametrize("base_offset", [2**63 - 1, 2**63 - 2])
+def test_offsets_that_no_log_can_count(make_log: MakeLog, base_offset: int) -> None:
+    log = make_log()
+    batch = make_batch(10)
+    RecordBatch(batch).patch_base_offset(base_offset)
+    with pytest.raises(CorruptRecordError, match="which no log can count"):
+        log.append_as_follower(batch)
+    assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_starting_over_where_no_log_can_start(make_log: MakeLog, offset: int) -> None:
+    with pytest.raises(ValueError, match=f"cannot start at offset {offset}"):
+        make_log().start_over_at(offset)
+
+
+@pytest.mark.parametrize("epoch", [-2, 2**31])
+def test_impossible_leader_epochs(make_log: MakeLog, epoch: int) -> None:
+    with pytest.raises(ValueError, match=f"a leader epoch is -1 to 2147483647, not {epoch}"):
+        make_log().append_as_leader(make_batch(), epoch)
+
+
+def test_a_failed_append_leaves_leader_epochs_alone(make_log: MakeLog) -> None:
+    disk = FaultyFileSystem()
+    log = make_log(files=disk)
+    log.append_as_leader(make_batch(), 3)
+    before = log.epochs.entries
+    for epoch in (7, 1):
+        disk.fill_up(10)
+        with pytest.raises(KafkaStorageError):
+            log.append_as_leader(make_batch(), epoch)
+        disk.heal()
+        assert log.epochs.entries == before
+
+
+def test_isolation_is_one_of_its_values(make_log: MakeLog) -> None:
+    log = make_log()
+    log.append_as_leader(make_batch(), 0)
+    with pytest.raises(TypeError, match="isolation is a value of Isolation, not 'committed'"):
+        log.read(0, 100, "committed")
+
+
+@pytest.mark.parametrize("timestamp", [-(2**70), -5, 2**70])
+def test_times_that_never_were(make_log: MakeLog, timestamp: int) -> None:
+    log = make_log()
+    log.append_as_leader(make_batch(at=1), 0)
+    assert log.find_timestamp(timestamp) == ((1, 0) if timestamp < 0 else None)
+
+
+def test_a_closed_log_says_so(make_log: MakeLog) -> None:
+    log = make_log()
+    log.close()
+    for call in (
+        lambda: log.append_as_leader(b"", 0),
+        lambda: log.append_as_follower(b""),
+        lambda: log.read(0, 1),
+        log.flush,
+        log.roll,
+    ):
+        with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+            call()
+
+
+def test_a_manager_that_is_not_running_changes_nothing(make_manager: MakeManager) -> None:
+    first = make_manager()
+    with pytest.raises(HeadraceError, match="this LogManager has not been started"):
+        first.create(TP)
+    with pytest.raises(HeadraceError, match="this LogManager has not been started"):
+        first.tick()
+    first.start().create(TP)
+    first.close()
+    second = make_manager().start()
+    with pytest.raises(HeadraceError, match="this LogManager is closed"):
+        first.create(TP)
+    with pytest.raises(HeadraceError, match="this LogManager is closed"):
+        first.delete(TP)
+    with pytest.raises(HeadraceError, match="a LogManager is started once; make a new one"):
+        second.start()
+    assert isinstance(second.get(TP), Log)
+    with second as same:
+        assert same is second
+    make_manager().start().close()
+
+
+def test_a_manager_whose_only_directory_cannot_be_loaded(make_manager: MakeManager, tmp_path: Path) -> None:
+    with make_manager() as manager:
+        manager.create(TP)
+    (tmp_path / "data" / str(TP) / "partition.metadata").write_text("nonsense")
+    with pytest.raises(KafkaStorageError, match=r"no log directory can be used: .*partition.metadata is damaged"):
+        make_manager().start()
+
+
+def test_a_log_that_cannot_be_made_leaves_no_directory(make_manager: MakeManager, tmp_path: Path) -> None:
+    manager = make_manager().start()
+    with pytest.raises(TypeError, match="a topic id is a Uuid, not 'abc'"):
+        manager.create(TP, topic_id="abc")
+    assert not (tmp_path / "data" / str(TP)).exists()
+
+
+@pytest.mark.parametrize("partition", [1.5, True, "0", None, 2**31])
+def test_partitions_are_numbers(make_manager: MakeManager, partition: object) -> None:
+    manager = make_manager().start()
+    with pytest.raises(HeadraceError, match="is not a number from 0"):
+        manager.create(TopicPartition("orders", partition))
+
+
+@pytest.mark.parametrize("given", [{"node_id": -1}, {"cluster_id": "a\nb=c"}, {"cluster_id": ""}, {"cluster_id": None}])
+def test_owners_that_could_not_be_read_again(make_manager: MakeManager, given: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"(node|cluster)\.id=.* is not a valid value: expected"):
+        make_manager(**given)
+
+
+def test_configuration_of_the_wrong_kind() -> None:
+    with pytest.raises(ConfigError, match="a configuration key is a str, not 1"):
+        LogConfig.from_properties({1: 2})
+    with pytest.raises(ConfigError, match=r"log\.dirs=b'/tmp' is not a valid value"):
+        ManagerConfig.from_properties({"log.dirs": b"/tmp"})
+
+
+def test_damage_behind_a_clean_stop_is_recovered_from(make_manager: MakeManager) -> None:
+    with make_manager() as manager:
+        log = manager.create(TP)
+        for _ in range(5):
+            log.append_as_leader(make_batch(), 0)
+        path, size = log.segments.active.path(), log.size_in_bytes
+    for snapshot in path.parent.glob("*.snapshot"):
+        snapshot.unlink()
+    path.write_bytes(path.read_bytes()[: size - 10])
+    again = make_manager().start()
+    assert [batch.base_offset for batch in again.create(TP).batches()] == [0, 1, 2, 3]
+    again.close()
