@@ -2,7 +2,7 @@
 
 Each line on standard output says one thing, and is written before the next thing is begun:
 
-    append TOPIC PARTITION BASE LAST CHECKSUM    an append has returned
+    append TOPIC PARTITION BASE LAST CHECKSUM    an append has returned; to the compacted log, with NUMBER OF KEY...
     cut TOPIC PARTITION OFFSET                   a truncation is about to begin
     trim TOPIC PARTITION OFFSET                  records below the offset are about to be deleted
 
@@ -19,7 +19,7 @@ from tests.support.log_workload import Mix, random_append
 
 from headrace.common.background import ThreadRunner
 from headrace.common.types import TopicPartition
-from headrace.records import BATCH_HEADER_BYTES
+from headrace.records import BATCH_HEADER_BYTES, RecordBatch, decode_rows
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
@@ -58,6 +58,11 @@ def checksum(batch: bytes | bytearray | memoryview) -> int:
     return crc32(memoryview(batch)[BATCH_HEADER_BYTES:])
 
 
+def key_numbers(batch: bytearray) -> list[int]:
+    rows = decode_rows(RecordBatch(batch).records())
+    return [int(row.key.removeprefix(b"key-")) for row in rows if row.key is not None]
+
+
 def report(what: str, tp: TopicPartition, *numbers: int) -> None:
     sys.stdout.write(f"{what} {tp.topic} {tp.partition} {' '.join(map(str, numbers))}\n")
     sys.stdout.flush()
@@ -78,7 +83,8 @@ def step(log: Log, random: Random, epoch: int) -> None:
     else:
         batch, origin = random_append(log, random, PLAIN_MIX if log.tp.topic == "plain" else COMPACTED_MIX)
         result = log.append_as_leader(batch, epoch, origin)
-        report("append", log.tp, result.base_offset, result.last_offset, checksum(batch))
+        keys = key_numbers(batch) if log.config.compact else []
+        report("append", log.tp, result.base_offset, result.last_offset, checksum(batch), *keys)
     log.update_high_watermark(log.log_end_offset)
 
 

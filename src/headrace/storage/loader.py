@@ -5,6 +5,10 @@ state there. After a crash the log is trusted up to the recovery point. From the
 one that is torn, out of order or fails its CRC the log is cut off. Indexes, producer state and leader epochs are made
 again along the way. If anything below the recovery point turns out wrong, the whole log is scanned instead.
 
+Segments beyond the recovery point must follow each other without a gap. After a power cut the end of one may be missing
+while the next is there; then the log ends in the first. Where gaps between segments are right, as after compaction, the
+recovery point has been written down behind them.
+
 Leftovers by suffix: `.deleted` is removed; `.cleaned` (compaction that had not finished) is removed; a `.log.swap` is a
 compacted segment that was ready, and takes the place of the segments it covers; an index without its log is removed.
 """

@@ -197,8 +197,7 @@ class Log:
 
     def _segment_for(self, prepared: PreparedAppend, now_ms: int) -> Segment:
         active = self.segments.active
-        timestamp = prepared.batches[0].max_timestamp
-        if active.is_full(self.config, len(prepared.data), prepared.last_offset, timestamp, now_ms):
+        if active.is_full(self.config, len(prepared.data), prepared.last_offset, prepared.max_timestamp, now_ms):
             # A follower's first offset may lie behind the log's end, but a segment follows the one before if it can.
             fits = prepared.last_offset - self.log_end_offset <= LARGEST_RELATIVE_OFFSET
             return self._roll(self.log_end_offset if fits else prepared.first_offset)
@@ -265,7 +264,7 @@ class Log:
         return segment
 
     def _random_jitter_ms(self) -> int:
-        longest = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        longest = min(self.config.segment_jitter_ms, self.config.longest_segment_ms)
         return self.context.random.randrange(longest) if longest else 0
 
     def _check_open(self) -> None:

@@ -187,7 +187,7 @@ class Segment:
             return False
         return (
             self.size + incoming_bytes > config.segment_bytes
-            or self._time_waited(timestamp, now_ms) > config.segment_ms - self.jitter_ms
+            or self._time_waited(timestamp, now_ms) > config.longest_segment_ms - self.jitter_ms
             or len(self.offset_index) >= config.segment_index_bytes // OffsetIndex.entry.size
             or len(self.time_index) >= config.segment_index_bytes // TimeIndex.entry.size - 1
         )

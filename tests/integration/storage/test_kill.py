@@ -34,14 +34,18 @@ class Reported:
     lost_from: int | None = None
     """A truncation to this offset had begun when the process was killed, and may or may not have happened."""
     trimmed_to: int = 0
+    keys: dict[bytes, int] = field(default_factory=dict)
+    """Of the compacted log: where the last value of each key is."""
 
-    def append(self, base_offset: int, last_offset: int, crc: int) -> None:
+    def append(self, base_offset: int, last_offset: int, crc: int, *keys: int) -> None:
         if self.lost_from is not None:
             # It did happen: the log has gone on behind it.
             self.appends = {base: kept for base, kept in self.appends.items() if kept[0] < self.lost_from}
             self.lost_from = None
         assert not self.appends or base_offset > max(last for last, _ in list(self.appends.values())[-1:])
         self.appends[base_offset] = (last_offset, crc)
+        for offset, key in enumerate(keys, base_offset):
+            self.keys[b"key-%d" % key] = offset
 
 
 def run_until_killed(directory: Path, seed: int, random: Random) -> list[str]:
@@ -70,8 +74,7 @@ def take_note(reported: dict[TopicPartition, Reported], lines: list[str]) -> Non
         what, topic, partition, *numbers = line.split()
         seen = reported[TopicPartition(topic, int(partition))]
         if what == "append":
-            base_offset, last_offset, crc = map(int, numbers)
-            seen.append(base_offset, last_offset, crc)
+            seen.append(*map(int, numbers))
         elif what == "cut":
             offset = int(numbers[0])
             seen.lost_from = offset if seen.lost_from is None else min(offset, seen.lost_from)
@@ -100,8 +103,11 @@ def check_plain(log: Log, seen: Reported) -> None:
         )
 
 
-def check_compacted(log: Log, latest: dict[bytes, tuple[int, bytes | None]]) -> dict[bytes, tuple[int, bytes | None]]:
-    """Each key has the value it had before, or a newer one; tombstones stay for long. Returns what is there now."""
+def check_compacted(
+    log: Log, seen: Reported, latest: dict[bytes, tuple[int, bytes | None]]
+) -> dict[bytes, tuple[int, bytes | None]]:
+    """Each key has the value it had before, or a newer one, and none older than the last that was reported; tombstones
+    stay for long. Returns what is there now."""
     found: dict[bytes, tuple[int, bytes | None]] = {}
     for batch in check_log(log):
         for record in decode_rows(batch.records()):
@@ -112,6 +118,9 @@ def check_compacted(log: Log, latest: dict[bytes, tuple[int, bytes | None]]) -> 
         now = found.get(key)
         assert now is not None, f"{key!r} is gone, its value at {offset} was {value!r}"
         assert now[0] > offset or now == (offset, value), f"{key!r} is {now}, it was {(offset, value)}"
+    for key, offset in seen.keys.items():
+        assert key in found, f"{key!r} is gone, it was reported at {offset}"
+        assert found[key][0] >= offset, f"{key!r} is the one of {found[key][0]}, {offset} was reported"
     return found
 
 
@@ -148,7 +157,7 @@ def test_kills_lose_nothing(tmp_path: Path) -> None:
             assert compacted.log_end_offset > max(
                 [last for last, _ in reported[COMPACTED].appends.values()], default=-1
             )
-            latest = check_compacted(compacted, latest)
+            latest = check_compacted(compacted, reported[COMPACTED], latest)
             cleaned = max(cleaned, compacted.cleaned_up_to or 0)
         scanned += sum(each.scanned_bytes for each in manager.load_reports.values())
         if random.random() < 0.3:

@@ -651,10 +651,11 @@ class LogMachine(RuleBasedStateMachine):
         cleaned.clean(job.first_dirty_offset, job.cleaned_up_to, job.now_ms, self.config.delete_retention_ms)
         self.model.cleaned_up_to = job.cleaned_up_to
         self._check_cleaned(before, job)
-        fates = {batch.base_offset: batch for batch in cleaned.batches}
+        left = {batch.base_offset: batch for batch in cleaned.batches}
         for batch in self.model.batches:
-            if batch.base_offset in fates and batch.there:
-                then = fates[batch.base_offset]
+            # What lies beyond may have been truncated and written again since the job was planned.
+            if batch.base_offset < job.cleaned_up_to and batch.there:
+                then = left[batch.base_offset]
                 batch.records, batch.there = then.records, then.there
                 batch.horizon, batch.max_timestamp = then.horizon, then.max_timestamp
 

@@ -82,6 +82,16 @@ def test_topic_ids(make_manager: MakeManager, tmp_path: Path) -> None:
     assert (tmp_path / "data" / "orders-0" / "partition.metadata").read_text() == f"version: 0\ntopic_id: {ID}"
 
 
+def test_a_log_without_an_id_gets_one(make_manager: MakeManager, tmp_path: Path) -> None:
+    with make_manager() as manager:
+        log = manager.create(TP)
+        assert log.topic_id is None
+        assert manager.create(TP, ID) is log
+        assert log.topic_id == ID
+    with make_manager() as manager:
+        assert manager.create(TP).topic_id == ID
+
+
 def test_a_disk_that_cannot_take_a_new_log(make_manager: MakeManager) -> None:
     files = FaultyFileSystem()
     with make_manager(files=files) as manager:

@@ -67,6 +67,23 @@ def test_time_is_that_of_the_records_since_the_first_batch(
     assert bases(log) == ([0, 2] if rolled else [0])
 
 
+def test_the_newest_batch_of_an_append_counts(make_log: MakeLog) -> None:
+    log = make_log({"segment.ms": 1000})
+    append(log)
+    append(log, make_batch() + make_batch(at=START_MS + 1001))
+    assert bases(log) == [0, 1]
+
+
+@pytest.mark.parametrize(("policy", "rolled"), [("compact", True), ("compact,delete", True), ("delete", False)])
+def test_records_do_not_wait_too_long_for_compaction(make_log: MakeLog, policy: str, rolled: bool) -> None:
+    log = make_log({"cleanup.policy": policy, "segment.ms": 5000, "max.compaction.lag.ms": 1000})
+    append(log)
+    append(log, at=START_MS + 1000)
+    assert bases(log) == [0]
+    append(log, at=START_MS + 1001)
+    assert bases(log) == ([0, 2] if rolled else [0])
+
+
 def test_older_records_do_not_roll(make_log: MakeLog) -> None:
     log = make_log({"segment.ms": 1000})
     append(log)

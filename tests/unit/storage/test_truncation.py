@@ -1,0 +1,192 @@
+"""Taking records away at the end, and starting over."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.storage import (
+    START_MS,
+    TP,
+    MakeLog,
+    append,
+    batches_of,
+    contents,
+    end_transaction,
+    make_batch,
+    names_in,
+    send,
+)
+
+from headrace.common.errors import KafkaStorageError
+from headrace.records import ControlType
+from headrace.storage.loader import open_log
+from headrace.storage.log import Isolation, Log
+from headrace.testing.clock import ManualClock
+
+
+def segmented(make_log: MakeLog) -> Log:
+    """Batches of two records at 0, 2 | 4, 6 | 8, each segment newer than the one before and of a newer leader."""
+    log = make_log({"index.interval.bytes": 0, "file.delete.delay.ms": 0})
+    for number in range(5):
+        if number in (2, 4):
+            log.roll()
+        log.append_as_leader(make_batch(2, at=START_MS + number), leader_epoch=number // 2)
+    log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def offsets(log: Log) -> list[int]:
+    return [offset for offset, _, _ in contents(log)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "left", "bases"),
+    [
+        (9, [0, 1, 2, 3, 4, 5, 6, 7], [0, 4, 8]),
+        (8, [0, 1, 2, 3, 4, 5, 6, 7], [0, 4, 8]),
+        (7, [0, 1, 2, 3, 4, 5], [0, 4]),
+        (6, [0, 1, 2, 3, 4, 5], [0, 4]),
+        (4, [0, 1, 2, 3], [0, 4]),
+        (3, [0, 1], [0]),
+        (0, [], [0]),
+    ],
+)
+def test_whole_batches_go_and_the_end_is_where_it_was_wanted(
+    make_log: MakeLog, offset: int, left: list[int], bases: list[int]
+) -> None:
+    log = segmented(make_log)
+    assert log.truncate_to(offset) is True
+    assert offsets(log) == left
+    assert log.segments.bases == bases
+    assert (log.log_end_offset, log.high_watermark) == (offset, offset)
+    assert append(log).base_offset == offset
+    assert offsets(log) == [*left, offset]
+
+
+@pytest.mark.parametrize("offset", [10, 11, 1000])
+def test_at_or_behind_the_end_there_is_nothing_to_do(make_log: MakeLog, offset: int) -> None:
+    log = segmented(make_log)
+    assert log.truncate_to(offset) is False
+    assert (log.log_end_offset, offsets(log)) == (10, list(range(10)))
+
+
+def test_an_offset_that_cannot_be(make_log: MakeLog) -> None:
+    with pytest.raises(ValueError, match="cannot truncate to offset -1"):
+        segmented(make_log).truncate_to(-1)
+
+
+def test_what_is_derived_from_the_records_follows(make_log: MakeLog) -> None:
+    log = segmented(make_log)
+    log.truncate_to(6)
+    assert log.epochs.entries == [(0, 0), (1, 4)]
+    assert log.end_offset_for_epoch(1) == (1, 6)
+    assert log.end_offset_for_epoch(2) == (-1, -1)
+    assert log.max_timestamp() == (START_MS + 2, 4)
+    assert log.find_timestamp(START_MS + 3) is None
+    active = log.segments.active
+    assert active.offset_index.entries() == []
+    assert active.time_index.entries() == []
+    append(log, at=START_MS + 1)
+    assert log.find_timestamp(START_MS + 2) == (START_MS + 2, 4)
+    assert log.max_timestamp() == (START_MS + 2, 4)
+
+
+def test_the_files_that_are_left(make_log: MakeLog, tmp_path: Path) -> None:
+    log = segmented(make_log)
+    log.truncate_to(6)
+    logs = {name for name in names_in(tmp_path / str(TP)) if ".log" in name or ".deleted" in name}
+    assert logs == {"00000000000000000000.log", "00000000000000000004.log"}
+    assert log.segments.active.path().stat().st_size == len(make_batch(2))
+    assert max(log.snapshots.offsets) <= 6
+
+
+def test_producers_are_as_they_were(make_log: MakeLog) -> None:
+    log = make_log()
+    send(log, 1, 0, count=2)
+    send(log, 1, 2)
+    log.roll()
+    send(log, 1, 3)
+    send(log, 2, 0)
+    log.truncate_to(3)
+    assert log.producers.entries[1].last_sequence == 2
+    assert 2 not in log.producers.entries
+    assert send(log, 1, 2).duplicate
+    assert send(log, 1, 3).base_offset == 3
+
+
+def test_a_transaction_is_open_again(make_log: MakeLog) -> None:
+    log = make_log()
+    send(log, 1, transactional=True)
+    append(log)
+    end_transaction(log, 1, ControlType.ABORT)
+    assert log.last_stable_offset == 3
+    log.truncate_to(2)
+    assert log.last_stable_offset == 0
+    assert log.segments.active.txn_index.entries() == []
+    end_transaction(log, 1, ControlType.COMMIT)
+    assert log.last_stable_offset == 3
+    assert log.read(0, 1000, Isolation.COMMITTED).aborted == []
+
+
+def test_below_the_start_the_log_starts_over(make_log: MakeLog) -> None:
+    log = segmented(make_log)
+    log.delete_records(5)
+    assert log.truncate_to(3) is True
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
+    assert log.segments.bases == [3]
+
+
+@pytest.mark.parametrize("offset", [0, 7, 10, 1000])
+def test_starting_over(make_log: MakeLog, tmp_path: Path, offset: int) -> None:
+    log = segmented(make_log)
+    send(log, 1)
+    log.start_over_at(offset)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (offset, offset, offset)
+    assert (log.segments.bases, batches_of(log)) == ([offset], [])
+    assert (log.epochs.entries, log.producers.entries, log.snapshots.offsets) == ([], {}, [])
+    assert {name for name in names_in(tmp_path / str(TP)) if name[0].isdigit()} == {f"{offset:020d}.log"}
+    assert send(log, 1, 5).base_offset == offset
+    log.close()
+    reopened, _ = open_log(
+        log.directory, TP, log.config, log.context, clean=True, recovery_point=offset + 1, log_start_offset=offset
+    )
+    assert offsets(reopened) == [offset]
+
+
+def test_the_checkpoint_is_lowered_before_a_file_is_touched(make_log: MakeLog) -> None:
+    log = segmented(make_log)
+    log.flush()
+    seen: list[tuple[int, list[int]]] = []
+    log.on_recovery_point_lowered = lambda: seen.append((log.recovery_point, offsets(log)))
+    log.truncate_to(6)
+    assert seen == [(6, list(range(10)))]
+    log.truncate_to(5)
+    log.start_over_at(2)
+    assert [point for point, _ in seen] == [6, 5, 2]
+
+
+def test_the_checkpoint_stays_if_it_promises_nothing_that_goes(make_log: MakeLog) -> None:
+    log = segmented(make_log)
+    assert log.recovery_point == 8, "rolling flushes"
+    seen: list[int] = []
+    log.on_recovery_point_lowered = lambda: seen.append(log.recovery_point)
+    log.truncate_to(8)
+    assert seen == []
+    assert log.recovery_point == 8
+
+
+def test_records_without_timestamps_are_no_newer(make_log: MakeLog, clock: ManualClock) -> None:
+    log = make_log()
+    append(log, at=START_MS)
+    append(log, at=-1)
+    append(log, at=START_MS + 5)
+    log.truncate_to(2)
+    assert log.max_timestamp() == (START_MS, 0)
+
+
+def test_a_closed_log(make_log: MakeLog) -> None:
+    log = segmented(make_log)
+    log.close()
+    with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+        log.truncate_to(1)
+    with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+        log.start_over_at(1)
