@@ -121,18 +121,13 @@ def bench_cold_read(directory: Path, rounds: int) -> Measurement:
         forget_cached(path)
 
         def send_all() -> None:
-            offset, fd = 0, sink.near.fileno()
-            while offset < log.log_end_offset:
-                found = log.read(offset, 64 * 1024 * 1024).slice
-                assert found is not None
-                sent = 0
-                while sent < len(found):
-                    sent += found.send_to(fd, sent)
-                offset += _records_in(found.size, len(batch)) * per_batch
+            found = log.read(0, size).slice
+            assert found is not None
+            sent, fd = 0, sink.near.fileno()
+            while sent < len(found):
+                sent += found.send_to(fd, sent)
 
         return seconds_of(send_all)
-
-    per_batch = log.log_end_offset // 128
 
     def theirs() -> float:
         forget_cached(path)
@@ -159,11 +154,6 @@ def bench_cold_read(directory: Path, rounds: int) -> Measurement:
     finally:
         sink.close()
         log.abandon()
-
-
-def _records_in(slice_bytes: int, batch_bytes: int) -> int:
-    """Whole batches in a slice; the rest of a cut batch is sent again, as to a consumer."""
-    return slice_bytes // batch_bytes
 
 
 class CountingFileSystem(FileSystem):
