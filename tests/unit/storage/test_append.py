@@ -269,6 +269,10 @@ def test_a_batch_may_be_too_large_only_as_it_is_stored(make_log: MakeLog) -> Non
         MessageSizeTooLargeError,
         "with compression.type=none, max.message.bytes is 2000",
     )
+    stored = len(make_batch(100, value=b"x" * 100))
+    log = make_log({"compression.type": "uncompressed", "max.message.bytes": stored})
+    log.append_as_leader(data, 0)
+    assert log.size_in_bytes == stored
 
 
 # ---- whose bytes

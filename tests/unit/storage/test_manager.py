@@ -426,6 +426,15 @@ def test_a_damaged_checkpoint_costs_a_scan(
     assert "says it has 5 entries but has 0; going on without it" in caplog.text
 
 
+def test_nothing_beyond_the_end_counts_as_clean(make_manager: MakeManager, tmp_path: Path) -> None:
+    """As after a crash that cost records."""
+    with make_manager() as manager:
+        append(manager.create(TP), count=5)
+    (tmp_path / "data" / "cleaner-offset-checkpoint").write_bytes(b"0\n1\norders 0 9\n")
+    with make_manager() as manager:
+        assert log_of(manager, TP).cleaned_up_to == 5
+
+
 # ---- failing
 
 

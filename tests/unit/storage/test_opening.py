@@ -246,6 +246,7 @@ def test_a_truncation_by_an_index_that_lies(make_log: MakeLog) -> None:
     again, _ = reopen_clean(log)
     again.truncate_to(7)
     assert offsets(again) == list(range(7))
+    assert path_of(log, 6).stat().st_size == SIZE
 
 
 def test_aborted_transactions_are_made_again(make_log: MakeLog) -> None:

@@ -1,8 +1,9 @@
 import dataclasses
+import errno
 from pathlib import Path
 
 import pytest
-from tests.support.storage import START_MS, TP, MakeLog, Properties, append, contents, make_batch, names_in
+from tests.support.storage import START_MS, TP, MakeLog, Properties, append, contents, make_batch, names_in, new_log
 
 from headrace.common.background import Scheduler
 from headrace.common.errors import OffsetOutOfRangeError
@@ -10,6 +11,7 @@ from headrace.storage.cleaner import CleanerSettings, finish_cleaning, plan_clea
 from headrace.storage.log import Log
 from headrace.storage.retention import delete_old_segments
 from headrace.testing.clock import ManualClock
+from headrace.testing.disks import FaultyFileSystem
 
 SIZE = len(make_batch())
 
@@ -89,6 +91,23 @@ def test_a_whole_log_may_expire(make_log: MakeLog, clock: ManualClock) -> None:
     log.close()
     again = make_log()
     assert (again.log_start_offset, again.log_end_offset) == (4, 5)
+
+
+def test_a_full_disk_keeps_only_the_last_segment(tmp_path: Path, clock: ManualClock) -> None:
+    """There is no room to begin another. What goes makes some."""
+    files = FaultyFileSystem()
+    log = new_log(tmp_path, clock, {"retention.ms": 1000, "file.delete.delay.ms": 0}, files=files)
+    for _ in range(2):
+        append(log)
+        log.roll()
+    append(log)
+    clock.advance(1001)
+    files.fail("open", "*00000000000000000003.log", errno.ENOSPC)
+    assert delete_old_segments(log) == 2
+    assert (log.log_start_offset, offsets(log)) == (2, [2])
+    files.heal()
+    assert delete_old_segments(log) == 1
+    assert (log.log_start_offset, offsets(log)) == (3, [])
 
 
 # ---- by size
