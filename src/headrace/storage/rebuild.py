@@ -35,6 +35,8 @@ def apply_batch(
 
 def replay_producers(producers: ProducerStates, segments: Segments, end_offset: int) -> None:
     """Brings producer state from where it is up to an offset, by headers; only markers are read whole."""
+    if producers.end_offset >= end_offset:
+        return  # as after a clean stop: nothing of the log is read
     for segment in segments.from_offset(producers.end_offset):
         if segment.base_offset >= end_offset:
             break
