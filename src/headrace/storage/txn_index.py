@@ -36,7 +36,6 @@ class TransactionIndex:
         self._size_in_bytes = size_in_bytes or 0
         self._has_file = size_in_bytes is not None
         self._entries: list[AbortedTransaction] | None = None if size_in_bytes else []
-        self._replaces_file = False
         self.changes = self.synced_changes = 0
         """How often the file has changed, and how many of those changes are on disk."""
 
@@ -83,9 +82,6 @@ class TransactionIndex:
         """Writes entries that are not in the file yet."""
         if self._entries is None:
             return
-        if self._replaces_file:
-            self._replace_file(b"".join(map(_pack, self._entries)))
-            return
         unsaved = b"".join(map(_pack, self._entries[self._size_in_bytes // _ENTRY.size :]))
         if unsaved:
             self._write(unsaved, self._size_in_bytes)
@@ -103,15 +99,6 @@ class TransactionIndex:
             file.close()
         self._size_in_bytes = position + len(data)
 
-    def _replace_file(self, data: bytes) -> None:
-        if data:
-            self._files.write_atomically(self.path, data)
-        elif self._has_file:
-            self._files.remove(self.path)
-        self._has_file = bool(data)
-        self._size_in_bytes = len(data)
-        self._replaces_file = False
-
     def truncate_to(self, offset: int) -> None:
         """Drops transactions that ended at or beyond `offset`."""
         kept = [entry for entry in self.entries() if entry.last_offset < offset]
@@ -119,16 +106,12 @@ class TransactionIndex:
             self._keep(kept)
 
     def reset(self) -> None:
-        """Drops all entries, also of a file that cannot be read, to be made again.
-
-        The file stays until the new entries are saved: a kill in between must not leave one that seems to be whole.
-        """
-        self._entries = []
-        self._replaces_file = True
+        """Drops all entries, also of a file that cannot be read."""
+        self._keep([])
 
     def _keep(self, entries: list[AbortedTransaction]) -> None:
         self._entries = entries
-        if self._size_in_bytes > len(entries) * _ENTRY.size and not self._replaces_file:
+        if self._size_in_bytes > len(entries) * _ENTRY.size:
             self._write(b"", len(entries) * _ENTRY.size)
 
     def overlapping(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
