@@ -337,10 +337,12 @@ class _Loader:
 
     def _recover(self) -> int:
         """Scans from the recovery point on; the whole log if what lies below it is not as it should be."""
+        # Not from the log's start on, which may lie higher: nothing unsound may stay below it, either.
+        first = self.segments.first.base_offset if len(self.segments) else self.log_start_offset
         try:
-            return self._recover_from(max(self.recovery_point, self.log_start_offset))
+            return self._recover_from(max(self.recovery_point, first))
         except _BROKEN:
-            return self._recover_from(self.segments.first.base_offset)
+            return self._recover_from(first)
 
     def _recover_from(self, start: int) -> int:
         # The one that ends there may have been flushed before it was sealed.

@@ -116,7 +116,9 @@ class LogMachine(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
     def _open(self, **checkpoints: Any) -> LoadReport:
+        """Opens the log as the manager does."""
         self.log, report = open_log(self.directory / str(TP), TP, self.config, self.context, **checkpoints)
+        self.log.cleaned_up_to = min(self.model.cleaned_up_to, self.log.log_end_offset)
         self.log.on_recovery_point_lowered = self._checkpoint
         return report
 
@@ -708,13 +710,11 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self._drop_job()
-        cleaned_up_to = self.log.cleaned_up_to
         self.log.close()
         assert self.log.recovery_point == self.model.end
         self.runner.run()
         active = self.log.segments.active
         report = self._open(clean=True, recovery_point=self.model.end, log_start_offset=self.model.start)
-        self.log.cleaned_up_to = cleaned_up_to
         if active.size or active.base_offset == self.model.end:
             assert (report.scanned_batches, report.truncated_bytes, report.rebuilt_indexes) == (0, 0, 0)
             self.model.epochs = [entry for entry in self.model.epochs if entry[1] < self.model.end]
@@ -737,7 +737,6 @@ class LogMachine(RuleBasedStateMachine):
     def crash(self, data: st.DataObject, torn: bool) -> None:
         """The process is gone; with `torn`, so is some of what was not synced."""
         self._drop_job()
-        cleaned_up_to = self.log.cleaned_up_to
         seen = look(self.log)
         end = max(self.log.segments.active.base_offset, *(one.batch.next_offset for one in seen), 0)
         self.log.abandon()
@@ -747,7 +746,6 @@ class LogMachine(RuleBasedStateMachine):
         first_base = self.log.segments.first.base_offset
         self.model.start = max(self.saved_start, first_base)
         self._open(recovery_point=self.saved_recovery_point, log_start_offset=self.saved_start)
-        self.log.cleaned_up_to = min(cleaned_up_to, self.log.log_end_offset) if cleaned_up_to is not None else None
         self._end_at(end)
         self.model.high_watermark = self.model.start
         self._reconcile_producers()
