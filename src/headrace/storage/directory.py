@@ -25,6 +25,7 @@ from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     MetaProperties,
@@ -95,6 +96,7 @@ class LogDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.cleaned_up_to: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
         self.partitions = 0
         """How many logs the manager has here."""
         self._lock_fd: int | None = None
@@ -121,6 +123,7 @@ class LogDirectory:
             self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
             self.log_starts = self._read_checkpoint(LOG_START_CHECKPOINT)
             self.cleaned_up_to = self._read_checkpoint(CLEANER_CHECKPOINT)
+            self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_CHECKPOINT)
             if self.was_clean:
                 self.broker_epoch = self._read_broker_epoch()
                 # Gone before anything is written: from now on a crash needs recovery.
@@ -210,6 +213,10 @@ class LogDirectory:
     def write_cleaned_up_to(self, offsets: dict[TopicPartition, int]) -> None:
         self._checkpoint(CLEANER_CHECKPOINT).write(offsets)
         self.cleaned_up_to = offsets
+
+    def write_high_watermarks(self, offsets: dict[TopicPartition, int]) -> None:
+        self._checkpoint(HIGH_WATERMARK_CHECKPOINT).write(offsets)
+        self.high_watermarks = offsets
 
     def write_clean_shutdown(self) -> None:
         marker = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))

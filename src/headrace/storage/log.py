@@ -295,7 +295,8 @@ class Log:
     ) -> ReadResult:
         """A slice of at most `max_bytes` that begins with the batch that holds `offset`, or the next one there is.
 
-        With `first_batch_whole` a first batch larger than that comes whole. The last batch of a slice may be cut short.
+        A first batch larger than that comes whole, or, without `first_batch_whole`, not at all. The last batch of a
+        slice may be cut short.
         """
         self._check_open()
         if not self.log_start_offset <= offset <= self.log_end_offset:

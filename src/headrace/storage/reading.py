@@ -65,7 +65,9 @@ def find_slice(
         if end < end_offset:
             beyond = find_batch(segment, end, config)
             end_position, end_offset = (beyond.position if beyond is not None else segment.size), end
-        size = max(max_bytes, first.size) if first_batch_whole else max_bytes
+        if max_bytes < first.size and not first_batch_whole:
+            return None
+        size = max(max_bytes, first.size)
         size = min(size, end_position - first.position)
         return (FetchSlice(segment.file, first.position, size, first.base_offset), end_offset) if size > 0 else None
     return None

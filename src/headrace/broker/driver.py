@@ -1,0 +1,102 @@
+"""The broker's clockwork on its event loop: when the next wait is over, when the logs want their periodic work, and what
+background threads have finished.
+
+Everything is called on the loop's thread; `wake` alone may be called from any.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from headrace.common.background import ThreadRunner
+from headrace.common.clock import Clock
+from headrace.common.timing_wheel import Timer
+
+_logger = logging.getLogger(__name__)
+
+_LONGEST_SLEEP_MS = 60_000
+
+
+class Driver:
+    def __init__(self, clock: Clock, threads: int):
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._periodic: list[asyncio.TimerHandle] = []
+        self._stopped = False
+        self.timer = Timer(clock, on_earlier=self._set_alarm)
+        self.runner = ThreadRunner(threads, wake=self.wake)
+
+    # ---- waits
+
+    def _set_alarm(self) -> None:
+        due_ms = self.timer.next_due_ms()
+        if due_ms is None or self._stopped:
+            return
+        at = self._loop.time() + due_ms / 1000
+        if self._alarm is not None:
+            if self._alarm_at <= at:
+                return
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.timer.advance()
+        self._set_alarm()
+
+    # ---- periodic work
+
+    def keep_ticking(self, tick: Callable[[], int | None]) -> None:
+        """Calls `tick` again and again, each time after as many ms as it returned."""
+        slot = len(self._periodic)
+
+        def run() -> None:
+            if self._stopped:
+                return
+            try:
+                due_ms = tick()
+            except Exception:
+                _logger.exception("periodic work failed")
+                due_ms = 1000
+            delay_ms = _LONGEST_SLEEP_MS if due_ms is None else min(max(due_ms, 1), _LONGEST_SLEEP_MS)
+            self._periodic[slot] = self._loop.call_later(delay_ms / 1000, run)
+
+        self._periodic.append(self._loop.call_soon(run))  # type: ignore[arg-type]
+
+    def every(self, period_ms: int, action: Callable[[], object]) -> None:
+        """Calls `action` once in each period, the first time when one is over."""
+        first = True
+
+        def tick() -> int:
+            nonlocal first
+            if not first:
+                action()
+            first = False
+            return period_ms
+
+        self.keep_ticking(tick)
+
+    # ---- background threads
+
+    def wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._drain)
+        except RuntimeError:
+            pass  # the loop is closed: `stop` has waited for all work, so nobody waits for this
+
+    def _drain(self) -> None:
+        try:
+            self.runner.drain()
+        except Exception:
+            _logger.exception("what followed background work failed")
+
+    def stop(self) -> None:
+        """No callback runs after this; background work is waited for."""
+        self._stopped = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for handle in self._periodic:
+            handle.cancel()
+        self.runner.close()

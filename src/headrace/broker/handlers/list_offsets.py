@@ -1,0 +1,94 @@
+"""ListOffsets: the offset that belongs to a time.
+
+Versions 1 to 11: 2 isolation level (KIP-98), 4 leader epochs (KIP-320), 6 flexible, 7 the newest timestamp (KIP-734), 8
+the start of what is kept here (KIP-405), 9 the end of what is kept elsewhere (KIP-1005), 10 a timeout (KIP-1075), 11 what
+is not yet kept elsewhere (KIP-1023).
+
+    timestamp -1   latest: the high watermark, with read_committed the last stable offset
+    timestamp -2   earliest: the log's start
+    timestamp -3   the first record that has the newest timestamp
+    timestamp -4   the earliest kept on this broker: the log's start, as nothing is kept elsewhere
+    timestamp -5   the latest kept elsewhere: none, offset -1
+    timestamp -6   the earliest not yet kept elsewhere: none, offset -1
+    any other      the first record that is not older; offset -1 if all are
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.common.errors import KafkaError, UnsupportedVersionError
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from headrace.storage.log import Isolation
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+_FIRST_VERSION_WITH = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+class Found(NamedTuple):
+    offset: int
+    timestamp: int = -1
+
+
+@api(ApiKey.LIST_OFFSETS, 1, 11)
+def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContext) -> HandlerResult:
+    if request.replica_id >= 0:
+        isolation = Isolation.LOG_END
+    else:
+        isolation = Isolation.COMMITTED if request.isolation_level == 1 else Isolation.HIGH_WATERMARK
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.topics:
+        replies: list[ListOffsetsPartitionResponse] = []
+        for asked in topic.partitions:
+            try:
+                reply = _answer(broker, topic.name, asked, isolation, context.api_version)
+            except KafkaError as error:
+                reply = ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index, error_code=error.code, timestamp=-1, offset=-1
+                )
+            replies.append(reply)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(
+    broker: "Broker", topic: str, asked: ListOffsetsPartition, isolation: Isolation, version: int
+) -> ListOffsetsPartitionResponse:
+    timestamp = asked.timestamp
+    needed = _FIRST_VERSION_WITH.get(timestamp, 0)
+    if version < needed or timestamp < EARLIEST_PENDING_UPLOAD:
+        raise UnsupportedVersionError(f"timestamp {timestamp} needs another version of ListOffsets than {version}")
+    partition = broker.replicas.find(topic, asked.partition_index)
+    log = partition.check_leader(asked.current_leader_epoch)
+    end = partition.readable_end(isolation)
+    if timestamp == LATEST:
+        found = Found(end)
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        found = Found(log.log_start_offset)
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        found = Found(-1)
+    else:
+        at = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
+        found = Found(at[1], at[0]) if at is not None and at[1] < end else Found(-1)
+    epoch = log.epochs.epoch_for_offset(found.offset) if found.offset >= 0 else None
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=epoch if epoch is not None else -1,
+    )

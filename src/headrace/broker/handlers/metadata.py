@@ -1,0 +1,132 @@
+"""Metadata: the brokers, and topics with their partitions and leaders.
+
+Versions 0 to 13: 1 controller, racks, internal topics, 2 cluster id, 4 whether a topic may be made (KIP-204), 5 offline
+replicas, 7 leader epochs (KIP-320), 8 authorised operations (KIP-430), 9 flexible, 10 topic ids (KIP-516), 12 topics asked
+for by id, 13 an error for the whole reply (KIP-1102).
+
+Version 0 asks for all topics with an empty list, later ones with null. A topic that is not there is made, if the client
+and `auto.create.topics.enable` allow it, and the reply waits a moment for it: clients then need no second round.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
+from headrace.cluster.commands import PartitionState
+from headrace.cluster.image import TopicImage
+from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name
+from headrace.common.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_LISTENER_ERROR = 6
+
+
+@api(ApiKey.METADATA, 0, 13)
+async def handle(broker: "Broker", request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    answer = _Answer(broker, request, context)
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        topics = [answer.describe(topic) for topic in broker.image.topics.values()]
+    else:
+        topics = [await answer.topic(asked) for asked in request.topics]
+    return MetadataResponse(
+        brokers=answer.brokers(),
+        cluster_id=broker.cluster_id,
+        controller_id=broker.image.controller_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+        ),
+    )
+
+
+class _Answer:
+    """The parts of one reply, as seen from the listener that the request came through."""
+
+    def __init__(self, broker: "Broker", request: MetadataRequest, context: RequestContext):
+        self._broker = broker
+        self._endpoints = broker.image.endpoints(context.connection.listener_name)
+        self._may_create = request.allow_auto_topic_creation
+        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED_FOR
+        self._no_listener = (
+            ListenerNotFoundError if context.api_version >= _FIRST_WITH_LISTENER_ERROR else LeaderNotAvailableError
+        ).code
+
+    def brokers(self) -> list[MetadataResponseBroker]:
+        return [
+            MetadataResponseBroker(
+                node_id=node_id, host=endpoint.host, port=endpoint.port, rack=self._broker.image.brokers[node_id].rack
+            )
+            for node_id, endpoint in self._endpoints.items()
+        ]
+
+    async def topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+        image = self._broker.image
+        name = asked.name
+        try:
+            if name is None:
+                found = image.topic_by_id(asked.topic_id)
+                if found is None:
+                    raise UnknownTopicIdError(f"no topic has id {asked.topic_id}")
+                return self.describe(found)
+            if not image.has_topic(name):
+                await self._create(name)
+            found = image.topic(name)
+            if found is None:
+                raise LeaderNotAvailableError(f"{name} is being made")
+            return self.describe(found)
+        except KafkaError as error:
+            return MetadataResponseTopic(
+                error_code=error.code,
+                name=name,
+                topic_id=asked.topic_id,
+                is_internal=name in INTERNAL_TOPICS,
+                topic_authorized_operations=self._operations,
+            )
+
+    async def _create(self, name: str) -> None:
+        if not (self._may_create and self._broker.config.auto_create_topics_enable):
+            check_topic_name(name)
+            raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+        await self._broker.auto_create_topic(name)
+
+    def describe(self, topic: TopicImage) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[self._partition(state) for _, state in sorted(topic.partitions.items())],
+            topic_authorized_operations=self._operations,
+        )
+
+    def _partition(self, state: PartitionState) -> MetadataResponsePartition:
+        error_code = 0
+        if state.leader < 0:
+            error_code = LeaderNotAvailableError.code
+        elif state.leader not in self._endpoints:
+            error_code = self._no_listener if self._broker.image.is_alive(state.leader) else LeaderNotAvailableError.code
+        return MetadataResponsePartition(
+            error_code=error_code,
+            partition_index=state.tp.partition,
+            leader_id=state.leader if not error_code else -1,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            offline_replicas=list(state.offline_replicas),
+        )

@@ -1,0 +1,144 @@
+"""Produce: appends record batches to partitions.
+
+Versions 3 (KIP-98, record batches of magic 2) to 13: 4 KAFKA_STORAGE_ERROR, 5 log start offset (KIP-107), 7 zstd
+(KIP-110), 8 errors of single records (KIP-467), 9 flexible, 10 the new leader in errors (KIP-951), 11 and 12 transactions
+without a separate verification (KIP-890), 13 topic ids (KIP-516).
+
+- acks 0: nothing is answered; if anything went wrong the connection is closed, as that is all a producer would notice.
+- acks 1: answered when the leader has the records.
+- acks all: refused where fewer than `min.insync.replicas` are in sync; answered when all of them have the records, or with
+  REQUEST_TIMED_OUT after the request's timeout, with the records in the log all the same.
+
+Partitions fail one by one; the others of a request are appended. Topics that the broker itself writes are refused.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.broker.delayed_produce import DelayedProduce, Waiting
+from headrace.broker.dispatch import DEFERRED, NO_REPLY, HandlerResult, RequestContext, api
+from headrace.broker.handlers.leaders import LeaderHints
+from headrace.broker.partition import ALL_IN_SYNC, Partition
+from headrace.cluster.topics import INTERNAL_TOPICS
+from headrace.common.errors import (
+    InvalidRecordError,
+    InvalidRequiredAcksError,
+    InvalidTopicError,
+    KafkaError,
+    UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
+)
+from headrace.common.types import Buffer
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_logger = logging.getLogger(__name__)
+
+_FIRST_WITH_ZSTD = 7
+_FIRST_WITH_TOPIC_IDS = 13
+_ATTRIBUTES_BYTE = 22
+_CODEC_MASK = 7
+_ZSTD = 4
+_SMALLEST_BATCH = 61
+
+
+@api(ApiKey.PRODUCE, 3, 13)
+def handle(broker: "Broker", request: ProduceRequest, context: RequestContext) -> HandlerResult:
+    version, acks = context.api_version, request.acks
+    hints = LeaderHints(broker, context, LeaderIdAndEpoch, NodeEndpoint)
+    waiting: list[Waiting] = []
+    topics: list[TopicProduceResponse] = []
+    failed = False
+    for topic in request.topic_data:
+        name = _name_of(broker, topic, version)
+        replies: list[PartitionProduceResponse] = []
+        for data in topic.partition_data:
+            try:
+                partition = _partition(broker, name, data, acks, version)
+                result = partition.append(_one_batch(data.records), acks)
+            except KafkaError as error:
+                failed = True
+                reply = _error_reply(data, error)
+                reply.current_leader = hints.leader_after(error, name, data.index)
+            except Exception:
+                _logger.exception("an append to %s-%d failed", name, data.index)
+                failed = True
+                reply = _error_reply(data, KafkaError("the broker failed on this append; its log says why"))
+            else:
+                reply = PartitionProduceResponse(
+                    index=data.index,
+                    base_offset=result.base_offset,
+                    log_append_time_ms=result.log_append_time_ms,
+                    log_start_offset=result.log_start_offset,
+                )
+                broker.replicas.appended(partition)
+                if acks == ALL_IN_SYNC and not partition.is_replicated(result.last_offset):
+                    waiting.append(Waiting(partition, result.last_offset, reply))
+            replies.append(reply)
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies))
+    if acks == 0:
+        if failed:
+            context.close("a produce request with acks=0 failed")
+        return NO_REPLY
+    response = ProduceResponse(responses=topics, node_endpoints=hints.endpoints)
+    if waiting:
+        operation = DelayedProduce(waiting, max(0, request.timeout_ms), lambda: context.reply(response))
+        broker.replicas.produces.try_complete_else_watch(operation, [entry.partition for entry in waiting])
+        return DEFERRED
+    return response
+
+
+def _name_of(broker: "Broker", topic: TopicProduceData, version: int) -> str | None:
+    return topic.name if version < _FIRST_WITH_TOPIC_IDS else broker.image.topic_name(topic.topic_id)
+
+
+def _partition(
+    broker: "Broker", name: str | None, data: PartitionProduceData, acks: int, version: int
+) -> Partition:
+    """The partition to append to, after all checks that need no look at the batch itself."""
+    if not -1 <= acks <= 1:
+        raise InvalidRequiredAcksError(f"acks is 0, 1 or -1 (all), not {acks}")
+    if name is None:
+        raise UnknownTopicIdError("this broker knows no topic of that id")
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"clients may not write to the internal topic {name}")
+    records = data.records
+    if (
+        version < _FIRST_WITH_ZSTD
+        and records is not None
+        and len(records) >= _SMALLEST_BATCH
+        and records[_ATTRIBUTES_BYTE] & _CODEC_MASK == _ZSTD
+    ):
+        raise UnsupportedCompressionTypeError(f"zstd needs Produce version {_FIRST_WITH_ZSTD}, not {version}")
+    return broker.replicas.find(name, data.index)
+
+
+def _one_batch(records: Buffer | None) -> Buffer:
+    """A client sends one batch of magic 2 for each partition (KIP-98). A batch that is cut short is left to the log."""
+    size = 0 if records is None else len(records)
+    if records is None or size < _SMALLEST_BATCH:
+        raise InvalidRecordError(f"expected one record batch, got {size} bytes: fewer than its header has")
+    if records[16] != 2:
+        raise InvalidRecordError(f"expected a record batch of magic 2, got magic {records[16]}")
+    said = 12 + int.from_bytes(records[8:12], "big", signed=True)
+    if _SMALLEST_BATCH <= said < size:
+        raise InvalidRecordError(f"expected one record batch, got {size} bytes for one of {said}")
+    return records
+
+
+def _error_reply(data: PartitionProduceData, error: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=data.index, error_code=error.code, base_offset=-1, log_append_time_ms=-1, error_message=str(error)
+    )

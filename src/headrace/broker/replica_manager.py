@@ -1,0 +1,156 @@
+"""The partitions of this broker, and what the controller tells about them.
+
+Knows which partitions are here, makes them leaders and followers, deletes them, and wakes the requests that wait for
+them: fetches for data, produces for replication. Owned by the broker's loop.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+from headrace.broker.configs import TopicConfig
+from headrace.broker.partition import Partition
+from headrace.broker.purgatory import Purgatory
+from headrace.cluster.commands import LeaderAndIsr, PartitionState, StopReplica
+from headrace.common.errors import (
+    KafkaError,
+    KafkaStorageError,
+    ReplicaNotAvailableError,
+    StaleControllerEpochError,
+    UnknownTopicOrPartitionError,
+    code_of,
+)
+from headrace.common.timing_wheel import Timer
+from headrace.common.types import TopicPartition
+from headrace.storage.checkpoints import OffsetCheckpoint
+from headrace.storage.directory import LogDirectory
+from headrace.storage.manager import LogManager
+
+_logger = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    def __init__(self, node_id: int, logs: LogManager, config_of: Callable[[str], TopicConfig], timer: Timer):
+        self.node_id = node_id
+        self.logs = logs
+        self.fetches = Purgatory("fetch", timer)
+        """Waiting for data, by partition."""
+        self.produces = Purgatory("produce", timer)
+        """Waiting for replication, by partition."""
+        self.controller_epoch = 0
+        self._config_of = config_of
+        self._topics: dict[str, dict[int, Partition]] = {}
+        logs.on_directory_failed = self._directory_failed
+
+    # ---- finding
+
+    def __iter__(self) -> Iterator[Partition]:
+        return (partition for partitions in list(self._topics.values()) for partition in list(partitions.values()))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._topics.values()))
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        partitions = self._topics.get(topic)
+        return partitions.get(index) if partitions is not None else None
+
+    def find(self, topic: str, index: int) -> Partition:
+        """The partition, or the error that a client gets which asks for it here."""
+        partition = self.get(topic, index)
+        if partition is None:
+            raise UnknownTopicOrPartitionError(f"this broker has no partition {topic}-{index}")
+        return partition
+
+    def leader(self, topic: str, index: int, leader_epoch: int = -1) -> Partition:
+        """The partition, if this broker leads it."""
+        partition = self.find(topic, index)
+        partition.check_leader(leader_epoch)
+        return partition
+
+    # ---- waking
+
+    def appended(self, partition: Partition) -> None:
+        """Wakes who waits for records of a partition, or for its high watermark."""
+        self.fetches.check_and_complete(partition)
+        self.produces.check_and_complete(partition)
+
+    # ---- what the controller says
+
+    def _check_controller(self, controller_epoch: int) -> None:
+        if controller_epoch < self.controller_epoch:
+            raise StaleControllerEpochError(
+                f"the controller of epoch {controller_epoch} has been replaced by one of epoch {self.controller_epoch}"
+            )
+        self.controller_epoch = controller_epoch
+
+    def lead_or_follow(self, command: LeaderAndIsr) -> dict[TopicPartition, int]:
+        """Takes up the given roles. Returns an error code for each partition."""
+        self._check_controller(command.controller_epoch)
+        return {state.tp: self._attempt(state.tp, lambda state=state: self._become(state)) for state in command.partitions}
+
+    def _become(self, state: PartitionState) -> None:
+        tp = state.tp
+        if self.node_id not in state.replicas:
+            raise ReplicaNotAvailableError(f"broker {self.node_id} is not a replica of {tp}: {state.replicas}")
+        partition = self.get(tp.topic, tp.partition)
+        if partition is not None and state.leader_epoch < partition.leader_epoch:
+            _logger.info("%s: leader epoch %d is older than the current one", partition, state.leader_epoch)
+            return
+        log = self.logs.create(tp, state.topic_id)
+        if partition is None:
+            partition = Partition(tp, self.node_id, self._config_of)
+            self._topics.setdefault(tp.topic, {})[tp.partition] = partition
+        if partition.become(state, log):
+            # Who waited did so for another leader.
+            self.fetches.check_and_complete(partition)
+            self.produces.check_and_complete(partition)
+
+    def stop(self, command: StopReplica) -> dict[TopicPartition, int]:
+        """Stops serving partitions and, where asked to, deletes their logs. Returns an error code for each."""
+        self._check_controller(command.controller_epoch)
+        return {
+            tp: self._attempt(tp, lambda tp=tp, delete=delete: self._stop(tp, delete))
+            for tp, _, delete in command.partitions
+        }
+
+    def _stop(self, tp: TopicPartition, delete: bool) -> None:
+        partitions = self._topics.get(tp.topic, {})
+        partition = partitions.pop(tp.partition, None)
+        if not partitions:
+            self._topics.pop(tp.topic, None)
+        if partition is not None:
+            partition.is_leader = False
+            self.fetches.check_and_complete(partition)
+            self.produces.check_and_complete(partition)
+        if delete and self.logs.get(tp) is not None:
+            self.logs.delete(tp)
+
+    def _attempt(self, tp: TopicPartition, action: Callable[[], None]) -> int:
+        try:
+            action()
+        except KafkaError as error:
+            _logger.error("%s: %s", tp, error)
+            return code_of(error)
+        return 0
+
+    # ---- disks
+
+    def _directory_failed(self, directory: LogDirectory, lost: list[TopicPartition]) -> None:
+        for tp in lost:
+            partition = self.get(tp.topic, tp.partition)
+            if partition is not None:
+                partition.go_offline()
+                self.fetches.check_and_complete(partition)
+                self.produces.check_and_complete(partition)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Writes down how far each partition is replicated, in each log directory."""
+        marks: dict[LogDirectory, dict[TopicPartition, int]] = {}
+        for partition in self:
+            directory = self.logs.directory_of(partition.tp)
+            if partition.log is not None and directory is not None and directory.online:
+                marks.setdefault(directory, {})[partition.tp] = partition.log.high_watermark
+        for directory, offsets in marks.items():
+            try:
+                directory.write_high_watermarks(offsets)
+            except OSError as error:
+                self.logs.fail_directory(directory, f"cannot write the high watermarks: {error}")

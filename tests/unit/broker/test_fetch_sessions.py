@@ -1,0 +1,146 @@
+"""Fetch sessions: epochs, what is remembered, rotation, and who makes room for whom."""
+
+import pytest
+
+from headrace.broker.fetch_sessions import MIN_EVICTION_MS, FetchedPartition, FetchSession, FetchSessionCache
+from headrace.common.errors import (
+    FetchSessionIdNotFoundError,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpochError,
+)
+from headrace.common.ids import Uuid, make_random
+from headrace.testing.clock import ManualClock
+
+NO_ID = Uuid(int=0)
+AN_ID = Uuid(int=7)
+
+
+def fetched(partition: int, offset: int = 0, topic: str | None = "t", topic_id: Uuid = NO_ID) -> FetchedPartition:
+    return FetchedPartition(topic, topic_id, partition, offset, 1000)
+
+
+def make_cache(slots: int = 2) -> tuple[FetchSessionCache, ManualClock]:
+    clock = ManualClock()
+    return FetchSessionCache(slots, clock, make_random(1)), clock
+
+
+def create(cache: FetchSessionCache, partitions: int = 1, privileged: bool = False) -> FetchSession | None:
+    return cache.create([fetched(index) for index in range(partitions)], privileged, uses_topic_ids=False)
+
+
+def must_create(cache: FetchSessionCache, partitions: int = 1, privileged: bool = False) -> FetchSession:
+    session = create(cache, partitions, privileged)
+    assert session is not None
+    return session
+
+
+def test_epochs_are_taken_in_order_only() -> None:
+    cache, _ = make_cache()
+    session = must_create(cache)
+    assert session.id > 0
+    assert cache.use(session.id, 1, uses_topic_ids=False) is session
+    with pytest.raises(InvalidFetchSessionEpochError, match="is at epoch 2, the request is of 1"):
+        cache.use(session.id, 1, uses_topic_ids=False)
+    with pytest.raises(InvalidFetchSessionEpochError):
+        cache.use(session.id, 3, uses_topic_ids=False)
+    cache.use(session.id, 2, uses_topic_ids=False)
+
+
+def test_behind_the_last_epoch_comes_the_first() -> None:
+    cache, _ = make_cache()
+    session = must_create(cache)
+    session.epoch = 2**31 - 1
+    cache.use(session.id, 2**31 - 1, uses_topic_ids=False)
+    assert session.epoch == 1
+
+
+def test_an_unknown_session() -> None:
+    cache, _ = make_cache()
+    session = must_create(cache)
+    cache.remove(session.id)
+    with pytest.raises(FetchSessionIdNotFoundError, match=str(session.id)):
+        cache.use(session.id, 1, uses_topic_ids=False)
+
+
+def test_a_session_stays_with_names_or_with_ids() -> None:
+    cache, _ = make_cache()
+    session = must_create(cache)
+    with pytest.raises(FetchSessionTopicIdError):
+        cache.use(session.id, 1, uses_topic_ids=True)
+
+
+def test_changes_add_update_and_forget() -> None:
+    cache, _ = make_cache()
+    session = must_create(cache, 2)
+    session.change([fetched(0, offset=5), fetched(9)], [("t", 1), ("t", 77)])
+    assert [(one.partition, one.fetch_offset) for one in session.partitions.values()] == [(0, 5), (9, 0)]
+
+
+def test_partitions_by_id_are_told_apart_from_those_by_name() -> None:
+    by_name, by_id = fetched(0), fetched(0, topic=None, topic_id=AN_ID)
+    assert by_name.key == ("t", 0)
+    assert by_id.key == (AN_ID, 0)
+
+
+def test_an_update_keeps_what_was_sent() -> None:
+    one = fetched(0)
+    one.sent_high_watermark = 12
+    one.update(fetched(0, offset=3))
+    assert (one.fetch_offset, one.sent_high_watermark) == (3, 12)
+
+
+def test_who_had_data_goes_to_the_end() -> None:
+    session = must_create(make_cache()[0], 4)
+    served = [session.partitions[("t", 0)], session.partitions[("t", 2)]]
+    session.rotate(served)
+    assert [one.partition for one in session.partitions.values()] == [1, 3, 0, 2]
+
+
+def test_without_slots_there_are_no_sessions() -> None:
+    assert create(make_cache(slots=0)[0]) is None
+
+
+def test_a_full_cache_takes_no_more() -> None:
+    cache, _ = make_cache(slots=2)
+    must_create(cache, 1)
+    must_create(cache, 1)
+    assert create(cache, 100) is None
+    assert (len(cache), cache.evictions) == (2, 0)
+
+
+def test_the_one_unused_for_longest_goes_first() -> None:
+    cache, clock = make_cache(slots=2)
+    old, used = must_create(cache, 50), must_create(cache, 50)
+    clock.advance(MIN_EVICTION_MS + 1)
+    cache.use(used.id, 1, uses_topic_ids=False)
+    assert create(cache, 1) is not None
+    with pytest.raises(FetchSessionIdNotFoundError):
+        cache.use(old.id, 1, uses_topic_ids=False)
+    assert cache.evictions == 1
+
+
+def test_a_larger_session_replaces_a_smaller_one_that_had_its_time() -> None:
+    cache, clock = make_cache(slots=2)
+    small, large = must_create(cache, 1), must_create(cache, 10)
+    clock.advance(MIN_EVICTION_MS + 1)
+    for session in (small, large):
+        cache.use(session.id, 1, uses_topic_ids=False)
+    assert create(cache, 1) is None
+    assert create(cache, 2) is not None
+    with pytest.raises(FetchSessionIdNotFoundError):
+        cache.use(small.id, 2, uses_topic_ids=False)
+    cache.use(large.id, 2, uses_topic_ids=False)
+
+
+def test_a_follower_goes_before_consumers_at_once() -> None:
+    cache, _ = make_cache(slots=1)
+    must_create(cache, 100)
+    assert create(cache, 1, privileged=True) is not None
+    assert create(cache, 100) is None
+
+
+def test_it_counts() -> None:
+    cache, _ = make_cache(slots=3)
+    must_create(cache, 2)
+    must_create(cache, 5)
+    assert (len(cache), cache.partitions) == (2, 7)
