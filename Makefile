@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-KERNEL := $(wildcard src/headrace/records/*.pyx src/headrace/records/*.pxd)
+KERNEL := $(wildcard $(foreach room,records protocol,src/headrace/$(room)/*.pyx src/headrace/$(room)/*.pxd))
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench soak docs clean
@@ -57,6 +57,6 @@ docs: $(VENV)/.built  ## make the generated reference pages again
 
 clean:  ## remove everything that was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-data
-	rm -f src/headrace/records/*.so src/headrace/records/*.c
+	rm -f src/headrace/records/*.so src/headrace/records/*.c src/headrace/protocol/*.so src/headrace/protocol/*.c
 	rm -rf src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
-"""Builds the record kernel; everything else about the package is in pyproject.toml.
+"""Builds the compiled modules (the record kernel and the codec); the rest about the package is in pyproject.toml.
 
-HEADRACE_CFLAGS adds compiler and linker flags, which is how the tests build the kernel under AddressSanitizer.
+HEADRACE_CFLAGS adds compiler and linker flags, which is how the tests build them under AddressSanitizer.
 """
 
 import os
@@ -10,16 +10,17 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 extra_flags = os.environ.get("HEADRACE_CFLAGS", "").split()
-kernel = Path("src/headrace/records")
+rooms = ("records", "protocol")
 
 extensions = [
     Extension(
-        f"headrace.records.{source.stem}",
+        f"headrace.{room}.{source.stem}",
         [str(source)],
         extra_compile_args=["-O3", "-fno-strict-aliasing", "-Wno-unused-function", *extra_flags],
         extra_link_args=extra_flags,
     )
-    for source in sorted(kernel.glob("*.pyx"))
+    for room in rooms
+    for source in sorted(Path("src/headrace", room).glob("*.pyx"))
 ]
 
 setup(

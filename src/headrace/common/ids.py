@@ -7,7 +7,7 @@ from random import Random
 
 from headrace.common.errors import HeadraceError
 
-__all__ = ["Random", "Uuid", "make_random", "random_uuid"]
+__all__ = ["ZERO_UUID", "Random", "Uuid", "make_random", "random_uuid"]
 
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 
@@ -23,6 +23,10 @@ class Uuid(uuid.UUID):
         if _TEXT.fullmatch(text) is None:
             raise HeadraceError(f"{text!r} is not an id: expected 22 characters of URL-safe base64")
         return cls(bytes=base64.urlsafe_b64decode(text[:22] + "=="))
+
+
+ZERO_UUID = Uuid(int=0)
+"""What stands for "none" where the protocol or a file has room for an id."""
 
 
 def make_random(seed: int | None = None) -> Random:

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: message classes, the table of APIs, and the codec."""

@@ -1,0 +1,30 @@
+# The layout of message objects, shared by the codec's modules. See _message.pyx.
+
+from cpython.object cimport PyObject, PyTypeObject
+
+
+# How a field that was not given gets its value.
+cdef enum Origin:
+    SHARED = 0      # the default itself
+    NEW_LIST = 1
+    CALLED = 2      # the default is a class to call
+
+
+cdef class Layout:
+    cdef readonly tuple fields
+    cdef readonly tuple names
+    cdef tuple keepers          # holds the defaults that `defaults` points at
+    cdef PyTypeObject* type     # whose attribute this is: it lives as long
+    cdef Py_ssize_t count
+    cdef Py_ssize_t* offsets    # of each field's slot, in the order of the fields
+    cdef PyObject** defaults
+    cdef char* origins
+
+    cdef PyObject* make_default(self, Py_ssize_t index) except NULL
+
+
+cdef Layout layout_of(PyTypeObject* type)
+
+
+cdef inline PyObject** slot_at(PyObject* message, Py_ssize_t offset) noexcept:
+    return <PyObject**>(<char*>message + offset)

@@ -1,0 +1,56 @@
+"""The table of APIs: what each is called, the versions that its schema knows, and its classes.
+
+The versions here are all that can be read and written; what a broker serves is up to its handlers. The inter-broker
+APIs 4 to 7 have a key but no schema yet.
+"""
+
+import importlib
+from functools import cached_property
+from typing import Final
+
+from headrace.protocol.api_keys import VERSIONS, ApiKey
+from headrace.protocol.message import MessageType
+
+__all__ = ["APIS", "Api", "ApiKey"]
+
+
+class Api:
+    """One API. Its classes are imported when they are first asked for."""
+
+    def __init__(self, key: ApiKey, module: str, first: int, last: int, first_flexible: int):
+        self.key = key
+        self.module = module
+        self.name = "".join(word.capitalize() for word in module.split("_"))
+        """As Kafka writes it: `ListOffsets`."""
+        self.first_version = first
+        self.last_version = last
+        self.first_flexible = first_flexible
+        """The first version with compact lengths and tags; -1 if there is none."""
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.key:d}) v{self.first_version}-{self.last_version}"
+
+    @property
+    def versions(self) -> range:
+        return range(self.first_version, self.last_version + 1)
+
+    def is_flexible(self, version: int) -> bool:
+        return 0 <= self.first_flexible <= version
+
+    @cached_property
+    def request(self) -> MessageType:
+        return self._load("Request")
+
+    @cached_property
+    def response(self) -> MessageType:
+        return self._load("Response")
+
+    def _load(self, direction: str) -> MessageType:
+        module = importlib.import_module(f"headrace.protocol.messages.{self.module}")
+        found = getattr(module, f"{self.name}{direction}")
+        assert isinstance(found, MessageType)
+        return found
+
+
+APIS: Final = {ApiKey(key): Api(ApiKey(key), *row) for key, row in VERSIONS.items()}
+"""By key; plain integers find them too."""

@@ -1,0 +1,17 @@
+"""AddOffsetsToTxn (25). Written by tools/generate_messages.py from kio's schemas; do not edit."""
+
+from __future__ import annotations
+
+from headrace.protocol.message import INT16, INT32, INT64, STRING, Message, field
+
+
+class AddOffsetsToTxnRequest(Message, api_key=25, versions="0-4", flexible="3+"):
+    transactional_id: str = field(STRING, "0+")
+    producer_id: int = field(INT64, "0+")
+    producer_epoch: int = field(INT16, "0+")
+    group_id: str = field(STRING, "0+")
+
+
+class AddOffsetsToTxnResponse(Message, api_key=25, versions="0-4", flexible="3+"):
+    throttle_time_ms: int = field(INT32, "0+")
+    error_code: int = field(INT16, "0+")

@@ -1,0 +1,35 @@
+"""DeleteShareGroupState (86). Written by tools/generate_messages.py from kio's schemas; do not edit."""
+
+from __future__ import annotations
+
+from headrace.common.ids import Uuid
+from headrace.protocol.message import INT16, INT32, STRING, UUID, Message, field
+
+
+class PartitionData(Message):
+    partition: int = field(INT32, "0+")
+
+
+class DeleteStateData(Message):
+    topic_id: Uuid = field(UUID, "0+")
+    partitions: list[PartitionData] = field([PartitionData], "0+")
+
+
+class DeleteShareGroupStateRequest(Message, api_key=86, versions="0-0", flexible="0+"):
+    group_id: str = field(STRING, "0+")
+    topics: list[DeleteStateData] = field([DeleteStateData], "0+")
+
+
+class PartitionResult(Message):
+    partition: int = field(INT32, "0+")
+    error_code: int = field(INT16, "0+")
+    error_message: str | None = field(STRING, "0+", nullable="0+", default=None)
+
+
+class DeleteStateResult(Message):
+    topic_id: Uuid = field(UUID, "0+")
+    partitions: list[PartitionResult] = field([PartitionResult], "0+")
+
+
+class DeleteShareGroupStateResponse(Message, api_key=86, versions="0-0", flexible="0+"):
+    results: list[DeleteStateResult] = field([DeleteStateResult], "0+")

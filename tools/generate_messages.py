@@ -1,0 +1,406 @@
+"""Writes the message classes (`headrace/protocol/messages`) and the table of APIs from kio's schemas.
+
+    python tools/generate_messages.py            write the files
+    python tools/generate_messages.py --check    only say whether they are what would be written
+
+kio has one module per API, version and direction, each with dataclasses. Here all versions of a struct become one
+class, whose fields know their versions. kio names durations and times without their unit (`timeout`), as its classes
+hold timedeltas; ours are milliseconds and say so (`timeout_ms`). An id may be None in kio, for the zero id; ours is zero.
+"""
+
+import argparse
+import importlib
+import pkgutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
+
+PROTOCOL = Path(__file__).parents[1] / "src" / "headrace" / "protocol"
+DATA = ("consumer_protocol_assignment", "consumer_protocol_subscription")
+"""The schemas beside requests and responses that are wanted."""
+
+NOT_IN_KIO = {4: "LEADER_AND_ISR", 5: "STOP_REPLICA", 6: "UPDATE_METADATA", 7: "CONTROLLED_SHUTDOWN"}
+
+KINDS = {
+    "bool": ("BOOL", "bool"),
+    "int8": ("INT8", "int"),
+    "int16": ("INT16", "int"),
+    "error_code": ("INT16", "int"),
+    "uint16": ("UINT16", "int"),
+    "int32": ("INT32", "int"),
+    "timedelta_i32": ("INT32", "int"),
+    "int64": ("INT64", "int"),
+    "timedelta_i64": ("INT64", "int"),
+    "datetime_i64": ("INT64", "int"),
+    "float64": ("FLOAT64", "float"),
+    "uuid": ("UUID", "Uuid"),
+    "string": ("STRING", "str"),
+    "bytes": ("BYTES", "bytes"),
+    "records": ("RECORDS", "Buffer"),
+}
+ZEROS = {"BOOL": False, "FLOAT64": 0.0, "STRING": "", "BYTES": b"", "RECORDS": b"", "UUID": None}
+
+
+class Unexpected(Exception):
+    """A schema that this generator was not made for."""
+
+
+@dataclass
+class FieldSpec:
+    """One field over all versions."""
+
+    name: str
+    kind: str
+    struct: str
+    """kio's name of the nested class, empty for a primitive."""
+    is_array: bool
+    tag: int
+    default: object
+    versions: list[int] = field(default_factory=list)
+    nullable: list[int] = field(default_factory=list)
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return (self.name, self.kind, self.struct, self.is_array, self.tag, repr(self.default))
+
+
+@dataclass
+class StructSpec:
+    """One struct over all versions."""
+
+    name: str
+    fields: list[FieldSpec] = field(default_factory=list)
+
+    def find(self, name: str) -> FieldSpec | None:
+        return next((each for each in self.fields if each.name == name), None)
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return tuple((*each.shape, tuple(each.versions), tuple(each.nullable)) for each in self.fields)
+
+
+@dataclass
+class MessageSpec:
+    """A request, a response, or data: the root struct and the nested ones, innermost first."""
+
+    api_key: int
+    root: StructSpec
+    nested: list[StructSpec]
+    versions: list[int]
+    flexible: list[int]
+
+
+# ---- reading kio's classes
+
+
+def read_message(module: str, direction: str) -> MessageSpec:
+    """All versions of one direction of a kio module, merged; the newest first, as its order of fields leads."""
+    structs: dict[str, StructSpec] = {}
+    versions, flexible, api_key, root_name = [], [], -1, ""
+    package = importlib.import_module(f"kio.schema.{module}")
+    numbers = sorted((int(each.name[1:]) for each in pkgutil.iter_modules(package.__path__)), reverse=True)
+    for version in numbers:
+        loaded = importlib.import_module(f"kio.schema.{module}.v{version}.{direction}")
+        classes = [each for each in vars(loaded).values() if is_dataclass(each) and each.__module__ == loaded.__name__]
+        (root,) = (each for each in classes if each.__type__.name == direction)
+        if root.__version__ != version:
+            raise Unexpected(f"{loaded.__name__} has version {root.__version__}")
+        versions.append(version)
+        if root.__flexible__:
+            flexible.append(version)
+        api_key = int(getattr(root, "__api_key__", -1))
+        root_name = root.__name__
+        for cls in classes:
+            merge_struct(structs.setdefault(cls.__name__, StructSpec(cls.__name__)), cls, version)
+    ordered = sort_structs(structs, structs[root_name])
+    return MessageSpec(api_key, structs[root_name], ordered[:-1], sorted(versions), sorted(flexible))
+
+
+def merge_struct(struct: StructSpec, cls: Any, version: int) -> None:
+    position = 0
+    for each in fields(cls):
+        read = read_field(each)
+        known = struct.find(read.name)
+        if known is None:
+            struct.fields.insert(position, read)
+            known = read
+        elif known.shape != read.shape:
+            raise Unexpected(f"{cls.__module__}.{cls.__name__}: {read} beside {known}")
+        if struct.fields.index(known) < position:
+            raise Unexpected(f"{cls.__module__}.{cls.__name__}: {known.name} in another order than in newer versions")
+        position = struct.fields.index(known) + 1
+        known.versions.insert(0, version)
+        if is_nullable(each, known):
+            known.nullable.insert(0, version)
+
+
+def read_field(each: Any) -> FieldSpec:
+    annotation = without_none(each.type)
+    is_array = get_origin(annotation) is tuple
+    element = without_none(get_args(annotation)[0]) if is_array else annotation
+    tag = int(each.metadata.get("tag", -1))
+    if is_dataclass(element):
+        return FieldSpec(each.name, "", element.__name__, is_array, tag, read_default(each))
+    kafka_type = each.metadata["kafka_type"]
+    has_unit = kafka_type.startswith(("timedelta", "datetime"))
+    name = f"{each.name}_ms" if has_unit else each.name
+    return FieldSpec(name, KINDS[kafka_type][0], "", is_array, tag, read_default(each))
+
+
+def without_none(annotation: Any) -> Any:
+    options = [each for each in get_args(annotation) if each is not NoneType]
+    return options[0] if NoneType in get_args(annotation) else annotation
+
+
+def is_nullable(each: Any, spec: FieldSpec) -> bool:
+    """Whether null is written as such; a missing id is the zero id, and a missing time is -1."""
+    if spec.kind in ("UUID", "INT64") and not spec.is_array:
+        return False
+    return NoneType in get_args(each.type)
+
+
+def read_default(each: Any) -> object:
+    """The default as a plain value; ... if the zero of its type is meant."""
+    value = each.default
+    if value is MISSING or value == () or isinstance(value, UUID) or is_dataclass(value):
+        if is_dataclass(value) and value != type(value)():
+            raise Unexpected(f"default of {each.name}: {value}")
+        return ...
+    kafka_type = each.metadata.get("kafka_type")
+    if value is None:
+        return (
+            {"uuid": ..., "datetime_i64": -1}.get(kafka_type) if get_origin(without_none(each.type)) is None else None
+        )
+    if isinstance(value, timedelta):
+        value = value // timedelta(milliseconds=1)
+    if isinstance(value, ErrorCode):
+        value = value.value
+    for plain in (bool, int, float, str, bytes):
+        if isinstance(value, plain):
+            value = plain(value)
+            return ... if value == ZEROS.get(KINDS[kafka_type][0], 0) else value
+    raise Unexpected(f"default of {each.name}: {value!r}")
+
+
+def sort_structs(structs: dict[str, StructSpec], root: StructSpec) -> list[StructSpec]:
+    """Each struct behind those that it uses; the root is last."""
+    ordered: list[StructSpec] = []
+
+    def add(struct: StructSpec) -> None:
+        for each in struct.fields:
+            if each.struct and structs[each.struct] not in ordered:
+                add(structs[each.struct])
+        if struct not in ordered:
+            ordered.append(struct)
+
+    add(root)
+    if len(ordered) != len(structs):
+        raise Unexpected(f"{root.name}: unused structs in {sorted(structs)}")
+    return ordered
+
+
+# ---- writing ours
+
+
+def version_range(versions: list[int], of: list[int]) -> str:
+    """A range as Kafka's definitions write it, open if it goes on to the message's last version."""
+    if not versions:
+        return ""
+    if versions != list(range(versions[0], versions[-1] + 1)):
+        raise Unexpected(f"versions with a gap: {versions}")
+    if versions[-1] == of[-1]:
+        return f"{versions[0]}+"
+    return f"{versions[0]}" if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
+
+
+def field_line(each: FieldSpec, message: MessageSpec, names: dict[str, str], is_response: bool) -> str:
+    element = names[each.struct] if each.struct else each.kind
+    annotation = names[each.struct] if each.struct else next(py for kind, py in KINDS.values() if kind == each.kind)
+    if each.kind == "RECORDS" and is_response:
+        annotation = "Part"
+    if each.is_array:
+        element, annotation = f"[{element}]", f"list[{annotation}]"
+    absent_is_none = each.struct and each.tag >= 0 and not each.is_array
+    if each.nullable or absent_is_none:
+        annotation += " | None"
+    arguments = [element, f'"{version_range(each.versions, message.versions)}"']
+    if each.nullable:
+        arguments.append(f'nullable="{version_range(each.nullable, message.versions)}"')
+    if each.tag >= 0:
+        arguments.append(f"tag={each.tag}")
+    if each.default is not ...:
+        arguments.append(f"default={each.default!r}")
+    return f"    {each.name}: {annotation} = field({', '.join(arguments)})"
+
+
+def class_lines(struct: StructSpec, message: MessageSpec, names: dict[str, str], is_response: bool) -> Iterator[str]:
+    bases = ["Message"]
+    if struct is message.root:
+        if message.api_key >= 0:
+            bases.append(f"api_key={message.api_key}")
+        whole = f"{message.versions[0]}-{message.versions[-1]}"
+        bases.append(f'versions="{whole}"')
+        bases.append(f'flexible="{version_range(message.flexible, message.versions)}"')
+    yield f"\n\nclass {names[struct.name]}({', '.join(bases)}):"
+    for each in struct.fields:
+        yield field_line(each, message, names, is_response)
+    if not struct.fields:
+        yield "    pass"
+
+
+def module_text(title: str, messages: list[MessageSpec]) -> str:
+    """One module. A name that request and response both use is kept for one shape, and told apart for two."""
+    body: list[str] = []
+    written: dict[str, tuple[object, ...]] = {}
+    clashing = {
+        struct.name
+        for struct in messages[0].nested
+        for other in messages[1:]
+        for another in other.nested
+        if struct.name == another.name and expanded(struct, messages[0]) != expanded(another, other)
+    }
+    for message in messages:
+        is_response = message.root.name.endswith("Response")
+        suffix = "Response" if is_response else "Request"
+        names = {each.name: each.name + suffix * (each.name in clashing) for each in (*message.nested, message.root)}
+        for struct in (*message.nested, message.root):
+            if names[struct.name] in written:
+                continue
+            written[names[struct.name]] = struct.shape
+            body += class_lines(struct, message, names, is_response)
+    text = "\n".join(body)
+    words = set(text.replace("[", " ").replace("]", " ").replace("(", " ").replace(",", " ").split())
+    # In the order that ruff sorts imports: INT8 before INT16.
+    kinds = sorted({kind for kind, _ in KINDS.values()} & words, key=natural_order)
+    imports = ["from __future__ import annotations", ""]
+    if "Uuid" in words:
+        imports.append("from headrace.common.ids import Uuid")
+    if "Buffer" in words:
+        imports.append("from headrace.common.types import Buffer")
+    imported = [*kinds, "Message", *(["Part"] if "Part" in words else []), *(["field"] if "field" in words else [])]
+    imports.append(f"from headrace.protocol.message import {', '.join(imported)}")
+    head = f'"""{title}. Written by tools/generate_messages.py from kio\'s schemas; do not edit."""\n\n'
+    return head + "\n".join(imports) + text + "\n"
+
+
+def natural_order(kind: str) -> tuple[str, int]:
+    letters = kind.rstrip("0123456789")
+    return letters, int(kind[len(letters) :] or 0)
+
+
+def expanded(struct: StructSpec, message: MessageSpec) -> tuple[object, ...]:
+    """The shape with the shapes of its structs."""
+    inner = {each.name: each for each in message.nested}
+    return (struct.shape, tuple(expanded(inner[each.struct], message) for each in struct.fields if each.struct))
+
+
+def words_of(module: str) -> str:
+    """The API's name as Kafka writes it, from the module's."""
+    return "".join(word.capitalize() for word in module.split("_"))
+
+
+def table_text(rows: list[tuple[int, str, int, int, int]]) -> str:
+    keys = sorted([(key, module.upper()) for key, module, *_ in rows] + list(NOT_IN_KIO.items()))
+    lines = [
+        '"""The APIs by number. Written by tools/generate_messages.py from kio\'s schemas; do not edit."""',
+        "",
+        "from enum import IntEnum",
+        "from typing import Final",
+        "",
+        "",
+        "class ApiKey(IntEnum):",
+        *(f"    {name} = {key}" for key, name in keys),
+        "",
+        "",
+        "VERSIONS: Final = {",
+        *(f'    {key}: ("{module}", {first}, {last}, {flexible}),' for key, module, first, last, flexible in rows),
+        "}",
+        '"""By key: the module under `messages`, the first and last version, and the first flexible one (or -1)."""',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def generate() -> dict[str, str]:
+    """The text of each file, by its path under `protocol`, as ruff formats it."""
+    text = '"""The messages, one module per API. Written by tools/generate_messages.py; do not edit."""\n'
+    texts = {"messages/__init__.py": text}
+    rows = []
+    for key, module in sorted(api_key_map.items()):
+        request, response = read_message(module, "request"), read_message(module, "response")
+        if (request.versions, request.flexible) != (response.versions, response.flexible) or request.api_key != key:
+            raise Unexpected(f"{module}: request and response differ in versions")
+        check_headers(module, request)
+        flexible = request.flexible[0] if request.flexible else -1
+        rows.append((key, module, request.versions[0], request.versions[-1], flexible))
+        texts[f"messages/{module}.py"] = module_text(f"{words_of(module)} ({key})", [request, response])
+    for module in DATA:
+        texts[f"messages/{module}.py"] = module_text(words_of(module), [read_message(module, "data")])
+    texts["api_keys.py"] = table_text(rows)
+    return format_all(texts)
+
+
+def check_headers(module: str, message: MessageSpec) -> None:
+    """The rule that the codec has built in: a flexible message has a flexible header, but ApiVersions' response."""
+    for version in message.versions:
+        for direction, plain in (("request", 1), ("response", 0)):
+            loaded = importlib.import_module(f"kio.schema.{module}.v{version}.{direction}")
+            name = f"{module.replace('_', '')}{direction}"
+            (root,) = (each for each in vars(loaded).values() if getattr(each, "__name__", "").lower() == name)
+            expected = plain + (version in message.flexible and not (direction == "response" and message.api_key == 18))
+            if root.__header_schema__.__version__ != expected:
+                raise Unexpected(f"{loaded.__name__}: header {root.__header_schema__.__version__}")
+
+
+def format_all(texts: dict[str, str]) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in texts.items():
+            path = Path(directory, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        ruff = [str(Path(sys.executable).with_name("ruff")), "format", "--quiet", "--no-cache", "--line-length", "120"]
+        subprocess.run([*ruff, "--isolated", directory], check=True)
+        return {name: Path(directory, name).read_text() for name in texts}
+
+
+def stale(texts: dict[str, str]) -> Iterable[str]:
+    """The files that are not what they should be, or should not be there."""
+    for name, text in texts.items():
+        path = PROTOCOL / name
+        if not path.exists() or path.read_text() != text:
+            yield name
+    for path in sorted((PROTOCOL / "messages").glob("*.py")):
+        if f"messages/{path.name}" not in texts:
+            yield f"messages/{path.name}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
+    arguments = parser.parse_args()
+    texts = generate()
+    found = list(stale(texts))
+    if arguments.check:
+        print("\n".join(found) or "up to date")
+        sys.exit(bool(found))
+    for name in found:
+        path = PROTOCOL / name
+        if name in texts:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(texts[name])
+        else:
+            path.unlink()
+    print(f"{len(found)} of {len(texts)} files written")
+
+
+if __name__ == "__main__":
+    main()
