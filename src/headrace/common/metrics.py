@@ -1,0 +1,241 @@
+"""Counters, gauges, histograms and rates, and the registry that names them.
+
+What happens often must cost little: to count is one addition to an attribute, to record a value one place in a dict.
+Everything else (percentiles, rates, texts) is worked out when somebody asks. No locks: the thread that owns a registry,
+in a broker the loop's, changes and reads its metrics.
+
+Names and labels are as Prometheus wants them: `requests_total{api="FETCH"}`, durations in seconds, sizes in bytes.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from headrace.common.clock import Clock, SystemClock
+from headrace.common.errors import HeadraceError
+
+_logger = logging.getLogger(__name__)
+
+Sample = float | dict[str, float]
+Labels = tuple[tuple[str, str], ...]
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
+
+
+class Counter:
+    """Only grows. Busy code adds to `value` itself."""
+
+    __slots__ = ("value",)
+    kind = "counter"
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, amount: int = 1) -> None:
+        self.value += amount
+
+    def sample(self) -> Sample:
+        return self.value
+
+
+class Gauge:
+    """A value of this moment: one that was set, or what a function says."""
+
+    __slots__ = ("_function", "_value")
+    kind = "gauge"
+
+    def __init__(self, function: Callable[[], float] | None = None):
+        self._function = function
+        self._value = 0.0
+
+    @property
+    def value(self) -> float:
+        return self._value if self._function is None else self._function()
+
+    def set(self, value: float) -> None:
+        if self._function is not None:
+            raise HeadraceError("this gauge shows what its function says and cannot be set")
+        self._value = value
+
+    def sample(self) -> Sample:
+        return self.value
+
+
+class Histogram:
+    """How values are spread, in buckets that grow with the value.
+
+    Each power of two is cut into eight buckets, so a percentile is at most 1/16 off whatever the scale:
+
+        [1, 2)  ->  1.000 | 1.125 | 1.25 | 1.375 | 1.5 | 1.625 | 1.75 | 1.875        [2, 4)  ->  2.00 | 2.25 | ...
+    """
+
+    __slots__ = ("_buckets", "count", "largest", "smallest", "total")
+    kind = "histogram"
+    _ZERO = -(1 << 20)  # the bucket of everything that is not above 0
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.smallest = math.inf
+        self.largest = -math.inf
+        self._buckets: dict[int, int] = {}
+
+    def record(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        if value > self.largest:
+            self.largest = value
+        if value < self.smallest:
+            self.smallest = value
+        if value > 0:
+            fraction, exponent = math.frexp(value)  # 0.5 <= fraction < 1
+            bucket = exponent * 8 + int(fraction * 16) - 8
+        else:
+            bucket = self._ZERO
+        buckets = self._buckets
+        buckets[bucket] = buckets.get(bucket, 0) + 1
+
+    def percentile(self, percent: float) -> float:
+        """The value that so many percent are at or below, to the precision of the buckets; 0 if there are none."""
+        if not self.count:
+            return 0.0
+        rank = max(1, math.ceil(self.count * percent / 100))
+        seen = 0
+        for bucket in sorted(self._buckets):
+            seen += self._buckets[bucket]
+            if seen >= rank:
+                return min(max(self._middle(bucket), self.smallest), self.largest)
+        return self.largest
+
+    def _middle(self, bucket: int) -> float:
+        if bucket == self._ZERO:
+            return min(0.0, self.smallest)
+        exponent, eighth = divmod(bucket, 8)
+        return math.ldexp((eighth + 8.5) / 16, exponent)
+
+    def sample(self) -> Sample:
+        found = {"count": float(self.count), "sum": self.total}
+        if self.count:
+            found |= {"mean": self.total / self.count, "min": self.smallest, "max": self.largest}
+        return found | {name: self.percentile(percent) for name, percent in _PERCENTILES.items()}
+
+
+class Meter:
+    """Counts, and tells the rate per second over the last 1, 5 and 15 minutes.
+
+    The rates are exponentially weighted averages that are brought up to date when they are read: `mark` reads no clock.
+    """
+
+    __slots__ = ("_clock", "_count_then", "_rates", "_started", "_then", "count")
+    kind = "meter"
+    MINUTES = (1, 5, 15)
+
+    def __init__(self, clock: Clock):
+        self.count = 0
+        self._clock = clock
+        self._started = self._then = clock.monotonic()
+        self._count_then = 0
+        self._rates = [0.0 for _ in self.MINUTES]
+
+    def mark(self, amount: int = 1) -> None:
+        self.count += amount
+
+    def rate(self, minutes: int = 1) -> float:
+        self._update()
+        return self._rates[self.MINUTES.index(minutes)]
+
+    def _update(self) -> None:
+        now = self._clock.monotonic()
+        elapsed = now - self._then
+        if elapsed <= 0:
+            return
+        latest = (self.count - self._count_then) / elapsed
+        first = self._then == self._started
+        for number, minutes in enumerate(self.MINUTES):
+            # The first average has nothing before it to be weighed against.
+            weight = 1.0 if first else 1 - math.exp(-elapsed / (60 * minutes))
+            self._rates[number] += weight * (latest - self._rates[number])
+        self._then, self._count_then = now, self.count
+
+    def sample(self) -> Sample:
+        self._update()
+        rates = {f"rate_{minutes}m": rate for minutes, rate in zip(self.MINUTES, self._rates, strict=True)}
+        return {"count": float(self.count), **rates}
+
+
+Metric = Counter | Gauge | Histogram | Meter
+M = TypeVar("M", Counter, Gauge, Histogram, Meter)
+
+
+class Metrics:
+    """The metrics of one process or broker, by name and labels. Asking twice gives the same one."""
+
+    def __init__(self, clock: Clock | None = None):
+        self._clock = clock or SystemClock()
+        self._kinds: dict[str, type[Metric]] = {}
+        self._metrics: dict[tuple[str, Labels], Metric] = {}
+
+    def counter(self, name: str, **labels: str) -> Counter:
+        return self._get(Counter, name, labels, Counter)
+
+    def gauge(self, name: str, function: Callable[[], float] | None = None, /, **labels: str) -> Gauge:
+        """With a function the gauge shows what it says from now on, also if there was one of this name before."""
+        if function is not None:
+            self.remove(name, **labels)
+        return self._get(Gauge, name, labels, lambda: Gauge(function))
+
+    def histogram(self, name: str, **labels: str) -> Histogram:
+        return self._get(Histogram, name, labels, Histogram)
+
+    def meter(self, name: str, **labels: str) -> Meter:
+        return self._get(Meter, name, labels, lambda: Meter(self._clock))
+
+    def _get(self, kind: type[M], name: str, labels: dict[str, str], make: Callable[[], M]) -> M:
+        key = name, tuple(sorted((label, str(value)) for label, value in labels.items()))
+        known = self._kinds.get(name)
+        if known is not None and known is not kind:
+            raise HeadraceError(f"{name} is a {known.kind} and cannot be a {kind.kind} too")
+        found = self._metrics.get(key)
+        if found is None:
+            if not _NAME.fullmatch(name) or not all(map(_LABEL.fullmatch, labels)):
+                raise HeadraceError(f"{name} with the labels {sorted(labels)} is no name for a metric")
+            found = self._metrics[key] = make()
+            self._kinds[name] = kind
+        assert isinstance(found, kind)
+        return found
+
+    def remove(self, name: str, **labels: str) -> None:
+        """Forgets one, as when its topic is deleted."""
+        self._metrics.pop((name, tuple(sorted((label, str(value)) for label, value in labels.items()))), None)
+
+    def __iter__(self) -> Iterator[tuple[str, Labels, Metric]]:
+        """Name, labels and metric, sorted."""
+        for (name, labels), metric in sorted(self._metrics.items(), key=lambda item: item[0]):
+            yield name, labels, metric
+
+    def snapshot(self) -> dict[str, Sample]:
+        """What each shows now, by its full name. A gauge whose function fails shows nan."""
+        found: dict[str, Sample] = {}
+        for name, labels, metric in self:
+            try:
+                found[full_name(name, labels)] = metric.sample()
+            except Exception:
+                _logger.exception("the gauge %s cannot be read", full_name(name, labels))
+                found[full_name(name, labels)] = math.nan
+        return found
+
+
+def full_name(name: str, labels: Labels) -> str:
+    """`requests_total{api="FETCH"}`"""
+    if not labels:
+        return name
+    shown = ",".join(f'{label}="{_escape(value)}"' for label, value in labels)
+    return f"{name}{{{shown}}}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,108 @@
+"""Java's `.properties` files, the form that Kafka's configuration comes in.
+
+    # a comment, as with !
+    key=value              also `key: value` and `key value`
+    long=first, \\         a backslash at the end goes on with the next line, without the blanks that lead it
+          second
+    path=C\\:\\\\data\\u00e9   escapes: \\t \\n \\r \\f \\uXXXX; before any other character a backslash is dropped
+
+Of a key that is given twice the last value counts.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.common.errors import ConfigError
+
+_BLANKS = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_properties(path: Path | str) -> dict[str, str]:
+    """The keys and values of a file."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # what Java takes every file for
+    return parse_properties(text, str(path))
+
+
+def parse_properties(text: str, source: str = "properties") -> dict[str, str]:
+    """The keys and values of a text; `source` is named in errors."""
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        end = _end_of_key(line)
+        rest = line[end:].lstrip(_BLANKS)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_BLANKS)
+        try:
+            found[_unescape(line[:end])] = _unescape(rest)
+        except ValueError as error:
+            raise ConfigError(f"{source}, line {number}: {error}") from None
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that hold a key, put together from those that go on, with the number of the first."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    number = 0
+    while number < len(lines):
+        first = number + 1
+        line = lines[number].lstrip(_BLANKS)
+        number += 1
+        if not line or line[0] in "#!":
+            continue
+        while _goes_on(line):
+            line = line[:-1]
+            if number == len(lines):
+                break
+            line += lines[number].lstrip(_BLANKS)
+            number += 1
+        if line:
+            yield first, line
+
+
+def _goes_on(line: str) -> bool:
+    """Whether it ends in a backslash that no other one escapes."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _end_of_key(line: str) -> int:
+    position = 0
+    while position < len(line):
+        if line[position] == "\\":
+            position += 2
+            continue
+        if line[position] in "=:" or line[position] in _BLANKS:
+            return position
+        position += 1
+    return len(line)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character != "\\" or position == len(text):
+            parts.append(character)
+            continue
+        escaped = text[position]
+        position += 1
+        if escaped != "u":
+            parts.append(_ESCAPES.get(escaped, escaped))
+            continue
+        digits = text[position : position + 4]
+        position += 4
+        if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+            raise ValueError(f"\\u{digits} is not an escape: expected four hexadecimal digits")
+        parts.append(chr(int(digits, 16)))
+    # \ud83d\ude00 are two escapes and one character
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

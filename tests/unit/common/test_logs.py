@@ -1,0 +1,82 @@
+import io
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.common.errors import ConfigError
+from headrace.common.logs import REQUEST_LOGGER, set_up_logging
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (.*)")
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Puts back what a test has set."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield io.StringIO()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in (REQUEST_LOGGER, "headrace.broker", "headrace"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def lines(stream: io.StringIO) -> list[str]:
+    found = []
+    for line in stream.getvalue().splitlines():
+        match = LINE.fullmatch(line)
+        found.append(match[1] if match else line)
+    return found
+
+
+def test_one_readable_line(stream: io.StringIO) -> None:
+    set_up_logging(stream=stream)
+    logging.getLogger("headrace.broker.server").info("ready on %s", "127.0.0.1:9092")
+    logging.getLogger("headrace.net").warning("slow")
+    logging.getLogger("other").error("bad")
+    logging.getLogger("headrace.net").debug("not shown")
+    assert lines(stream) == [
+        "INFO  broker.server  ready on 127.0.0.1:9092",
+        "WARN  net  slow",
+        "ERROR other  bad",
+    ]
+
+
+def test_a_client_cannot_forge_lines(stream: io.StringIO) -> None:
+    set_up_logging(stream=stream)
+    logging.getLogger("headrace.net").info("client %s", "a\n2026-01-01 INFO forged\x1b[31m\tb")
+    assert lines(stream) == ["INFO  net  client a\\x0a2026-01-01 INFO forged\\x1b[31m\tb"]
+
+
+def test_a_traceback_follows_its_line(stream: io.StringIO) -> None:
+    set_up_logging(stream=stream)
+    try:
+        _ = 1 // 0
+    except ZeroDivisionError:
+        logging.getLogger("headrace.net").exception("failed")
+    found = lines(stream)
+    assert found[0] == "ERROR net  failed"
+    assert found[1] == "Traceback (most recent call last):"
+    assert found[-1].startswith("ZeroDivisionError")
+
+
+def test_levels_of_everything_and_of_single_loggers(stream: io.StringIO) -> None:
+    set_up_logging(["error", "broker=info", "requests=DEBUG"], stream)
+    logging.getLogger("headrace.net").warning("not shown")
+    logging.getLogger("headrace.broker.server").info("shown")
+    logging.getLogger(REQUEST_LOGGER).debug("shown too")
+    assert lines(stream) == ["INFO  broker.server  shown", "DEBUG requests  shown too"]
+
+
+def test_handlers_come_off_again(stream: io.StringIO) -> None:
+    logging.getLogger().removeHandler(set_up_logging(["WARN"], stream))
+    logging.getLogger("headrace.net").error("not shown")
+    assert lines(stream) == []
+
+
+@pytest.mark.parametrize("text", ["loud", "broker=", "=x", ""])
+def test_what_is_no_level(text: str, stream: io.StringIO) -> None:
+    with pytest.raises(ConfigError, match="is not a log level: expected DEBUG, INFO, WARNING, ERROR"):
+        set_up_logging([text], stream)

@@ -1,0 +1,158 @@
+import math
+
+import pytest
+
+from headrace.common.errors import HeadraceError
+from headrace.common.ids import make_random
+from headrace.common.metrics import Histogram, Meter, Metrics
+from headrace.testing.clock import ManualClock
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(ManualClock())
+
+
+def test_a_counter_counts(metrics: Metrics) -> None:
+    counter = metrics.counter("requests_total", api="FETCH")
+    counter.add()
+    counter.add(4)
+    counter.value += 1
+    assert counter.value == 6
+    assert metrics.snapshot() == {'requests_total{api="FETCH"}': 6}
+
+
+def test_the_same_name_and_labels_are_the_same_metric(metrics: Metrics) -> None:
+    assert metrics.counter("a", x="1", y="2") is metrics.counter("a", y="2", x="1")
+    assert metrics.counter("a", x="1") is not metrics.counter("a", x="2")
+    assert metrics.histogram("h") is metrics.histogram("h")
+    assert metrics.meter("m") is metrics.meter("m")
+    assert metrics.gauge("g") is metrics.gauge("g")
+
+
+def test_a_name_has_one_kind(metrics: Metrics) -> None:
+    metrics.counter("a", x="1")
+    with pytest.raises(HeadraceError, match="a is a counter and cannot be a gauge too"):
+        metrics.gauge("a", x="2")
+
+
+@pytest.mark.parametrize(("name", "labels"), [("1a", {}), ("a-b", {}), ("", {}), ("a", {"b-c": "1"})])
+def test_names_are_what_prometheus_takes(metrics: Metrics, name: str, labels: dict[str, str]) -> None:
+    with pytest.raises(HeadraceError, match="is no name for a metric"):
+        metrics.counter(name, **labels)
+
+
+def test_label_values_are_escaped(metrics: Metrics) -> None:
+    metrics.counter("a", topic='say "hi"\\\n')
+    assert list(metrics.snapshot()) == ['a{topic="say \\"hi\\"\\\\\\n"}']
+
+
+def test_gauges(metrics: Metrics) -> None:
+    gauge = metrics.gauge("connections")
+    gauge.set(3)
+    assert gauge.value == 3
+    size = 7
+    computed = metrics.gauge("size", lambda: size)
+    assert computed.value == 7
+    size = 8
+    assert metrics.snapshot() == {"connections": 3, "size": 8}
+    with pytest.raises(HeadraceError, match="cannot be set"):
+        computed.set(1)
+    metrics.gauge("size", lambda: 0)
+    assert metrics.snapshot()["size"] == 0
+
+
+def test_a_gauge_that_fails_spoils_no_other(metrics: Metrics) -> None:
+    metrics.gauge("bad", lambda: 1 / 0)
+    metrics.gauge("good", lambda: 1)
+    snapshot = metrics.snapshot()
+    assert snapshot["good"] == 1
+    assert math.isnan(float(str(snapshot["bad"])))
+
+
+def test_removed(metrics: Metrics) -> None:
+    metrics.counter("a", topic="t").add()
+    metrics.remove("a", topic="t")
+    metrics.remove("a", topic="t")
+    assert metrics.snapshot() == {}
+    assert metrics.counter("a", topic="t").value == 0
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1.0, 1e6, 1e15])
+def test_percentiles_are_near_the_true_ones(scale: float) -> None:
+    random = make_random(7)
+    values = sorted(scale * random.lognormvariate(0, 2) for _ in range(5000))
+    histogram = Histogram()
+    for value in values:
+        histogram.record(value)
+    for percent in (1, 10, 50, 90, 99, 99.9):
+        true = values[math.ceil(len(values) * percent / 100) - 1]
+        assert histogram.percentile(percent) == pytest.approx(true, rel=1 / 15)
+    assert histogram.percentile(100) == pytest.approx(values[-1], rel=1 / 15)
+    assert (histogram.count, histogram.smallest, histogram.largest) == (5000, values[0], values[-1])
+    assert histogram.total == pytest.approx(sum(values))
+
+
+def test_one_value_is_every_percentile() -> None:
+    histogram = Histogram()
+    histogram.record(0.3)
+    assert [histogram.percentile(percent) for percent in (0, 50, 100)] == [0.3] * 3
+
+
+def test_an_empty_histogram(metrics: Metrics) -> None:
+    metrics.histogram("h")
+    assert metrics.snapshot()["h"] == {"count": 0, "sum": 0, "p50": 0, "p95": 0, "p99": 0, "p999": 0}
+
+
+def test_zero_and_less_have_a_bucket() -> None:
+    histogram = Histogram()
+    for value in (0, 0, -1, 5):
+        histogram.record(value)
+    assert histogram.percentile(50) <= 0
+    assert histogram.percentile(100) == 5
+    assert histogram.sample() == {
+        "count": 4,
+        "sum": 4,
+        "mean": 1,
+        "min": -1,
+        "max": 5,
+        "p50": -1,
+        "p95": 5,
+        "p99": 5,
+        "p999": 5,
+    }
+
+
+def test_buckets_do_not_grow_with_the_values() -> None:
+    histogram = Histogram()
+    for number in range(1, 100_000):
+        histogram.record(number)
+    assert len(histogram._buckets) <= 8 * 17
+
+
+def test_a_meter_tells_a_steady_rate() -> None:
+    clock = ManualClock()
+    meter = Meter(clock)
+    for _ in range(20):
+        clock.advance(30_000)
+        meter.mark(300)
+        for minutes in (1, 5, 15):
+            assert meter.rate(minutes) == pytest.approx(10)
+    assert meter.count == 6000
+
+
+def test_a_meter_forgets_the_past_sooner_over_fewer_minutes() -> None:
+    clock = ManualClock()
+    meter = Meter(clock)
+    meter.mark(600)
+    clock.advance(60_000)
+    assert meter.rate() == pytest.approx(10)
+    assert meter.rate() == pytest.approx(10), "reading twice changes nothing"
+    clock.advance(60_000)
+    assert meter.rate(1) == pytest.approx(10 / math.e)
+    assert meter.rate(1) < meter.rate(5) < meter.rate(15) < 10
+
+
+def test_a_meter_that_is_read_in_the_moment_it_was_made(metrics: Metrics) -> None:
+    metrics.meter("m").mark()
+    assert metrics.snapshot()["m"] == {"count": 1, "rate_1m": 0, "rate_5m": 0, "rate_15m": 0}
