@@ -1,0 +1,1 @@
+"""What holds brokers together: the coordination store, the controller and its state machines, the metadata image."""

@@ -1,0 +1,139 @@
+"""The embedded store's file: an SQLite database with one table, a row for each persistent node.
+
+A commit is on disk when it returns (`synchronous=FULL`, write-ahead log). Ephemeral nodes are never written: they end
+with the process, so there is nothing to clean up after a crash. `user_version` counts how often the file was opened; it
+is the upper half of every zxid, so that zxids, and with them broker epochs, grow over restarts.
+
+One process at a time: a lock on `<file>.lock`, which names its owner, keeps others out.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from headrace.cluster.store import ConnectionLoss, StoreError
+from headrace.cluster.tree import Node
+
+FORMAT = int.from_bytes(b"HdR1")
+"""SQLite's `application_id`: what kind of file it is, and the version of its layout."""
+_COUNTER_BITS = 32
+
+_CREATE = """
+CREATE TABLE nodes (
+    path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL, czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL,
+    ctime_ms INTEGER NOT NULL, mtime_ms INTEGER NOT NULL, next_sequence INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+_SAVE = "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Journal:
+    """Open from the beginning. `commit` may be called from any one thread at a time."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._lock_fd = _take_lock(path)
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            os.close(self._lock_fd)
+            raise StoreError(f"the coordination store {path} cannot be opened: {error}") from error
+        try:
+            self.nodes, self.first_zxid = self._open()
+        except sqlite3.Error as error:
+            self.close()
+            raise StoreError(f"the coordination store {path} cannot be read: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> tuple[dict[str, Node], int]:
+        run = self._database.execute
+        kind, opened = run("PRAGMA application_id").fetchone()[0], run("PRAGMA user_version").fetchone()[0]
+        is_new = kind == 0 and opened == 0 and run("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if not is_new and kind != FORMAT:
+            raise StoreError(f"{self.path} is not a coordination store: it is a database of something else")
+        # Nobody else may use the file, so there is no need of shared memory for the write-ahead log's index.
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("BEGIN IMMEDIATE")
+        if is_new:
+            run(_CREATE)
+            run(f"PRAGMA application_id = {FORMAT}")
+        run(f"PRAGMA user_version = {opened + 1}")
+        run("COMMIT")
+        if is_new:
+            _sync_directory(self.path.parent)
+        nodes = {
+            path: Node(data, version, czxid, mzxid, ctime_ms, mtime_ms, 0, next_sequence)
+            for path, data, version, czxid, mzxid, ctime_ms, mtime_ms, next_sequence in run("SELECT * FROM nodes")
+        }
+        return nodes, (opened + 1) << _COUNTER_BITS
+
+    def commit(self, nodes: Mapping[str, Node | None]) -> None:
+        """Saves nodes, and removes those that are None. All or nothing."""
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany(_SAVE, _rows(nodes.items()))
+            self._database.executemany(
+                "DELETE FROM nodes WHERE path = ?", [(path,) for path, node in nodes.items() if node is None]
+            )
+            self._database.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise ConnectionLoss(f"the coordination store {self.path} cannot be written: {error}") from error
+
+    def close(self) -> None:
+        self._database.close()
+        if self._lock_fd >= 0:
+            fd, self._lock_fd = self._lock_fd, -1
+            os.close(fd)
+
+
+def _rows(items: Iterable[tuple[str, Node | None]]) -> list[tuple[object, ...]]:
+    return [
+        (
+            path,
+            node.data,
+            node.version,
+            node.czxid,
+            node.mzxid,
+            node.ctime_ms,
+            node.mtime_ms,
+            node.next_sequence,
+        )
+        for path, node in items
+        if node is not None
+    ]
+
+
+def _take_lock(path: Path) -> int:
+    lock_path = path.with_name(path.name + ".lock")
+    try:
+        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreError(f"the coordination store {path} cannot be opened: {error}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    except BlockingIOError:
+        owner = os.pread(fd, 20, 0).decode(errors="replace").strip()
+        os.close(fd)
+        raise StoreError(f"the coordination store {path} is in use by process {owner or 'unknown'}") from None
+    except OSError as error:
+        os.close(fd)
+        raise StoreError(f"the coordination store {path} cannot be locked: {error}") from error
+    return fd
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,422 @@
+"""Where things are in the coordination store and how they are written: paths and JSON as of Kafka 3 with ZooKeeper.
+
+/brokers/ids/<id>                            a live broker's registration; ephemeral, its czxid is the broker epoch
+/brokers/topics/<topic>                      a topic's id and its replicas by partition
+/brokers/topics/<topic>/partitions/<p>/state leader and ISR; the node's version is the partition epoch
+/controller                                  the broker that is controller; ephemeral
+/controller_epoch                            how many controllers there have been
+/config/topics/<topic>  /config/brokers/<id> settings; the name <default> is for all brokers
+/config/changes/config_change_<n>            "these settings have changed"
+/admin/delete_topics/<topic>                 a topic that is to be deleted
+/isr_change_notification/isr_change_<n>      of old brokers that write ISRs themselves
+/log_dir_event_notification/log_dir_event_<n> "a log directory of this broker has failed"
+/cluster/id  /brokers/seqid  /latest_producer_id_block  /feature
+
+What cannot be read is a DamagedNode, which names the path and the data.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote, unquote
+
+from headrace.cluster.commands import BrokerInfo, Endpoint
+from headrace.common.errors import HeadraceError
+from headrace.common.ids import Uuid
+from headrace.common.types import TopicPartition
+
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+BROKER_SEQUENCE = "/brokers/seqid"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "config_change_"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGES = "/isr_change_notification"
+ISR_CHANGE_PREFIX = "isr_change_"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = "log_dir_event_"
+CLUSTER_ID = "/cluster/id"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+
+DEFAULT_ENTITY = "<default>"
+TOPIC_CONFIGS = "topics"
+BROKER_CONFIGS = "brokers"
+
+INITIAL_CONTROLLER_EPOCH = 0
+
+PERSISTENT_PATHS = (
+    "/consumers",
+    "/brokers",
+    BROKER_IDS,
+    TOPICS,
+    BROKER_SEQUENCE,
+    CONFIG,
+    CONFIG_CHANGES,
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/admin",
+    DELETE_TOPICS,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    PRODUCER_ID_BLOCK,
+    "/cluster",
+)
+"""What is there in every cluster, parents first."""
+
+
+class DamagedNode(HeadraceError):
+    """A node of the store whose data is not what belongs there."""
+
+    def __init__(self, path: str, data: bytes, problem: str):
+        shown = data[:200].decode(errors="backslashreplace")
+        super().__init__(f"{path} in the coordination store is damaged: {problem}; it has {shown!r}")
+        self.path = path
+
+
+# ---- paths
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(tp: TopicPartition) -> str:
+    return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}"
+
+
+def state_path(tp: TopicPartition) -> str:
+    return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}/state"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def config_path(kind: str, name: str) -> str:
+    return f"{CONFIG}/{kind}/{name}"
+
+
+# ---- JSON
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class _Fields:
+    """The fields of a JSON object, read with checks."""
+
+    def __init__(self, path: str, data: bytes):
+        self.path = path
+        self.data = data
+        try:
+            parsed = json.loads(data)
+        except ValueError as error:
+            raise self.damaged(f"not JSON ({error})") from None
+        if not isinstance(parsed, dict):
+            raise self.damaged("not a JSON object")
+        self.parsed: dict[str, Any] = parsed
+
+    def damaged(self, problem: str) -> DamagedNode:
+        return DamagedNode(self.path, self.data, problem)
+
+    def number(self, name: str, default: int | None = None) -> int:
+        value = self.parsed.get(name, default)
+        # Kafka writes some numbers as text: timestamps, and blocks of producer ids.
+        if isinstance(value, str) and value.removeprefix("-").isdecimal():
+            value = int(value)
+        if type(value) is not int:
+            raise self.damaged(f"{name!r} is not a number")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.parsed.get(name)
+        if not isinstance(value, str):
+            raise self.damaged(f"{name!r} is not a string")
+        return value
+
+    def numbers(self, value: object, name: str) -> tuple[int, ...]:
+        if not isinstance(value, list) or any(type(item) is not int for item in value):
+            raise self.damaged(f"{name!r} is not a list of numbers")
+        return tuple(value)
+
+    def mapping(self, name: str, default: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        value = self.parsed.get(name, default)
+        if not isinstance(value, dict):
+            raise self.damaged(f"{name!r} is not an object")
+        return value
+
+
+# ---- brokers
+
+
+def encode_broker(broker: BrokerInfo, timestamp_ms: int, jmx_port: int = -1) -> bytes:
+    # Host and port by themselves are for clients of old, which know nothing of listeners.
+    plain = next((one for one in broker.endpoints if one.security_protocol == "PLAINTEXT"), None)
+    fields: dict[str, object] = {
+        "features": {},
+        "listener_security_protocol_map": {one.listener: one.security_protocol for one in broker.endpoints},
+        "endpoints": [f"{one.listener}://{_bracketed(one.host)}:{one.port}" for one in broker.endpoints],
+        "jmx_port": jmx_port,
+        "port": plain.port if plain else -1,
+        "host": plain.host if plain else None,
+        "version": 5,
+        "timestamp": str(timestamp_ms),
+    }
+    if broker.rack is not None:
+        fields["rack"] = broker.rack
+    return _encode(fields)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
+    fields = _Fields(broker_path(broker_id), data)
+    if fields.number("version") == 1:
+        endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", fields.text("host"), fields.number("port")),)
+    else:
+        protocols = fields.mapping("listener_security_protocol_map", {})
+        given = fields.parsed.get("endpoints")
+        if not isinstance(given, list):
+            raise fields.damaged("'endpoints' is not a list")
+        endpoints = tuple(_parse_endpoint(fields, text, protocols) for text in given)
+    rack = fields.parsed.get("rack")
+    if rack is not None and not isinstance(rack, str):
+        raise fields.damaged("'rack' is not a string")
+    return BrokerInfo(broker_id, endpoints, rack, epoch)
+
+
+def _parse_endpoint(fields: _Fields, text: object, protocols: Mapping[str, Any]) -> Endpoint:
+    listener, mark, address = text.partition("://") if isinstance(text, str) else ("", "", "")
+    host, colon, port = address.rpartition(":")
+    if not (listener and mark and colon and port.removeprefix("-").isdecimal()):
+        raise fields.damaged(f"{text!r} is not an endpoint")
+    return Endpoint(listener, host.removeprefix("[").removesuffix("]"), int(port), protocols.get(listener, listener))
+
+
+# ---- topics
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """The replicas of one partition; the first is the preferred leader. While it is reassigned: those that are being
+    added and removed, which are among `replicas`."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas when reassignment is through."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    topic: str
+    topic_id: Uuid
+    partitions: Mapping[int, ReplicaAssignment] = field(default_factory=dict)
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    partitions = sorted(assignment.partitions.items())
+    return _encode(
+        {
+            "removing_replicas": {str(index): list(one.removing) for index, one in partitions if one.removing},
+            "partitions": {str(index): list(one.replicas) for index, one in partitions},
+            "topic_id": str(assignment.topic_id),
+            "adding_replicas": {str(index): list(one.adding) for index, one in partitions if one.adding},
+            "version": 3,
+        }
+    )
+
+
+def decode_topic(topic: str, data: bytes) -> TopicAssignment:
+    fields = _Fields(topic_path(topic), data)
+    try:
+        topic_id = Uuid.parse(fields.text("topic_id"))
+    except HeadraceError as error:
+        raise fields.damaged(str(error)) from None
+    adding = fields.mapping("adding_replicas", {})
+    removing = fields.mapping("removing_replicas", {})
+    partitions: dict[int, ReplicaAssignment] = {}
+    for index, replicas in fields.mapping("partitions").items():
+        if not index.isdecimal():
+            raise fields.damaged(f"{index!r} is not a partition")
+        partitions[int(index)] = ReplicaAssignment(
+            fields.numbers(replicas, "partitions"),
+            fields.numbers(adding.get(index, []), "adding_replicas"),
+            fields.numbers(removing.get(index, []), "removing_replicas"),
+        )
+    return TopicAssignment(topic, topic_id, dict(sorted(partitions.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Leader and ISR of a partition. `partition_epoch` is the version of its node."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    partition_epoch: int = 0
+
+    def new_leader(self, leader: int, isr: tuple[int, ...] | None = None) -> "Leadership":
+        """Another leader, or the same one over again: a new epoch in either case."""
+        return replace(self, leader=leader, isr=self.isr if isr is None else isr, leader_epoch=self.leader_epoch + 1)
+
+
+def encode_leadership(state: Leadership) -> bytes:
+    return _encode(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+        }
+    )
+
+
+def decode_leadership(tp: TopicPartition, data: bytes, version: int) -> Leadership:
+    fields = _Fields(state_path(tp), data)
+    return Leadership(
+        leader=fields.number("leader"),
+        leader_epoch=fields.number("leader_epoch"),
+        isr=fields.numbers(fields.parsed.get("isr"), "isr"),
+        controller_epoch=fields.number("controller_epoch"),
+        partition_epoch=version,
+    )
+
+
+# ---- the controller
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    return _Fields(CONTROLLER, data).number("brokerid")
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return b"%d" % epoch
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    if not data.isdigit():
+        raise DamagedNode(CONTROLLER_EPOCH, data, "not a number")
+    return int(data)
+
+
+# ---- settings
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": dict(config)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    if not data:
+        return {}
+    fields = _Fields(path, data)
+    config = fields.mapping("config", {})
+    for name, value in config.items():
+        if not isinstance(value, str):
+            raise fields.damaged(f"the value of {name!r} is not a string")
+    return dict(config)
+
+
+def encode_config_change(kind: str, name: str) -> bytes:
+    return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
+
+
+def decode_config_change(path: str, data: bytes) -> tuple[str, str]:
+    fields = _Fields(path, data)
+    kind, mark, name = fields.text("entity_path").partition("/")
+    if not (kind and mark and name):
+        raise fields.damaged("'entity_path' is not the path of settings")
+    return kind, name
+
+
+def sanitize(name: str) -> str:
+    """A user's name as part of a path, as Kafka writes it."""
+    return name if name == DEFAULT_ENTITY else quote(name, safe="-._~")
+
+
+def desanitize(name: str) -> str:
+    return name if name == DEFAULT_ENTITY else unquote(name)
+
+
+# ---- the rest
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    return _Fields(path, data).number("broker")
+
+
+def encode_isr_change(partitions: list[TopicPartition]) -> bytes:
+    return _encode({"version": 1, "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]})
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return _Fields(CLUSTER_ID, data).text("id")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """The producer ids that a broker may give out, both ends included."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    return _encode(
+        {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    fields = _Fields(PRODUCER_ID_BLOCK, data)
+    return ProducerIdBlock(fields.number("broker"), fields.number("block_start"), fields.number("block_end"))
+
+
+def encode_feature() -> bytes:
+    """Feature versioning is on, and no feature is finalized."""
+    return _encode({"version": 2, "status": 1, "features": {}})
