@@ -1,0 +1,49 @@
+"""What one client writes, every client reads: all codecs, keys, values, headers, sizes and timestamps.
+
+Each writer fills one topic, a partition for each codec. The readers then compare record by record.
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from tests.support.broker_clients import Client
+from tests.support.broker_records import CODECS, Record, assert_same, sample_records, with_offsets
+
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "kafka-clients")
+PARTITIONS = range(len(CODECS))
+
+
+@pytest.fixture(scope="module")
+def written(
+    get_client: Callable[[str], Client], new_topic: Callable[..., str]
+) -> Callable[[str], tuple[str, list[Record]]]:
+    """The topic that a client has filled, and what must be found in it."""
+
+    @cache
+    def write(name: str) -> tuple[str, list[Record]]:
+        client = get_client(name)
+        topic = new_topic(len(CODECS), prefix=f"records-{name}")
+        records = []
+        for partition, codec in enumerate(CODECS):
+            rows = [each for each in sample_records(partition) if client.can_write(each)]
+            acks = client.write(topic, rows, codec)
+            assert [(ack.offset, ack.error) for ack in acks] == [(offset, 0) for offset in range(len(acks))]
+            records += rows
+        return topic, with_offsets(records)
+
+    return write
+
+
+@pytest.mark.parametrize("writer", CLIENTS)
+@pytest.mark.parametrize("reader", CLIENTS)
+def test_what_one_writes_all_read(
+    written: Callable[[str], tuple[str, list[Record]]], get_client: Callable[[str], Client], writer: str, reader: str
+) -> None:
+    topic, expected = written(writer)
+    found = get_client(reader).read(topic, PARTITIONS)
+    if not get_client(writer).writes_timestamps:
+        assert all(record.timestamp and record.timestamp > 1_700_000_000_000 for record in found)
+        found = [record._replace(timestamp=None) for record in found]
+        expected = [record._replace(timestamp=None) for record in expected]
+    assert_same(found, expected)
