@@ -1,0 +1,301 @@
+"""The sockets of a server: listens, admits connections within limits, closes idle ones, and stops in order.
+
+Owned by the loop that `start` runs on; nothing here may be called from another thread.
+
+Counters are plain attributes, since to add to one is all that busy code can afford; `metrics` shows them as gauges.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import sys
+from dataclasses import dataclass
+
+from headrace.common.clock import Clock
+from headrace.common.metrics import Metrics
+from headrace.net.connection import Address, FrameHandler, ServerConnection
+from headrace.net.framing import ReceiveMemory
+from headrace.net.limits import Limits
+from headrace.net.listeners import Endpoint, Listener, join_address, open_listener
+from headrace.net.transport import PlainTransport
+
+logger = logging.getLogger(__name__)
+
+_ACCEPTS_PER_TURN = 32
+_ACCEPT_RETRY_SECONDS = 1.0
+_TICK_SECONDS = 1.0
+_COMPLAINT_SECONDS = 10.0
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+@dataclass(slots=True, eq=False)
+class _Listening:
+    name: str
+    sock: socket.socket
+
+
+class _Complaints:
+    """Logs a kind of trouble at most every few seconds, with how often it came meanwhile."""
+
+    def __init__(self, clock: Clock):
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self._silent: dict[str, int] = {}
+
+    def log(self, kind: str, message: str) -> None:
+        now = self._clock.monotonic()
+        if kind in self._last and now - self._last[kind] < _COMPLAINT_SECONDS:
+            self._silent[kind] = self._silent.get(kind, 0) + 1
+            return
+        self._last[kind] = now
+        silent = self._silent.pop(kind, 0)
+        logger.warning("%s%s", message, f" ({silent} more like this since the last time)" if silent else "")
+
+
+class SocketServer:
+    """Several listeners, one handler. `start`, then `stop_accepting`, `drain` and `close`, in this order."""
+
+    def __init__(
+        self,
+        listeners: list[Listener],
+        handler: FrameHandler,
+        limits: Limits,
+        clock: Clock,
+        metrics: Metrics | None = None,
+    ):
+        self.limits = limits
+        self.memory = ReceiveMemory(limits.request_max_bytes)
+        self.endpoints: list[Endpoint] = []
+        """Where the listeners really listen, in their order; from `start` on."""
+        self.connections: set[ServerConnection] = set()
+        self.connections_total = 0
+        self.rejected = 0
+        """Connections beyond a limit."""
+        self.idle_closed = 0
+        self.invalid_frames = 0
+        self.frames_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._listeners = listeners
+        self._handler = handler
+        self._clock = clock
+        self._complaints = _Complaints(clock)
+        self._loop: asyncio.AbstractEventLoop
+        self._listening: list[_Listening] = []
+        self._accepting = False
+        self._paused = False
+        self._accept_retry: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._per_ip: dict[str, int] = {}
+        self._locals: dict[Address, Address] = {}
+        self._busy: set[ServerConnection] = set()
+        """Connections that a drain waits for."""
+        self._drained: asyncio.Future[None] | None = None
+        self._all_lost: asyncio.Future[None] | None = None
+        if metrics is not None:
+            self._show(metrics)
+
+    @property
+    def connections_open(self) -> int:
+        return len(self.connections)
+
+    async def start(self) -> None:
+        """Binds every listener, or none and raises `BindError`."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            for listener in self._listeners:
+                socks = open_listener(listener, self.limits)
+                self._listening += [_Listening(listener.name, sock) for sock in socks]
+                self.endpoints.append(Endpoint(listener.name, listener.host, socks[0].getsockname()[1]))
+        except BaseException:
+            self.stop_accepting()
+            self.endpoints.clear()
+            raise
+        self._start_accepting()
+        self._schedule_tick()
+
+    # Accepting
+
+    def stop_accepting(self) -> None:
+        """Closes the listeners' sockets. Connections stay."""
+        self._stop_listening()
+        for listening in self._listening:
+            listening.sock.close()
+        self._listening.clear()
+
+    def _start_accepting(self) -> None:
+        self._accept_retry = None
+        if not self._accepting and not self._paused:
+            self._accepting = True
+            for listening in self._listening:
+                self._loop.add_reader(listening.sock.fileno(), self._accept, listening)
+
+    def _stop_listening(self) -> None:
+        if self._accept_retry is not None:
+            self._accept_retry.cancel()
+            self._accept_retry = None
+        if self._accepting:
+            self._accepting = False
+            for listening in self._listening:
+                self._loop.remove_reader(listening.sock.fileno())
+
+    def _accept(self, listening: _Listening) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                sock, address = listening.sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._complaints.log("accept", f"cannot accept connections on {listening.name}: {error.strerror}")
+                if error.errno in _OUT_OF_RESOURCES:
+                    # The socket stays readable: without a pause the loop would spin.
+                    self._stop_listening()
+                    self._accept_retry = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._start_accepting)
+                return
+            try:
+                self._admit(sock, address, listening.name)
+            except OSError as error:
+                # Such as a peer that is gone already.
+                logger.debug("a connection on %s ended before it began: %s", listening.name, error)
+                sock.close()
+
+    def _admit(self, sock: socket.socket, address: tuple[str, int], listener_name: str) -> None:
+        host = sys.intern(_plain_host(address[0]))
+        peer = host, address[1]
+        reason = self._refusal(host)
+        if reason is not None:
+            self.rejected += 1
+            self._complaints.log(
+                reason[0], f"refusing a connection of {join_address(*peer)} on {listener_name}: {reason[1]}"
+            )
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        name = sock.getsockname()
+        local = _plain_host(name[0]), name[1]
+        local = self._locals.setdefault(local, local)
+        now = self._clock.monotonic()
+        connection = ServerConnection(self, self._handler, self._loop, listener_name, peer, local, now)
+        self.connections.add(connection)
+        self._per_ip[host] = self._per_ip.get(host, 0) + 1
+        self.connections_total += 1
+        connection.connection_made(PlainTransport(self._loop, sock, connection))
+
+    def _refusal(self, host: str) -> tuple[str, str] | None:
+        """A kind and a text, if a connection of that host would be one too many."""
+        if len(self.connections) >= self.limits.max_connections:
+            return "max.connections", f"there are {len(self.connections)} (max.connections)"
+        limit = self.limits.per_ip(host)
+        if self._per_ip.get(host, 0) >= limit:
+            return "max.connections.per.ip", f"its address has {limit} already (max.connections.per.ip)"
+        return None
+
+    # Pausing, for tests of clients
+
+    def pause(self) -> None:
+        """Neither accepts nor reads until `resume`, as a process that is stopped. Replies that are due still leave."""
+        self._paused = True
+        self._stop_listening()
+        for connection in self.connections:
+            connection.hold_reading()
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._start_accepting()
+            for connection in self.connections:
+                connection.resume_held_reading()
+
+    # Stopping
+
+    async def drain(self, timeout: float) -> bool:
+        """Reads no more, and waits until the replies that are due have left; False if some have not by then."""
+        self.stop_accepting()
+        for connection in self.connections:
+            connection.hold_reading()
+        self._busy = {connection for connection in self.connections if not connection.quiet}
+        if self._busy:
+            self._drained = self._loop.create_future()
+            try:
+                await asyncio.wait_for(self._drained, timeout)
+            except TimeoutError:
+                logger.warning("%d connections still had replies due after %s seconds", len(self._busy), timeout)
+                return False
+            finally:
+                self._drained = None
+                self._busy = set()
+        return True
+
+    async def close(self) -> None:
+        """Drops what is left. Returns when the handler knows that every connection is lost."""
+        self.stop_accepting()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+        if self.connections:
+            self._all_lost = self._loop.create_future()
+            for connection in list(self.connections):
+                connection.close("the server stops")
+            await self._all_lost
+        self.memory.trim()
+
+    # What connections call
+
+    def connection_quiet(self, connection: ServerConnection) -> None:
+        self._busy.discard(connection)
+        if not self._busy and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def connection_lost(self, connection: ServerConnection) -> None:
+        self.connections.discard(connection)
+        host = connection.peer[0]
+        left = self._per_ip[host] - 1
+        if left:
+            self._per_ip[host] = left
+        else:
+            del self._per_ip[host]
+        self.connection_quiet(connection)
+        if not self.connections and self._all_lost is not None and not self._all_lost.done():
+            self._loop.call_soon(self._all_lost.set_result, None)
+
+    # Now and then
+
+    def _schedule_tick(self) -> None:
+        seconds = _TICK_SECONDS
+        if self.limits.idle_ms >= 0:
+            seconds = max(min(seconds, self.limits.idle_ms / 4000), 0.01)
+        self._ticker = self._loop.call_later(seconds, self._tick)
+
+    def _tick(self) -> None:
+        self._schedule_tick()
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Closes connections that nothing has happened on for too long, and takes back memory that is not used."""
+        if self._paused:
+            return
+        now = self._clock.monotonic()
+        limit = self.limits.idle_ms / 1000
+        idle = [connection for connection in self.connections if connection.idle_seconds(now) > limit >= 0]
+        for connection in idle:
+            self.idle_closed += 1
+            connection.close(f"idle for {limit:g} seconds (connections.max.idle.ms)")
+        self.memory.trim()
+
+    def _show(self, metrics: Metrics) -> None:
+        metrics.gauge("net_connections_open", lambda: self.connections_open)
+        metrics.gauge("net_connections_total", lambda: self.connections_total)
+        metrics.gauge("net_connections_rejected_total", lambda: self.rejected)
+        metrics.gauge("net_connections_idle_closed_total", lambda: self.idle_closed)
+        metrics.gauge("net_invalid_frames_total", lambda: self.invalid_frames)
+        metrics.gauge("net_frames_in_total", lambda: self.frames_in)
+        metrics.gauge("net_bytes_in_total", lambda: self.bytes_in)
+        metrics.gauge("net_bytes_out_total", lambda: self.bytes_out)
+
+
+def _plain_host(host: str) -> str:
+    """An IPv4 peer of a socket that takes both kinds is `::ffff:10.0.0.1`; limits and logs want `10.0.0.1`."""
+    return host[7:] if host.startswith("::ffff:") and "." in host else host
