@@ -1,1 +1,30 @@
-"""Kafka's wire protocol: message classes, the table of APIs, and the codec."""
+"""Kafka's wire protocol: message classes, the table of APIs, and the codec.
+
+    request = decode(ProduceRequest, 9, frame, header.body_position)
+    frame = encode_response(ProduceResponse(responses=[...]), 9, header.correlation_id)
+
+The classes are in `messages`, one module per API. Schemas come from Apache Kafka's own definitions, through kio, when
+they are generated (`tools/generate_messages.py`); kio is not needed to run.
+"""
+
+from headrace.protocol._reader import decode, decode_request_header
+from headrace.protocol._writer import encode, encode_request, encode_response
+from headrace.protocol.apis import APIS, Api, ApiKey
+from headrace.protocol.header import RequestHeader
+from headrace.protocol.message import Message, MessageType, Part, ProtocolError
+
+__all__ = [
+    "APIS",
+    "Api",
+    "ApiKey",
+    "Message",
+    "MessageType",
+    "Part",
+    "ProtocolError",
+    "RequestHeader",
+    "decode",
+    "decode_request_header",
+    "encode",
+    "encode_request",
+    "encode_response",
+]

@@ -19,11 +19,26 @@ cdef class Layout:
     cdef Py_ssize_t* offsets    # of each field's slot, in the order of the fields
     cdef PyObject** defaults
     cdef char* origins
+    cdef list programs          # the codec's, by version; None until first used
 
     cdef PyObject* make_default(self, Py_ssize_t index) except NULL
 
 
 cdef Layout layout_of(PyTypeObject* type)
+cdef Py_ssize_t slot_offset(object descriptor) except -1
+
+
+cdef extern from *:
+    """
+    #define HR_TYPE_DICT(type) (((PyTypeObject *)(type))->tp_dict)
+    #define HR_ADD_TYPE_FLAG(type, flag) (((PyTypeObject *)(type))->tp_flags |= (flag))
+    #define HR_SET_VECTORCALL(type, function) (((PyTypeObject *)(type))->tp_vectorcall = (vectorcallfunc)(function))
+    #define HR_ALLOCATE(type, items) ((type)->tp_alloc((type), (items)))
+    """
+    PyObject* type_dict "HR_TYPE_DICT"(PyTypeObject* type) noexcept
+    void add_type_flag "HR_ADD_TYPE_FLAG"(PyObject* type, unsigned long flag) noexcept
+    void set_vectorcall "HR_SET_VECTORCALL"(PyObject* type, void* function) noexcept
+    object allocate "HR_ALLOCATE"(PyTypeObject* type, Py_ssize_t items)
 
 
 cdef inline PyObject** slot_at(PyObject* message, Py_ssize_t offset) noexcept:

@@ -30,18 +30,6 @@ cdef extern from "Python.h":
 cdef extern from "structmember.h":
     pass
 
-cdef extern from *:
-    """
-    #define HR_TYPE_DICT(type) (((PyTypeObject *)(type))->tp_dict)
-    #define HR_ADD_TYPE_FLAG(type, flag) (((PyTypeObject *)(type))->tp_flags |= (flag))
-    #define HR_SET_VECTORCALL(type, function) (((PyTypeObject *)(type))->tp_vectorcall = (vectorcallfunc)(function))
-    #define HR_ALLOCATE(type) ((type)->tp_alloc((type), 0))
-    """
-    PyObject* type_dict "HR_TYPE_DICT"(PyTypeObject* type) noexcept
-    void add_type_flag "HR_ADD_TYPE_FLAG"(PyObject* type, unsigned long flag) noexcept
-    void set_vectorcall "HR_SET_VECTORCALL"(PyObject* type, void* function) noexcept
-    object allocate "HR_ALLOCATE"(PyTypeObject* type)
-
 
 cdef str LAYOUT = "__layout__"
 
@@ -51,7 +39,6 @@ cdef class Layout:
 
     def __cinit__(self, object cls, tuple fields):
         cdef Py_ssize_t index
-        cdef object descriptor
         self.type = <PyTypeObject*>cls
         self.fields = fields
         self.names = tuple([field.name for field in fields])
@@ -61,15 +48,11 @@ cdef class Layout:
         self.origins = <char*>PyMem_Malloc(max(1, self.count))
         if self.offsets is NULL or self.defaults is NULL or self.origins is NULL:
             raise MemoryError
+        self.programs = []
         keepers = []
         for index in range(self.count):
             field = fields[index]
-            descriptor = cls.__dict__[field.name]
-            if Py_TYPE(descriptor) is not &PyMemberDescr_Type:
-                raise TypeError(f"{cls.__name__}.{field.name} is not a slot")
-            if (<PyMemberDescrObject*>descriptor).d_member.type != T_OBJECT_EX:
-                raise TypeError(f"{cls.__name__}.{field.name} is not a slot for an object")
-            self.offsets[index] = (<PyMemberDescrObject*>descriptor).d_member.offset
+            self.offsets[index] = slot_offset(cls.__dict__[field.name])
             default = field.default
             self.origins[index] = SHARED
             if field.factory is list:
@@ -97,6 +80,15 @@ cdef class Layout:
             made = <object>self.defaults[index]
         Py_INCREF(made)
         return <PyObject*>made
+
+
+cdef Py_ssize_t slot_offset(object descriptor) except -1:
+    """Where in an object the value of one of its class's `__slots__` lies."""
+    if Py_TYPE(descriptor) is not &PyMemberDescr_Type:
+        raise TypeError(f"{descriptor!r} is not a slot")
+    if (<PyMemberDescrObject*>descriptor).d_member.type != T_OBJECT_EX:
+        raise TypeError(f"{descriptor!r} is not a slot for an object")
+    return (<PyMemberDescrObject*>descriptor).d_member.offset
 
 
 cdef Layout layout_of(PyTypeObject* type):
@@ -129,7 +121,7 @@ cdef object _construct(object cls, PyObject* const* arguments, size_t nargsf, Py
     cdef Py_ssize_t number, index = 0
     if PyVectorcall_NARGS(nargsf):
         raise TypeError(f"{cls.__name__}() takes keyword arguments only")
-    cdef object message = allocate(layout.type)
+    cdef object message = allocate(layout.type, 0)
     if keywords is not NULL:
         for number in range(PyTuple_GET_SIZE(<tuple>keywords)):
             name = <PyObject*>PyTuple_GET_ITEM(<tuple>keywords, number)

@@ -1,0 +1,75 @@
+# Programs that the codec runs, shared by its reader and writer. See _program.pyx.
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from headrace.protocol._message cimport Layout
+
+
+# The numbers are those of message.py.
+cdef enum Kind:
+    BOOL = 0
+    INT8 = 1
+    INT16 = 2
+    UINT16 = 3
+    INT32 = 4
+    INT64 = 5
+    FLOAT64 = 6
+    UUID = 7
+    STRING = 8
+    BYTES = 9
+    RECORDS = 10
+    STRUCT = 11
+
+
+# One field in one version.
+cdef struct Op:
+    int kind                # of the field, or of its elements
+    bint is_array
+    bint nullable
+    bint compact            # lengths as varints, one higher than they are
+    int tag
+    Py_ssize_t offset       # of the slot in the object
+    Py_ssize_t index        # of the field in its layout
+    Py_ssize_t element_size # the least bytes that an element of the array takes, at least 1
+    PyObject* name
+    PyObject* program       # of a struct
+    PyObject* default       # of a tagged field: what is not written
+
+
+cdef class Program:
+    cdef Layout layout
+    cdef PyTypeObject* type
+    cdef readonly int version
+    cdef readonly bint flexible
+    cdef readonly int api_key   # -1 in nested structs
+    cdef Op* ops                # fields that are always there, in their order on the wire
+    cdef Py_ssize_t op_count
+    cdef Op* tagged             # by tag
+    cdef Py_ssize_t tagged_count
+    cdef Py_ssize_t* absent     # fields that this version lacks
+    cdef Py_ssize_t absent_count
+    cdef readonly Py_ssize_t least_size
+    cdef list held              # keeps alive what ops point at
+
+    cdef Py_ssize_t compile_op(self, Op* op, Py_ssize_t index, dict nested, int depth) except -1
+
+
+cdef enum:
+    MAX_DEPTH = 12
+
+
+# Where in a message the codec is, for errors.
+cdef struct Path:
+    int depth
+    Op* ops[MAX_DEPTH]
+    Py_ssize_t indexes[MAX_DEPTH]   # in an array, or -1
+
+
+cdef inline void enter(Path* path, Op* op, Py_ssize_t index) noexcept:
+    path.ops[path.depth] = op
+    path.indexes[path.depth] = index
+    path.depth += 1
+
+
+cdef Program program_of(object cls, Py_ssize_t version)
+cdef str describe(Path* path, Op* op)

@@ -1,0 +1,5 @@
+class Program:
+    version: int
+    flexible: bool
+    api_key: int
+    least_size: int
