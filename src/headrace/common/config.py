@@ -46,6 +46,7 @@ class ConfigKey:
     name: str
     type: ConfigType
     default: Any
+    """None: not set."""
     doc: str
     low: float | None = None
     high: float | None = None
@@ -82,6 +83,14 @@ class ConfigKey:
             if not -limit - 1 <= value <= limit:
                 return False
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def format(self, value: Any) -> str | None:
+        """A value as a user would write it."""
+        if value is None:
+            return None
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value).lower() if self.type is ConfigType.BOOLEAN else str(value)
 
     def expected(self) -> str:
         """What a value must be, in words."""
@@ -162,8 +171,7 @@ class ConfigTable:
             if not isinstance(name, str):
                 raise ConfigError(f"a configuration key is a str, not {name!r}")
             if name not in self.keys:
-                near = difflib.get_close_matches(name, self.keys, n=1)
-                raise ConfigError(f"unknown configuration key {name!r}{f', did you mean {near[0]!r}?' if near else ''}")
+                raise unknown_key(name, self.keys)
         return {
             key.attribute: key.parse(given[key.name]) if key.name in given else key.default
             for key in self.keys.values()
@@ -179,17 +187,23 @@ class ConfigTable:
                     break
         return found
 
-    def markdown(self) -> str:
-        """The reference table of these keys."""
-        lines = ["| key | type | default | allowed | broker key | meaning |", "|---|---|---|---|---|---|"]
+    def markdown(self, topics: bool = True) -> str:
+        """The reference table of these keys: with their broker keys if they are a topic's, else with whether a running
+        broker takes a new value."""
+        more = "broker key" if topics else "dynamic"
+        lines = [f"| key | type | default | allowed | {more} | meaning |", "|---|---|---|---|---|---|"]
         for key in sorted(self.keys.values(), key=lambda key: key.name):
-            default = ",".join(key.default) if isinstance(key.default, tuple) else str(key.default)
-            if key.type is ConfigType.BOOLEAN:
-                default = default.lower()
+            default = key.format(key.default)
             synonyms = ", ".join(f"`{synonym.name}`" for synonym in key.synonyms)
             allowed = key.expected() if key.choices or key.low is not None else ""
             lines.append(
-                f"| `{key.name}` | {key.type.value} | {f'`{default}`' if default else ''} | {allowed} | {synonyms} "
-                f"| {key.doc} |"
+                f"| `{key.name}` | {key.type.value} | {f'`{default}`' if default else ''} | {allowed} "
+                f"| {synonyms if topics else 'yes' if key.dynamic else 'no'} | {key.doc} |"
             )
         return "\n".join(lines) + "\n"
+
+
+def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a key that nobody knows, with the one that was probably meant."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return ConfigError(f"unknown configuration key {name!r}{f', did you mean {near[0]!r}?' if near else ''}")

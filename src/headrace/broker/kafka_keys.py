@@ -1,0 +1,178 @@
+"""Broker keys of Apache Kafka that are known here and not used, so that a `server.properties` of Kafka 3 or 4 loads.
+
+A key in `NO_EFFECT` is accepted, and the start of the broker logs why it does nothing. A key in `REFUSED` is not: who
+sets it relies on something, such as an authorizer, that would silently be missing. `make docs` lists both.
+"""
+
+_WITHOUT_EFFECT = {
+    "consumer groups are not served yet": """
+        group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
+        group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
+        group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
+        group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+        group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
+        group.consumer.session.timeout.ms group.coordinator.append.linger.ms group.coordinator.background.threads
+        group.coordinator.cached.buffer.max.bytes group.coordinator.new.enable group.coordinator.rebalance.protocols
+        group.coordinator.threads group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+        group.min.session.timeout.ms offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms
+        offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes
+        offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
+        offsets.topic.segment.bytes
+    """,
+    "share groups are not served yet": """
+        group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit group.share.enable
+        group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
+        group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.groups
+        group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+        group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
+        group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
+        group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+        group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
+        group.share.partition.max.record.locks group.share.persister.class.name group.share.record.lock.duration.ms
+        group.share.session.timeout.ms share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
+        share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
+        share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec
+        share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
+        share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.replication.factor
+        share.coordinator.state.topic.segment.bytes share.coordinator.threads share.coordinator.write.timeout.ms
+        share.fetch.purgatory.purge.interval.requests
+    """,
+    "streams groups are not served yet": """
+        group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
+        group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
+        group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
+        group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+        group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
+        group.streams.num.standby.replicas group.streams.session.timeout.ms
+    """,
+    "transactions are not served yet": """
+        add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
+        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+        transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+        transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
+        transaction.state.log.replication.factor transaction.state.log.segment.bytes
+        transaction.two.phase.commit.enable transactional.id.expiration.ms
+    """,
+    "this broker is a cluster of its own; clusters of several come later": """
+        alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+        auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id.generation.enable broker.session.timeout.ms
+        control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
+        controlled.shutdown.retry.backoff.ms controller.socket.timeout.ms initial.broker.registration.timeout.ms
+        inter.broker.protocol.version leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
+        num.replica.alter.log.dirs.threads num.replica.fetchers replica.fetch.backoff.ms replica.fetch.max.bytes
+        replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
+        replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
+        replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
+        socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms unclean.leader.election.interval.ms
+    """,
+    "the cluster's state is kept in the data directory": """
+        zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
+        zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms
+        zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
+        zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
+        zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
+        zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
+        zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+        eligible.leader.replicas.enable
+    """,
+    "there is no Raft quorum: the controller is a part of the broker": """
+        controller.listener.names controller.performance.always.log.threshold.ms
+        controller.performance.sample.period.ms controller.quorum.append.linger.ms
+        controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
+        controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+        controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
+        controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
+        early.start.listeners internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
+        internal.metadata.max.batch.size.in.bytes metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+        metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.min.bytes
+        metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
+        server.max.startup.time.ms
+    """,
+    "only PLAINTEXT listeners are served so far": """
+        allow.everyone.if.no.acl.found connection.failed.authentication.delay.ms connections.max.reauth.ms
+        delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
+        delegation.token.max.lifetime.ms delegation.token.secret.key password.encoder.cipher.algorithm
+        password.encoder.iterations password.encoder.key.length password.encoder.keyfactory.algorithm
+        password.encoder.old.secret password.encoder.secret principal.builder.class sasl.client.callback.handler.class
+        sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+        sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+        sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+        sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+        sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+        sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
+        sasl.mechanism.inter.broker.protocol sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+        sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+        sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+        sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+        sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+        sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+        sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+        sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+        sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+        sasl.server.callback.handler.class sasl.server.max.receive.size security.providers ssl.allow.dn.changes
+        ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+        ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+        ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+        ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
+        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+        ssl.truststore.type super.users
+    """,
+    "quotas are not kept yet": """
+        controller.quota.window.num controller.quota.window.size.seconds max.connection.creation.rate quota.window.num
+        quota.window.size.seconds
+    """,
+    "one event loop does the work of these threads and queues": """
+        log.cleaner.threads num.io.threads num.network.threads queued.max.request.bytes queued.max.requests
+    """,
+    "waiting requests are removed as they complete": """
+        delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
+        producer.purgatory.purge.interval.requests
+    """,
+    "there are no JVM reporters here": """
+        auto.include.jmx.reporter kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters
+        metrics.num.samples metrics.recording.level metrics.sample.window.ms telemetry.max.bytes
+    """,
+    "there is no tiered storage": """
+        follower.fetch.last.tiered.offset.enable log.local.retention.bytes log.local.retention.ms
+        remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+        remote.log.index.file.cache.ttl.ms remote.log.manager.copier.thread.pool.size
+        remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
+        remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
+        remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
+        remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size
+        remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms
+        remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter
+        remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes
+        remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path
+        remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name
+        remote.log.reader.max.pending.tasks remote.log.reader.threads remote.log.storage.manager.class.name
+        remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
+    """,
+    "batches are stored as they come, in format 2": """
+        log.message.downconversion.enable log.message.format.version
+    """,
+    "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms instead": """
+        log.message.timestamp.difference.max.ms
+    """,
+    "nothing here needs it": """
+        log.dir.failure.timeout.ms unstable.api.versions.enable unstable.feature.versions.enable
+    """,
+}
+
+NO_EFFECT = {name: reason for reason, names in _WITHOUT_EFFECT.items() for name in names.split()}
+"""Each key, and why setting it does nothing."""
+
+REFUSED = {
+    "alter.config.policy.class.name": "policies in Java cannot be run here",
+    "authorizer.class.name": "there is no authorizer yet, and everybody would be let in",
+    "client.quota.callback.class": "plug-ins in Java cannot be run here",
+    "config.providers": "values are taken as they are written",
+    "cordoned.log.dirs": "directories cannot be kept free of new partitions yet",
+    "create.topic.policy.class.name": "policies in Java cannot be run here",
+    "remote.log.storage.system.enable": "there is no tiered storage",
+    "replica.selector.class": "readers are served by the leader only",
+}
+"""Each key, and why a broker that has it set does not start. Empty and `false` are as good as not set."""
