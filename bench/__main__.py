@@ -1,27 +1,67 @@
 """Runs the benchmarks and writes their results."""
 
 import argparse
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from bench import log, records
+from tests.support.apache_kafka import KafkaUnavailable
+
+from bench import broker, log, records
 from bench.harness import write_results
+
+ROUNDS = 11
+ALL = ["records", "log", "broker"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Headrace beside its peers.")
-    parser.add_argument("which", nargs="*", choices=["records", "log", []], help="what to measure (default: all)")
-    parser.add_argument("--rounds", type=int, default=11, help="alternating rounds of each comparison (default: 11)")
+    parser.add_argument("which", nargs="*", choices=[*ALL, []], help="what to measure (default: all)")
+    parser.add_argument(
+        "--rounds", type=int, help=f"alternating rounds of each comparison (default: {ROUNDS}; broker: {broker.ROUNDS})"
+    )
     parser.add_argument("--directory", type=Path, help="where to put data (default: beside the project, on its disk)")
+    parser.add_argument("--quick", action="store_true", help="broker: less data, 2 rounds; results are not written")
+    parser.add_argument("--self-check", action="store_true", help="broker: Apache Kafka beside itself; not written")
+    parser.add_argument("--only", default="", help="broker: only cases whose name has this text; not written")
     arguments = parser.parse_args()
-    which = arguments.which or ["records", "log"]
+    which = arguments.which or ALL
     if "records" in which:
-        write_results("records", records.run(arguments.rounds), [])
+        write_results("records", records.run(arguments.rounds or ROUNDS), [])
     if "log" in which:
-        root = arguments.directory or Path(".bench-data")
-        root.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=root) as directory:
-            write_results("log", *log.run(Path(directory), arguments.rounds))
+        with data_directory(arguments.directory) as directory:
+            write_results("log", *log.run(directory, arguments.rounds or ROUNDS))
+    if "broker" in which:
+        with data_directory(arguments.directory) as directory:
+            run_broker(arguments, directory)
+
+
+@contextmanager
+def data_directory(root: Path | None) -> Iterator[Path]:
+    root = root or Path(".bench-data")
+    root.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root) as directory:
+        yield Path(directory).absolute()
+
+
+def run_broker(arguments: argparse.Namespace, directory: Path) -> None:
+    try:
+        measurements, notes = broker.run(
+            directory,
+            arguments.rounds or (2 if arguments.quick else broker.ROUNDS),
+            quick=arguments.quick,
+            self_check=arguments.self_check,
+            only=arguments.only,
+        )
+    except KafkaUnavailable as reason:
+        print(f"broker: not measured, as Apache Kafka is not to be had: {reason}", file=sys.stderr)
+        return
+    if arguments.quick or arguments.self_check or arguments.only:
+        print("\n".join(notes), file=sys.stderr)
+    else:
+        write_results("broker", measurements, notes)
 
 
 if __name__ == "__main__":

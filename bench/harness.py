@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass
 class Measurement:
-    """One comparison. `ratio` is Headrace's speed over the peer's: above 1 Headrace is faster."""
+    """One comparison. `ratio` is Headrace's value over the peer's; above 1 Headrace is faster, if it is a speed."""
 
     name: str
     unit: str
@@ -31,10 +31,15 @@ class Measurement:
     ratio_high: float
     target: float
     rounds: int
+    lower_is_better: bool = False
 
     @property
     def reached(self) -> bool:
-        return self.ratio >= self.target
+        return self.ratio <= self.target if self.lower_is_better else self.ratio >= self.target
+
+    @property
+    def goal(self) -> str:
+        return f"{'≤' if self.lower_is_better else '≥'} {self.target:g}"
 
 
 def seconds_of(action: Callable[[], object]) -> float:
@@ -85,9 +90,9 @@ def compare(
 def describe(measured: Measurement) -> str:
     mark = "ok" if measured.reached else "MISSED"
     return (
-        f"{measured.name:<44} {measured.ours:>9.2f} vs {measured.theirs:>9.2f} {measured.unit:<9} "
+        f"{measured.name:<60} {measured.ours:>9.2f} vs {measured.theirs:>9.2f} {measured.unit:<9} "
         f"ratio {measured.ratio:>6.2f} [{measured.ratio_low:.2f}, {measured.ratio_high:.2f}]  "
-        f"target {measured.target:g}  {mark}"
+        f"target {measured.goal}  {mark}"
     )
 
 
@@ -97,7 +102,7 @@ def write_results(name: str, measurements: list[Measurement], notes: list[str]) 
     lines = [
         f"# {name}",
         "",
-        f"{measurements[0].rounds} alternating rounds; the ratio is the median over the rounds of Headrace's speed "
+        f"{measurements[0].rounds} alternating rounds; the ratio is the median over the rounds of Headrace's value "
         "to the peer's, in brackets the 10th to 90th percentile. "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}.",
         "",
@@ -107,7 +112,7 @@ def write_results(name: str, measurements: list[Measurement], notes: list[str]) 
     for each in measurements:
         lines.append(
             f"| {each.name} | {each.unit} | {each.ours:.2f} | {each.theirs:.2f} | {each.peer} "
-            f"| **{each.ratio:.2f}** [{each.ratio_low:.2f}, {each.ratio_high:.2f}] | {each.target:g} "
+            f"| **{each.ratio:.2f}** [{each.ratio_low:.2f}, {each.ratio_high:.2f}] | {each.goal} "
             f"| {'' if each.reached else 'missed'} |"
         )
     lines += ["", *(f"- {note}" for note in notes)] if notes else []

@@ -45,6 +45,7 @@ __all__ = [
     "LibrdkafkaProducer",
     "SampleData",
     "SampleRecord",
+    "answers_metadata",
     "dump_log",
     "kafka_classpath",
     "read_back",
@@ -122,12 +123,8 @@ class KafkaBroker:
         """Start the broker and return when it answers a metadata request."""
         if self._process is not None:
             raise RuntimeError("the broker is running")
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.work_dir.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            self.port, self.controller_port = _free_ports(2)
-            config = self._write_config()
-            self._format(config)
+            config = self.prepare(*_free_ports(2))
             try:
                 self._launch(config)
             except BrokerFailed:
@@ -136,6 +133,15 @@ class KafkaBroker:
                     continue
                 raise
             return
+
+    def prepare(self, port: int, controller_port: int) -> Path:
+        """Write the configuration, format the directory if it is empty; return what to :meth:`spawn` with."""
+        self.port, self.controller_port = port, controller_port
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        config = self._write_config()
+        self._format(config)
+        return config
 
     def stop(self) -> None:
         """Shut the broker down cleanly (SIGTERM); does nothing when it is not running."""
@@ -213,6 +219,11 @@ class KafkaBroker:
         )
 
     def _launch(self, config: Path) -> None:
+        self.spawn(config)
+        self._await_answer()
+
+    def spawn(self, config: Path) -> None:
+        """Start the process, and wait for nothing."""
         if self.log_file.exists():
             shutil.move(self.log_file, self.log_file.with_suffix(".log.previous"))
         temporary = self.work_dir / "tmp"  # a JVM that is killed leaves its native libraries there
@@ -230,8 +241,12 @@ class KafkaBroker:
             )
         self._process = process
         atexit.register(self.kill)
+
+    def _await_answer(self) -> None:
+        process = self._process
+        assert process is not None
         deadline = time.monotonic() + self._start_timeout
-        while not _answers_metadata(self.port):
+        while not answers_metadata(self.port):
             if process.poll() is not None:
                 self._forget()
                 raise BrokerFailed(f"the broker ended with status {process.returncode}{self._log_tail()}")
@@ -264,7 +279,7 @@ def _free_ports(count: int) -> list[int]:
             each.close()
 
 
-def _answers_metadata(port: int) -> bool:
+def answers_metadata(port: int) -> bool:
     """Tell whether a Metadata request (version 1, no topics) is answered with a broker."""
     request = struct.pack(">hhihi", 3, 1, 1, -1, 0)
     try:

@@ -1,0 +1,285 @@
+"""Headrace's broker beside Apache Kafka's, on the same machine, disk and load generators.
+
+Two parts. *Fresh* brokers: in every round each side starts on an empty directory (Apache Kafka's is formatted before),
+alone on the machine; measured are the time to the first acknowledged record and the memory, idle and after some
+gigabytes. *Warm* brokers: both stay up, and each case is measured on one and then at once on the other, which idles
+meanwhile; so a pair meets the same noise, and the JVM keeps what it compiled. What an idle broker costs is noted.
+
+Topics have six partitions and one replica, and nobody syncs to disk (the default of both). A topic's files are deleted
+after each case and dirty pages are written back before the next, so that the disk takes no part.
+"""
+
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.broker_load import PARTITIONS, RECORD_BYTES, Java, Librdkafka, Load, build
+from bench.broker_sides import Headrace, Kafka, Side
+from bench.broker_wire import await_first_record, drop_topic, make_topic
+from bench.harness import Measurement, describe
+
+ROUNDS = 5
+RATE = 1000
+IDLE_SECONDS = 5
+LARGE_BATCH = 1024 * 1024
+CONSUMED = [f"consume, {generator.name}" for generator in (Librdkafka, Java)]
+BATCHES = {"16 KB": 16 * 1024, "1 MB": LARGE_BATCH}
+Pair = tuple[float, float]
+Generator = Librdkafka | Java
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much each case moves, in megabytes, and how long it sends at a fixed pace."""
+
+    small_batches: int = 500
+    large_batches: int = 1500
+    consumed: int = 1500
+    memory: int = 5000
+    pace_seconds: int = 10
+
+
+QUICK = Sizes(small_batches=150, large_batches=400, consumed=400, memory=1000, pace_seconds=3)
+
+
+@dataclass(frozen=True)
+class Goal:
+    unit: str
+    target: float
+    lower_is_better: bool = True
+
+
+SPEED = Goal("MB/s", 1.0, lower_is_better=False)
+CPU = Goal("CPU-s/GB", 1.0)
+LATENCY = Goal("us", 1.0)
+START = Goal("s", 0.2)
+MEMORY = Goal("MB", 0.2)
+
+
+@dataclass
+class Results:
+    """Pairs of Headrace's and the peer's value for each thing measured, in the order of the first round."""
+
+    goals: dict[str, Goal] = field(default_factory=dict)
+    pairs: dict[str, list[Pair]] = field(default_factory=dict)
+
+    def add(self, name: str, goal: Goal, ours: float, theirs: float) -> None:
+        self.goals[name] = goal
+        self.pairs.setdefault(name, []).append((ours, theirs))
+        print(f"  {name:<58} {ours:>9.2f} vs {theirs:>9.2f} {goal.unit}", file=sys.stderr, flush=True)
+
+    def measurements(self, peer: str) -> list[Measurement]:
+        return [self._measurement(name, goal, peer) for name, goal in self.goals.items()]
+
+    def _measurement(self, name: str, goal: Goal, peer: str) -> Measurement:
+        pairs = self.pairs[name]
+        ratios = sorted(ours / theirs for ours, theirs in pairs)
+        return Measurement(
+            name,
+            goal.unit,
+            peer,
+            statistics.median(ours for ours, _ in pairs),
+            statistics.median(theirs for _, theirs in pairs),
+            statistics.median(ratios),
+            ratios[len(ratios) // 10],
+            ratios[-1 - len(ratios) // 10],
+            goal.target,
+            len(pairs),
+            goal.lower_is_better,
+        )
+
+
+class Bench:
+    """Two kinds of broker, the generators, and what was found."""
+
+    def __init__(self, directory: Path, kinds: tuple[type[Side], type[Side]], sizes: Sizes, only: str):
+        self.results = Results()
+        self.notes: list[str] = []
+        self._directory = directory
+        self._kinds = kinds
+        self._sizes = sizes
+        self._only = only
+        self._count = 0
+        self._librdkafka = Librdkafka(build(directory))
+        self._java = Java()
+        self._generator_cpu: list[float] = []
+
+    def wants(self, *names: str) -> bool:
+        return any(self._only in name for name in names)
+
+    def make_side(self, place: int) -> Side:
+        self._count += 1
+        return self._kinds[place](self._directory / f"broker-{self._count}")
+
+    # ---- fresh brokers ----
+
+    def fresh_round(self, number: int) -> None:
+        """Start and memory; each side alone."""
+        gigabytes = f"after {self._sizes.memory / 1000:g} GB"
+        names = ["start to first acknowledged record"]
+        names += [f"memory {when}, {kind}" for when in ("idle", gigabytes) for kind in ("RSS", "PSS")]
+        if not self.wants(*names):
+            return
+        found: list[list[float]] = [[], []]
+        for place in in_turn(number):
+            found[place] = self._measure_fresh(self.make_side(place))
+        for name, goal, ours, theirs in zip(names, [START, *[MEMORY] * 4], *found, strict=True):
+            self.results.add(name, goal, ours, theirs)
+
+    def _measure_fresh(self, side: Side) -> list[float]:
+        os.sync()
+        side.spawn()
+        try:
+            seconds = await_first_record(side.port, "first", RECORD_BYTES) - side.started_at
+            time.sleep(IDLE_SECONDS)
+            idle = side.memory_mb()
+            make_topic(side.port, "memory", PARTITIONS)
+            self._librdkafka.produce(side.bootstrap, "memory", self._sizes.memory, LARGE_BATCH, "1")
+            used = side.memory_mb()
+        finally:
+            side.stop()
+        shutil.rmtree(side.data_dir)
+        return [seconds, *idle, *used]
+
+    # ---- warm brokers ----
+
+    def warm_rounds(self, rounds: int) -> None:
+        sides = [self.make_side(0), self.make_side(1)]
+        try:
+            for side in sides:
+                side.start()
+                if self.wants(*CONSUMED):
+                    # Read by all rounds; its writing is a part of the warm-up.
+                    make_topic(side.port, "consumed", PARTITIONS)
+                    self._librdkafka.produce(side.bootstrap, "consumed", self._sizes.consumed, BATCHES["16 KB"], "1")
+            print("warm-up, not counted", file=sys.stderr, flush=True)
+            kept, self.results = self.results, Results()
+            self._warm_round(sides, 0)
+            self.results = kept
+            self._generator_cpu.clear()
+            self._note_idle(sides)
+            for number in range(rounds):
+                print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+                self._warm_round(sides, number)
+            if self._generator_cpu:
+                most = max(self._generator_cpu)
+                self.notes.append(f"The librdkafka generator itself used at most {most:.2f} CPU-s per GB.")
+        finally:
+            for side in sides:
+                side.stop()
+
+    def _warm_round(self, sides: list[Side], number: int) -> None:
+        for generator in (self._librdkafka, self._java):
+            for label, batch_bytes in BATCHES.items():
+                for acks in ("1", "all"):
+                    self._produce_case(sides, number, generator, label, batch_bytes, acks)
+        for generator in (self._librdkafka, self._java):
+            self._consume_case(sides, number, generator)
+        self._latency(sides, number)
+
+    def _consume_case(self, sides: list[Side], number: int, generator: Generator) -> None:
+        def consume(side: Side) -> Load:
+            return generator.consume(side.bootstrap, "consumed", self._sizes.consumed)
+
+        self._throughput(sides, number, f"consume, {generator.name}", consume)
+
+    def _produce_case(
+        self, sides: list[Side], number: int, generator: Generator, label: str, batch_bytes: int, acks: str
+    ) -> None:
+        megabytes = self._sizes.large_batches if batch_bytes == LARGE_BATCH else self._sizes.small_batches
+
+        def produce(side: Side) -> Load:
+            return generator.produce(side.bootstrap, "produced", megabytes, batch_bytes, acks)
+
+        self._throughput(sides, number, f"produce, {label} batches, acks {acks}, {generator.name}", produce, "produced")
+
+    def _throughput(
+        self, sides: list[Side], number: int, name: str, load: Callable[[Side], Load], topic: str | None = None
+    ) -> None:
+        """Speed, and processor time of the broker meanwhile. The topic, if given, is only for this."""
+        if not self.wants(name):
+            return
+        speed, cpu = [0.0, 0.0], [0.0, 0.0]
+        for place in in_turn(number):
+            side = sides[place]
+            if topic:
+                make_topic(side.port, topic, PARTITIONS)
+            os.sync()
+            before = side.cpu_seconds()
+            done = load(side)
+            speed[place] = done.mb_per_second
+            cpu[place] = (side.cpu_seconds() - before) / done.total_bytes * 1e9
+            if done.generator_cpu:
+                self._generator_cpu.append(done.generator_cpu / done.total_bytes * 1e9)
+            if topic:
+                drop_topic(side.port, topic, side.data_dir)
+        self.results.add(name, SPEED, *speed)
+        self.results.add(f"{name}: broker CPU", CPU, *cpu)
+
+    def _latency(self, sides: list[Side], number: int) -> None:
+        names = [f"round trip of one record at {RATE:,}/s, acks 1, p{percent}" for percent in (50, 99)]
+        if not self.wants(*names):
+            return
+        found: list[list[float]] = [[], []]
+        for place in in_turn(number):
+            side = sides[place]
+            make_topic(side.port, "paced", 1)
+            os.sync()
+            pace = self._librdkafka.pace(side.port, "paced", RATE, self._sizes.pace_seconds, self._directory)
+            found[place] = [pace.p50_us, pace.p99_us]
+            drop_topic(side.port, "paced", side.data_dir)
+        for name, ours, theirs in zip(names, *found, strict=True):
+            self.results.add(name, LATENCY, ours, theirs)
+
+    def _note_idle(self, sides: list[Side]) -> None:
+        before = [side.cpu_seconds() for side in sides]
+        time.sleep(IDLE_SECONDS)
+        shares = [
+            f"{side.name} {100 * (side.cpu_seconds() - start) / IDLE_SECONDS:.1f}%"
+            for side, start in zip(sides, before, strict=True)
+        ]
+        self.notes.append(f"Idle after the warm-up, of one core: {', '.join(shares)}.")
+
+
+def in_turn(number: int) -> tuple[int, int]:
+    """Who goes first changes from round to round, in case that matters."""
+    return (1, 0) if number % 2 else (0, 1)
+
+
+def run(
+    directory: Path, rounds: int, *, quick: bool = False, self_check: bool = False, only: str = ""
+) -> tuple[list[Measurement], list[str]]:
+    """With `self_check` Apache Kafka is compared with itself: all ratios should be near 1."""
+    sizes = QUICK if quick else Sizes()
+    kinds: tuple[type[Side], type[Side]] = (Kafka if self_check else Headrace, Kafka)
+    bench = Bench(directory, kinds, sizes, only)
+    for number in range(rounds):
+        print(f"fresh brokers, round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+        bench.fresh_round(number)
+    bench.warm_rounds(rounds)
+    measurements = bench.results.measurements(Kafka.name)
+    for each in measurements:
+        print(describe(each), file=sys.stderr)
+    return measurements, [*bench.notes, *_explain(sizes)]
+
+
+def _explain(sizes: Sizes) -> list[str]:
+    return [
+        "Ratios are Headrace to Kafka: speed should be high; CPU, latency, start and memory low.",
+        f"Records of {RECORD_BYTES} bytes, topics of {PARTITIONS} partitions and one replica, one producer or consumer "
+        f"at a time; {sizes.small_batches} MB with 16 KB batches, {sizes.large_batches} MB with 1 MB batches, "
+        f"{sizes.consumed} MB consumed (written in 16 KB batches, from the page cache).",
+        "Generators: librdkafka (a C program on the library of confluent-kafka) and Java (Kafka's ProducerPerformance; "
+        "a consumer with ConsumerPerformance's settings and assigned partitions). Their start and warm-up are not "
+        "timed. Idempotence is off.",
+        "Broker CPU is user and system time of all threads of the broker, from /proc, warm-up included.",
+        "Round trip: one producer on a plain socket that sends on schedule, whether or not replies came.",
+        "Apache Kafka in KRaft mode, one node for both roles, with its shipped settings and JVM options (1 GB heap); "
+        "it is warmed up by a whole round. Both brokers stay up and take turns, but for start and memory.",
+        "Neither syncs to disk; files are deleted after each case and dirty pages written back before the next.",
+    ]

@@ -1,0 +1,298 @@
+/* The load generator of bench/broker.py, in C so that it is not the bottleneck. Three modes, each prints one JSON line:
+
+     produce BROKERS TOPIC PARTITIONS RECORDS RECORD_BYTES WARMUP [property=value ...]
+     consume BROKERS TOPIC PARTITIONS RECORDS [property=value ...]
+     pace    HOST PORT FRAME_FILE ERROR_AT RATE RECORDS WARMUP
+
+   The first two drive librdkafka, the one that confluent-kafka's wheel brings; its wheel has no header, so the few
+   functions used are declared here, as its documentation gives them. `pace` uses a plain socket: it sends the request
+   of FRAME_FILE at a fixed rate, whether or not replies came, and times each reply. ERROR_AT is where the reply (with
+   its size) has the 16 bits of the error code. */
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct rd_kafka_s rd_kafka_t;
+typedef struct rd_kafka_conf_s rd_kafka_conf_t;
+typedef struct rd_kafka_topic_s rd_kafka_topic_t;
+typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
+typedef struct rd_kafka_queue_s rd_kafka_queue_t;
+struct rd_kafka_metadata;
+typedef struct {
+    int err;
+    rd_kafka_topic_t *rkt;
+    int32_t partition;
+    void *payload;
+    size_t len;
+    void *key;
+    size_t key_len;
+    int64_t offset;
+    void *_private;
+} rd_kafka_message_t;
+
+enum { RD_KAFKA_PRODUCER, RD_KAFKA_CONSUMER };
+enum { RD_KAFKA_CONF_OK = 0 };
+
+rd_kafka_conf_t *rd_kafka_conf_new(void);
+int rd_kafka_conf_set(rd_kafka_conf_t *, const char *name, const char *value, char *error, size_t error_size);
+void rd_kafka_conf_set_dr_msg_cb(rd_kafka_conf_t *, void (*)(rd_kafka_t *, const rd_kafka_message_t *, void *));
+rd_kafka_t *rd_kafka_new(int type, rd_kafka_conf_t *, char *error, size_t error_size);
+rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *, const char *name, rd_kafka_topic_conf_t *);
+int rd_kafka_metadata(rd_kafka_t *, int all, rd_kafka_topic_t *, const struct rd_kafka_metadata **, int timeout_ms);
+void rd_kafka_metadata_destroy(const struct rd_kafka_metadata *);
+const char *rd_kafka_err2str(int);
+int rd_kafka_poll(rd_kafka_t *, int timeout_ms);
+int rd_kafka_produce_batch(rd_kafka_topic_t *, int32_t, int flags, rd_kafka_message_t *, int count);
+rd_kafka_queue_t *rd_kafka_queue_new(rd_kafka_t *);
+int rd_kafka_consume_start_queue(rd_kafka_topic_t *, int32_t, int64_t offset, rd_kafka_queue_t *);
+ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int timeout_ms, rd_kafka_message_t **, size_t count);
+void rd_kafka_message_destroy(rd_kafka_message_t *);
+const char *rd_kafka_version_str(void);
+
+#define CHUNK 500                 /* records handed over at once */
+#define WINDOW_BYTES (64 << 20)   /* sent and not yet acknowledged, at most */
+#define STALL_SECONDS 60
+
+static _Noreturn void fail(const char *what, const char *why) {
+    fprintf(stderr, "%s: %s\n", what, why);
+    exit(1);
+}
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static void print_result(int64_t records, int64_t bytes, int64_t elapsed_ns) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    double cpu = usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+    printf("{\"records\": %lld, \"bytes\": %lld, \"seconds\": %.6f, \"generator_cpu\": %.3f, \"librdkafka\": \"%s\"}\n",
+           (long long)records, (long long)bytes, elapsed_ns / 1e9, cpu, rd_kafka_version_str());
+}
+
+/* ---- librdkafka ---- */
+
+static int64_t acknowledged;
+
+static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
+    (void)rk, (void)opaque;
+    if (message->err)
+        fail("delivery", rd_kafka_err2str(message->err));
+    acknowledged++;
+}
+
+static rd_kafka_t *connect_to(int type, const char *brokers, char **properties, int count) {
+    char error[512];
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    if (rd_kafka_conf_set(conf, "bootstrap.servers", brokers, error, sizeof error) != RD_KAFKA_CONF_OK)
+        fail("bootstrap.servers", error);
+    for (int i = 0; i < count; i++) {
+        char *equals = strchr(properties[i], '=');
+        if (!equals)
+            fail(properties[i], "not property=value");
+        *equals = 0;
+        if (rd_kafka_conf_set(conf, properties[i], equals + 1, error, sizeof error) != RD_KAFKA_CONF_OK)
+            fail(properties[i], error);
+    }
+    if (type == RD_KAFKA_PRODUCER)
+        rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
+    rd_kafka_t *rk = rd_kafka_new(type, conf, error, sizeof error);
+    if (!rk)
+        fail("rd_kafka_new", error);
+    return rk;
+}
+
+static rd_kafka_topic_t *open_topic(rd_kafka_t *rk, const char *name) {
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
+    const struct rd_kafka_metadata *metadata;
+    int error = topic ? rd_kafka_metadata(rk, 0, topic, &metadata, 30000) : -1;
+    if (error)
+        fail(name, rd_kafka_err2str(error));
+    rd_kafka_metadata_destroy(metadata);
+    return topic;
+}
+
+static void await_acknowledged(rd_kafka_t *rk, int64_t wanted) {
+    int64_t last = acknowledged, moved = now_ns();
+    while (acknowledged < wanted) {
+        rd_kafka_poll(rk, 100);
+        if (acknowledged != last)
+            last = acknowledged, moved = now_ns();
+        else if (now_ns() - moved > STALL_SECONDS * 1000000000LL)
+            fail("produce", "no acknowledgement in a minute");
+    }
+}
+
+static void send_records(rd_kafka_t *rk, rd_kafka_topic_t *topic, int partitions, int64_t records, int record_bytes,
+                         char *payload) {
+    static rd_kafka_message_t messages[CHUNK];
+    int64_t sent = 0, before = acknowledged, window = WINDOW_BYTES / record_bytes;
+    int32_t partition = 0;
+    while (sent < records) {
+        int count = records - sent < CHUNK ? (int)(records - sent) : CHUNK;
+        memset(messages, 0, sizeof messages);
+        for (int i = 0; i < count; i++) {
+            messages[i].payload = payload;  /* the same bytes for all, neither copied nor freed */
+            messages[i].len = record_bytes;
+        }
+        if (rd_kafka_produce_batch(topic, partition, 0, messages, count) != count)
+            for (int i = 0; i < count; i++)
+                if (messages[i].err)
+                    fail("produce", rd_kafka_err2str(messages[i].err));
+        sent += count;
+        partition = (partition + 1) % partitions;
+        rd_kafka_poll(rk, 0);
+        if (sent - (acknowledged - before) > window)
+            await_acknowledged(rk, before + sent - window);
+    }
+    await_acknowledged(rk, before + records);
+}
+
+static int produce(int argc, char **argv) {
+    if (argc < 6)
+        fail("produce", "too few arguments");
+    int partitions = atoi(argv[2]), record_bytes = atoi(argv[4]);
+    int64_t records = atoll(argv[3]), warmup = atoll(argv[5]);
+    char *payload = malloc(record_bytes);
+    uint32_t state = 12345;
+    for (int i = 0; i < record_bytes; i++)
+        payload[i] = (char)((state = state * 1664525 + 1013904223) >> 24);
+    rd_kafka_t *rk = connect_to(RD_KAFKA_PRODUCER, argv[0], argv + 6, argc - 6);
+    rd_kafka_topic_t *topic = open_topic(rk, argv[1]);
+    send_records(rk, topic, partitions, warmup, record_bytes, payload);
+    int64_t started = now_ns();
+    send_records(rk, topic, partitions, records, record_bytes, payload);
+    print_result(records, records * record_bytes, now_ns() - started);
+    return 0;  /* all is acknowledged: nothing is left to flush */
+}
+
+static int consume(int argc, char **argv) {
+    if (argc < 4)
+        fail("consume", "too few arguments");
+    int partitions = atoi(argv[2]);
+    int64_t wanted = atoll(argv[3]), records = 0, bytes = 0;
+    static rd_kafka_message_t *messages[1000];
+    rd_kafka_t *rk = connect_to(RD_KAFKA_CONSUMER, argv[0], argv + 4, argc - 4);
+    rd_kafka_topic_t *topic = open_topic(rk, argv[1]);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
+    int64_t started = now_ns(), moved = started;
+    for (int32_t partition = 0; partition < partitions; partition++)
+        if (rd_kafka_consume_start_queue(topic, partition, 0, queue))
+            fail("consume", "cannot start");
+    while (records < wanted) {
+        ssize_t count = rd_kafka_consume_batch_queue(queue, 100, messages, 1000);
+        for (ssize_t i = 0; i < count; i++) {
+            if (!messages[i]->err)
+                records++, bytes += messages[i]->len;
+            else if (messages[i]->err != -191)  /* the end of a partition is no error */
+                fail("consume", rd_kafka_err2str(messages[i]->err));
+            rd_kafka_message_destroy(messages[i]);
+        }
+        if (count > 0)
+            moved = now_ns();
+        else if (now_ns() - moved > STALL_SECONDS * 1000000000LL)
+            fail("consume", "no record in a minute");
+    }
+    print_result(records, bytes, now_ns() - started);
+    fflush(stdout);
+    _exit(0);  /* leaving in order would wait for fetches that are under way */
+}
+
+/* ---- a plain socket ---- */
+
+static int by_size(const void *a, const void *b) {
+    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+static int pace(int argc, char **argv) {
+    if (argc != 7)
+        fail("pace", "wrong number of arguments");
+    size_t error_at = atoi(argv[3]);
+    int64_t interval = 1000000000LL / atoi(argv[4]), records = atoll(argv[5]), warmup = atoll(argv[6]);
+    int64_t total = records + warmup, sent = 0, received = 0;
+    static unsigned char frame[1 << 20], reply[1 << 16];
+    FILE *file = fopen(argv[2], "rb");
+    size_t frame_bytes = file ? fread(frame, 1, sizeof frame, file) : 0, have = 0;
+    if (!frame_bytes)
+        fail(argv[2], "cannot be read");
+    int64_t *sent_at = calloc(total, sizeof *sent_at), *took = calloc(total, sizeof *took);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
+    inet_pton(AF_INET, argv[0], &address.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    if (connect(fd, (struct sockaddr *)&address, sizeof address))
+        fail("connect", strerror(errno));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    prctl(PR_SET_TIMERSLACK, 1);  /* wake when asked to, not up to 50 us later */
+
+    int64_t started = now_ns();
+    while (received < total) {
+        int64_t now = now_ns(), due = started + sent * interval;
+        if (sent < total && now >= due) {
+            sent_at[sent++] = now;
+            if (send(fd, frame, frame_bytes, 0) != (ssize_t)frame_bytes)
+                fail("send", strerror(errno));
+            continue;
+        }
+        int64_t wait = sent < total ? due - now : STALL_SECONDS * 1000000000LL;
+        struct timespec timeout = {wait / 1000000000, wait % 1000000000};
+        struct pollfd readable = {.fd = fd, .events = POLLIN};
+        if (ppoll(&readable, 1, &timeout, NULL) <= 0) {
+            if (sent == total)
+                fail("pace", "no reply in a minute");
+            continue;
+        }
+        ssize_t got = recv(fd, reply + have, sizeof reply - have, 0);
+        int64_t arrived = now_ns();
+        if (got <= 0)
+            fail("recv", got ? strerror(errno) : "the broker closed the connection");
+        have += got;
+        size_t position = 0;
+        while (have - position >= 4) {
+            unsigned char *start = reply + position;
+            size_t size = 4 + (((size_t)start[0] << 24) | (start[1] << 16) | (start[2] << 8) | start[3]);
+            if (size > sizeof reply || size < error_at + 2)
+                fail("pace", "a reply of an unexpected size");
+            if (have - position < size)
+                break;
+            if (start[error_at] || start[error_at + 1])
+                fail("pace", "the broker answered with an error");
+            took[received] = arrived - sent_at[received];
+            received++;
+            position += size;
+        }
+        memmove(reply, reply + position, have -= position);
+    }
+    qsort(took + warmup, records, sizeof *took, by_size);
+    int64_t *sorted = took + warmup;
+    printf("{\"records\": %lld, \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, \"max_us\": %.1f}\n",
+           (long long)records, sorted[records / 2] / 1e3, sorted[records * 99 / 100] / 1e3,
+           sorted[records * 999 / 1000] / 1e3, sorted[records - 1] / 1e3);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 2 && !strcmp(argv[1], "produce"))
+        return produce(argc - 2, argv + 2);
+    if (argc > 2 && !strcmp(argv[1], "consume"))
+        return consume(argc - 2, argv + 2);
+    if (argc > 2 && !strcmp(argv[1], "pace"))
+        return pace(argc - 2, argv + 2);
+    fail(argv[0], "produce, consume or pace");
+}

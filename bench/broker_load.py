@@ -1,0 +1,168 @@
+"""Builds and runs the load generators of the broker benchmark: Kafka's own tools, and a C program on librdkafka.
+
+They know nothing of the broker but its address. Each returns what it measured itself, which leaves out its start and
+its warm-up; all the records it sent or read, warm-up included, count for the processor time of the broker.
+"""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.apache_kafka import run_java
+
+from bench.broker_wire import HOST, produce_error_at, produce_frame
+
+RECORD_BYTES = 1000
+PARTITIONS = 6
+SOURCE = Path(__file__).with_name("broker_load.c")
+CONSUMER = Path(__file__).parent / "java" / "AssignedConsumer.java"
+TIMEOUT_SECONDS = 900
+# As in the distribution's kafka-producer-perf-test.sh and kafka-run-class.sh.
+TOOL_JVM_ARGS = ("-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExplicitGCInvokesConcurrent")
+_SUMMARY = re.compile(r"^(\d+)(?: steady state)? records sent, ([\d.]+) records/sec.*99\.9th", re.MULTILINE)
+
+
+class LoadFailed(Exception):
+    """A generator ended badly; the text ends with what it said."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a generator reached, and how much it moved in all."""
+
+    mb_per_second: float
+    total_bytes: int
+    generator_cpu: float = 0.0  # CPU-seconds of the generator, if it says so
+
+
+@dataclass(frozen=True)
+class Pace:
+    p50_us: float
+    p99_us: float
+
+
+def build(directory: Path) -> Path:
+    """Compiles the C generator against the librdkafka that confluent-kafka brings."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise LoadFailed("the load generator needs a C compiler")
+    spec = importlib.util.find_spec("confluent_kafka")
+    if spec is None or spec.origin is None:
+        raise LoadFailed("confluent-kafka is not installed")
+    bundled = Path(spec.origin).parent.with_name("confluent_kafka.libs")
+    libraries = sorted(bundled.glob("librdkafka-*.so*"))
+    if not libraries:
+        raise LoadFailed(f"no librdkafka in {bundled}")
+    program = directory / "broker_load"
+    command = [compiler, "-O2", "-o", program, SOURCE, libraries[0], f"-Wl,-rpath,{bundled}"]
+    _run([str(part) for part in command])
+    return program
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    if done.returncode:
+        raise LoadFailed(f"{' '.join(command)} ended with status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Librdkafka:
+    """librdkafka: one producer or consumer, all partitions."""
+
+    name = "librdkafka"
+
+    def __init__(self, program: Path):
+        self._program = program
+
+    def produce(self, bootstrap: str, topic: str, megabytes: int, batch_bytes: int, acks: str) -> Load:
+        records, warmup = _records(megabytes)
+        properties = {
+            "acks": acks,
+            "batch.size": batch_bytes,
+            "batch.num.messages": 100_000,
+            "message.max.bytes": 1_048_588,  # the broker's limit; below it a batch of 1 MB would not fit
+            "queue.buffering.max.messages": 1_000_000,
+            "linger.ms": 10,
+            "enable.idempotence": "false",
+        }
+        sizes = [PARTITIONS, records, RECORD_BYTES, warmup]
+        found = self._json("produce", bootstrap, topic, *sizes, *_pairs(properties))
+        return Load(found["bytes"] / found["seconds"] / 1e6, (records + warmup) * RECORD_BYTES, found["generator_cpu"])
+
+    def consume(self, bootstrap: str, topic: str, megabytes: int) -> Load:
+        """Reads all that `produce` wrote, with its warm-up."""
+        total = sum(_records(megabytes))
+        # After it has read ahead enough, librdkafka would pause for a second otherwise.
+        properties = {"fetch.queue.backoff.ms": 10}
+        found = self._json("consume", bootstrap, topic, PARTITIONS, total, *_pairs(properties))
+        return Load(found["bytes"] / found["seconds"] / 1e6, int(found["bytes"]), found["generator_cpu"])
+
+    def pace(self, port: int, topic: str, rate: int, seconds: int, directory: Path) -> Pace:
+        """One-record produces at a fixed rate on a plain socket."""
+        frame = directory / "produce-frame"
+        frame.write_bytes(produce_frame(topic, RECORD_BYTES))
+        found = self._json("pace", HOST, port, frame, produce_error_at(topic), rate, rate * seconds, rate)
+        return Pace(found["p50_us"], found["p99_us"])
+
+    def _json(self, *arguments: object) -> dict[str, float]:
+        found: dict[str, float] = json.loads(_run([str(self._program), *map(str, arguments)]))
+        return found
+
+
+class Java:
+    """Kafka's ProducerPerformance, and a consumer with the settings of its ConsumerPerformance."""
+
+    name = "Java"
+
+    def produce(self, bootstrap: str, topic: str, megabytes: int, batch_bytes: int, acks: str) -> Load:
+        records, warmup = _records(megabytes)
+        properties = {
+            "acks": acks,
+            "batch.size": batch_bytes,
+            "buffer.memory": 64 * 1024 * 1024,
+            "linger.ms": 10,
+            "enable.idempotence": "false",
+        }
+        options = {
+            "bootstrap-server": bootstrap,
+            "topic": topic,
+            "num-records": records + warmup,
+            "warmup-records": warmup,
+            "record-size": RECORD_BYTES,
+            "throughput": -1,
+            "reporting-interval": 3_600_000,
+        }
+        arguments = [text for key, value in options.items() for text in (f"--{key}", str(value))]
+        output = run_java(
+            "org.apache.kafka.tools.ProducerPerformance",
+            [*arguments, "--command-property", *_pairs(properties)],
+            jvm_args=TOOL_JVM_ARGS,
+            timeout=TIMEOUT_SECONDS,
+            log_level="ERROR",
+        ).stdout
+        found = _SUMMARY.findall(output)  # of all records, then of those after the warm-up
+        if len(found) != 2 or int(found[0][0]) != records + warmup:
+            raise LoadFailed(f"ProducerPerformance said:\n{output}")
+        return Load(float(found[1][1]) * RECORD_BYTES / 1e6, (records + warmup) * RECORD_BYTES)
+
+    def consume(self, bootstrap: str, topic: str, megabytes: int) -> Load:
+        records, warmup = _records(megabytes)
+        arguments = [bootstrap, topic, str(PARTITIONS), str(records + warmup), str(warmup)]
+        done = run_java(CONSUMER, arguments, jvm_args=TOOL_JVM_ARGS, timeout=TIMEOUT_SECONDS, log_level="ERROR")
+        found = json.loads(done.stdout)
+        return Load(found["bytes"] / found["seconds"] / 1e6, int(found["bytes"]) + warmup * RECORD_BYTES)
+
+
+def _records(megabytes: int) -> tuple[int, int]:
+    """How many records to measure, and how many to send before."""
+    records = megabytes * 1_000_000 // RECORD_BYTES
+    return records, records // 10
+
+
+def _pairs(properties: Mapping[str, object]) -> list[str]:
+    return [f"{key}={value}" for key, value in properties.items()]

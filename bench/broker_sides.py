@@ -1,0 +1,181 @@
+"""The two brokers of the benchmark as processes: started the same way, and measured from outside, through /proc.
+
+Apache Kafka runs with the settings of the `server.properties` and the JVM options that it is shipped with (a heap of
+1 GB from the start, G1), Headrace with its defaults. What both are told beyond that is in `COMMON`.
+"""
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.support.apache_kafka import KAFKA_VERSION, BrokerFailed, KafkaBroker, answers_metadata
+from tests.support.broker_process import free_port
+
+from bench.broker_wire import HOST, await_condition
+
+STOP_SECONDS = 60.0
+START_SECONDS = 60.0
+COMMON = {
+    "auto.create.topics.enable": "false",
+    # Files of a deleted topic go at once and not after a minute, so that they are not written back to disk meanwhile.
+    "log.segment.delete.delay.ms": 1000,
+}
+# As in the distribution's config/server.properties, or Kafka's default where the tests' harness has another.
+KAFKA_PROPERTIES = {
+    "num.network.threads": 3,
+    "num.io.threads": 8,
+    "socket.send.buffer.bytes": 102400,
+    "socket.receive.buffer.bytes": 102400,
+    "log.cleaner.backoff.ms": 15000,
+    "log.cleaner.dedupe.buffer.size": 128 * 1024 * 1024,
+    "broker.session.timeout.ms": 9000,
+    "broker.heartbeat.interval.ms": 2000,
+    **COMMON,
+}
+# As in the distribution's kafka-server-start.sh and kafka-run-class.sh.
+KAFKA_JVM_ARGS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Side:
+    """A broker that can be started and stopped once, with its data below the directory given."""
+
+    name: str
+    data_dir: Path
+    port: int
+    started_at: float  # when the process began, by time.perf_counter
+
+    def __init__(self, directory: Path):
+        raise NotImplementedError
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def spawn(self) -> None:
+        """Starts the process and returns at once."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def process_id(self) -> int:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Returns when the broker answers a metadata request."""
+        self.spawn()
+
+        def answers() -> bool:
+            if _stat_fields(self.process_id())[0] == "Z":
+                raise BrokerFailed(f"{self.name} ended while starting; see {self.data_dir.parent}")
+            return answers_metadata(self.port)
+
+        await_condition(f"an answer from {self.name}", answers, START_SECONDS)
+
+    def cpu_seconds(self) -> float:
+        """Processor time of the broker until now: all threads, also those that ended, and processes it started."""
+        return sum(_cpu_ticks(pid) for pid in _family(self.process_id())) / TICKS_PER_SECOND
+
+    def memory_mb(self) -> tuple[float, float]:
+        """Resident and proportional set size."""
+        rss = pss = 0
+        for pid in _family(self.process_id()):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Rss:"):
+                    rss += int(line.split()[1])
+                elif line.startswith("Pss:"):
+                    pss += int(line.split()[1])
+        return rss * 1024 / 1e6, pss * 1024 / 1e6
+
+
+class Kafka(Side):
+    name = f"Apache Kafka {KAFKA_VERSION}"
+
+    def __init__(self, directory: Path):
+        self.data_dir = directory / "kafka-data"
+        self.port = free_port()
+        self._broker = KafkaBroker(self.data_dir, KAFKA_PROPERTIES, jvm_args=KAFKA_JVM_ARGS)
+        self._config = self._broker.prepare(self.port, free_port())
+
+    def spawn(self) -> None:
+        self.started_at = time.perf_counter()
+        self._broker.spawn(self._config)
+
+    def stop(self) -> None:
+        self._broker.stop()
+
+    def process_id(self) -> int:
+        assert self._broker.pid is not None
+        return self._broker.pid
+
+
+class Headrace(Side):
+    name = "Headrace"
+
+    def __init__(self, directory: Path):
+        self.data_dir = directory / "headrace-data"
+        self.port = free_port()
+        self._log_file = directory / "headrace.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def spawn(self) -> None:
+        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": self.data_dir, **COMMON}
+        command = [str(Path(sys.executable).with_name("headrace")), "server"]
+        for key, value in settings.items():
+            command += ["--override", f"{key}={value}"]
+        with self._log_file.open("ab") as output:
+            self.started_at = time.perf_counter()
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        atexit.register(self._process.kill)
+
+    def stop(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise BrokerFailed(f"{self.name} did not stop in {STOP_SECONDS:.0f} s") from None
+        finally:
+            atexit.unregister(process.kill)
+            self._process = None
+
+    def process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name, which may hold spaces: field 0 here is the state, number 3."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _cpu_ticks(pid: int) -> int:
+    fields = _stat_fields(pid)
+    return int(fields[11]) + int(fields[12])  # user and system time
+
+
+def _family(pid: int) -> list[int]:
+    """The process and those it started, and so on."""
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
