@@ -39,9 +39,7 @@ class DelayedProduce(DelayedOperation):
     @staticmethod
     def _is_settled(entry: Waiting, epoch: int) -> bool:
         partition = entry.partition
-        return (
-            not partition.is_leader or partition.leader_epoch != epoch or partition.is_replicated(entry.last_offset)
-        )
+        return not partition.is_leader or partition.leader_epoch != epoch or partition.is_replicated(entry.last_offset)
 
     def on_complete(self) -> None:
         for entry, epoch in zip(self._waiting, self._epochs, strict=True):

@@ -16,14 +16,16 @@ Record bytes in a request are views of the connection's buffer and are valid onl
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.common.metrics import Counter, Histogram, Metrics
 from headrace.net.connection import ReplySlot, ServerConnection
+from headrace.net.transport import Reply
 from headrace.protocol import Message, ProtocolError, decode, decode_request_header, encode_response
 from headrace.protocol.apis import APIS, ApiKey
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -79,7 +81,8 @@ def api(key: ApiKey, lowest: int, highest: int) -> Callable[[Handler], Handler]:
         known = APIS[key]
         if not known.first_version <= lowest <= highest <= known.last_version:
             raise TypeError(f"versions {lowest} to {highest} lie outside of {known}")
-        REGISTRY[key] = Api(key, lowest, highest, known.request, handler, inspect.iscoroutinefunction(handler))
+        request = cast(type[Message], known.request)
+        REGISTRY[key] = Api(key, lowest, highest, request, handler, inspect.iscoroutinefunction(handler))
         return handler
 
     return register
@@ -88,7 +91,17 @@ def api(key: ApiKey, lowest: int, highest: int) -> Callable[[Handler], Handler]:
 class RequestContext:
     """One request on its way through the broker."""
 
-    __slots__ = ("_dispatcher", "_slot", "api", "api_version", "client_id", "connection", "correlation_id", "received")
+    __slots__ = (
+        "_dispatcher",
+        "_slot",
+        "_waiting",
+        "api",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "received",
+    )
 
     def __init__(
         self,
@@ -102,6 +115,7 @@ class RequestContext:
     ):
         self._dispatcher = dispatcher
         self._slot: ReplySlot | None = None
+        self._waiting: DelayedOperation | None = None
         self.connection = connection
         self.api = api
         self.api_version = api_version
@@ -115,8 +129,18 @@ class RequestContext:
             f"{self.client_id!r}, from {self.connection.peer})"
         )
 
+    def wait(self, operation: DelayedOperation, purgatory: Purgatory, keys: Iterable[Hashable]) -> _Outcome:
+        """Has an operation answer the request. It is called off if the connection is lost before."""
+        if not purgatory.try_complete_else_watch(operation, keys):
+            self._waiting = operation
+            self.connection.context.add(operation)
+        return DEFERRED
+
     def reply(self, response: Message) -> None:
         """Sends the response; once for each request."""
+        if self._waiting is not None:
+            self.connection.context.discard(self._waiting)
+            self._waiting = None
         slot = self._slot
         if slot is None:
             raise HeadraceError(f"{self} is not to be answered")
@@ -126,7 +150,7 @@ class RequestContext:
             _logger.exception("cannot encode the reply to %s", self)
             self.connection.close("a reply that cannot be encoded")
             return
-        slot.send(frame)
+        slot.send(cast(Reply, frame))
         self._dispatcher.answered(self)
 
     def close(self, reason: str) -> None:
@@ -166,10 +190,12 @@ class Dispatcher:
     # ---- what `net` calls
 
     def connection_made(self, connection: ServerConnection) -> None:
-        self._broker.connection_made(connection)
+        waiting: set[DelayedOperation] = set()
+        connection.context = waiting
 
     def connection_lost(self, connection: ServerConnection, error: Exception | None) -> None:
-        self._broker.connection_lost(connection)
+        for operation in connection.context:
+            operation.cancel()
 
     def frame_received(self, connection: ServerConnection, frame: memoryview) -> None:
         received = self._now()

@@ -6,22 +6,21 @@ them: fetches for data, produces for replication. Owned by the broker's loop.
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from headrace.broker.configs import TopicConfig
 from headrace.broker.partition import Partition
 from headrace.broker.purgatory import Purgatory
 from headrace.cluster.commands import LeaderAndIsr, PartitionState, StopReplica
+from headrace.common.background import Outcome
 from headrace.common.errors import (
     KafkaError,
-    KafkaStorageError,
     ReplicaNotAvailableError,
-    StaleControllerEpochError,
     UnknownTopicOrPartitionError,
     code_of,
 )
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
-from headrace.storage.checkpoints import OffsetCheckpoint
 from headrace.storage.directory import LogDirectory
 from headrace.storage.manager import LogManager
 
@@ -36,7 +35,6 @@ class ReplicaManager:
         """Waiting for data, by partition."""
         self.produces = Purgatory("produce", timer)
         """Waiting for replication, by partition."""
-        self.controller_epoch = 0
         self._config_of = config_of
         self._topics: dict[str, dict[int, Partition]] = {}
         logs.on_directory_failed = self._directory_failed
@@ -75,17 +73,9 @@ class ReplicaManager:
 
     # ---- what the controller says
 
-    def _check_controller(self, controller_epoch: int) -> None:
-        if controller_epoch < self.controller_epoch:
-            raise StaleControllerEpochError(
-                f"the controller of epoch {controller_epoch} has been replaced by one of epoch {self.controller_epoch}"
-            )
-        self.controller_epoch = controller_epoch
-
     def lead_or_follow(self, command: LeaderAndIsr) -> dict[TopicPartition, int]:
         """Takes up the given roles. Returns an error code for each partition."""
-        self._check_controller(command.controller_epoch)
-        return {state.tp: self._attempt(state.tp, lambda state=state: self._become(state)) for state in command.partitions}
+        return {state.tp: self._attempt(state.tp, partial(self._become, state)) for state in command.partitions}
 
     def _become(self, state: PartitionState) -> None:
         tp = state.tp
@@ -106,11 +96,7 @@ class ReplicaManager:
 
     def stop(self, command: StopReplica) -> dict[TopicPartition, int]:
         """Stops serving partitions and, where asked to, deletes their logs. Returns an error code for each."""
-        self._check_controller(command.controller_epoch)
-        return {
-            tp: self._attempt(tp, lambda tp=tp, delete=delete: self._stop(tp, delete))
-            for tp, _, delete in command.partitions
-        }
+        return {tp: self._attempt(tp, partial(self._stop, tp, delete)) for tp, _, delete in command.partitions}
 
     def _stop(self, tp: TopicPartition, delete: bool) -> None:
         partitions = self._topics.get(tp.topic, {})
@@ -150,7 +136,11 @@ class ReplicaManager:
             if partition.log is not None and directory is not None and directory.online:
                 marks.setdefault(directory, {})[partition.tp] = partition.log.high_watermark
         for directory, offsets in marks.items():
-            try:
-                directory.write_high_watermarks(offsets)
-            except OSError as error:
-                self.logs.fail_directory(directory, f"cannot write the high watermarks: {error}")
+            if offsets != directory.high_watermarks:
+                self.logs.runner.submit(
+                    partial(directory.write_high_watermarks, offsets), partial(self._checkpointed, directory)
+                )
+
+    def _checkpointed(self, directory: LogDirectory, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            self.logs.fail_directory(directory, f"cannot write the high watermarks: {outcome.error}")

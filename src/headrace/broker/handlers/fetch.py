@@ -13,7 +13,7 @@ consumers yet: `preferred_read_replica` is never set.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import HandlerResult, RequestContext, api
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchedPartition, FetchSession
 from headrace.broker.fetching import CONSUMER, DelayedFetch, FetchLimits, PartitionRead, Reads, read_partitions
 from headrace.broker.handlers.leaders import LeaderHints
@@ -51,17 +51,18 @@ def handle(broker: "Broker", request: FetchRequest, context: RequestContext) -> 
     if reads.urgent or reads.size >= limits.min_bytes or limits.max_wait_ms <= 0 or not reads.partitions:
         return fetch.response(reads)
     operation = DelayedFetch(broker.replicas, reads, limits, lambda reads: context.reply(fetch.response(reads)))
-    broker.replicas.fetches.try_complete_else_watch(operation, operation.keys())
-    return DEFERRED
+    return context.wait(operation, broker.replicas.fetches, operation.keys())
 
 
 def _limits(broker: "Broker", request: FetchRequest, version: int) -> FetchLimits:
-    replica_id = request.replica_id if version < _FIRST_WITH_REPLICA_STATE else request.replica_state.replica_id
+    replica_id = request.replica_id
+    if version >= _FIRST_WITH_REPLICA_STATE:
+        replica_id = request.replica_state.replica_id if request.replica_state is not None else CONSUMER
     if request.isolation_level not in (0, 1):
         raise InvalidRequestError(f"isolation level is 0 or 1, not {request.isolation_level}")
     isolation = Isolation.COMMITTED if request.isolation_level else Isolation.HIGH_WATERMARK
     return FetchLimits(
-        min_bytes=min(request.min_bytes, request.max_bytes),
+        min_bytes=min(request.min_bytes, request.max_bytes, broker.config.fetch_max_bytes),
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
         max_wait_ms=request.max_wait_ms,
         isolation=Isolation.LOG_END if replica_id >= 0 else isolation,
@@ -110,7 +111,9 @@ class _Fetch:
             fetched = read.fetched
             if last != (fetched.topic, fetched.topic_id):
                 last = (fetched.topic, fetched.topic_id)
-                topics.append(FetchableTopicResponse(topic=fetched.topic or "", topic_id=fetched.topic_id, partitions=[]))
+                topics.append(
+                    FetchableTopicResponse(topic=fetched.topic or "", topic_id=fetched.topic_id, partitions=[])
+                )
             topics[-1].partitions.append(_partition_data(read, hints))
         if self._session is not None:
             self._session.rotate(read.fetched for read in reads.partitions if read.size)

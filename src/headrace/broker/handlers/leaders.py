@@ -1,5 +1,6 @@
 """Who leads instead: what replies to Produce and Fetch add to an error about the leader (KIP-951)."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.broker.dispatch import RequestContext
@@ -16,7 +17,13 @@ Endpoint = TypeVar("Endpoint", bound=Message)
 class LeaderHints(Generic[Leader, Endpoint]):
     """Collects the leaders, and the addresses of their brokers, for one reply. The classes are those of its API."""
 
-    def __init__(self, broker: "Broker", context: RequestContext, leader: type[Leader], endpoint: type[Endpoint]):
+    def __init__(
+        self,
+        broker: "Broker",
+        context: RequestContext,
+        leader: Callable[..., Leader],
+        endpoint: Callable[..., Endpoint],
+    ):
         self._broker = broker
         self._listener = context.connection.listener_name
         self._leader = leader
@@ -27,14 +34,14 @@ class LeaderHints(Generic[Leader, Endpoint]):
     def endpoints(self) -> list[Endpoint]:
         return list(self._endpoints.values())
 
-    def leader_after(self, error: KafkaError, topic: str | None, index: int) -> Leader:
-        """The current leader if the error says that the client does not know it, else the empty answer."""
+    def leader_after(self, error: KafkaError, topic: str | None, index: int) -> Leader | None:
+        """The current leader, if the error says that the client does not know it."""
         if topic is None or not isinstance(error, NotLeaderForPartitionError | FencedLeaderEpochError):
-            return self._leader()
+            return None
         image = self._broker.image
         state = image.partition(topic, index)
         if state is None or state.leader < 0:
-            return self._leader()
+            return None
         if state.leader not in self._endpoints:
             broker = image.broker(state.leader)
             endpoint = broker.endpoint(self._listener) if broker is not None else None

@@ -120,7 +120,9 @@ class _Answer:
         if state.leader < 0:
             error_code = LeaderNotAvailableError.code
         elif state.leader not in self._endpoints:
-            error_code = self._no_listener if self._broker.image.is_alive(state.leader) else LeaderNotAvailableError.code
+            error_code = (
+                self._no_listener if self._broker.image.is_alive(state.leader) else LeaderNotAvailableError.code
+            )
         return MetadataResponsePartition(
             error_code=error_code,
             partition_index=state.tp.partition,

@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace.broker.delayed_produce import DelayedProduce, Waiting
-from headrace.broker.dispatch import DEFERRED, NO_REPLY, HandlerResult, RequestContext, api
+from headrace.broker.dispatch import NO_REPLY, HandlerResult, RequestContext, api
 from headrace.broker.handlers.leaders import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.cluster.topics import INTERNAL_TOPICS
@@ -95,8 +95,7 @@ def handle(broker: "Broker", request: ProduceRequest, context: RequestContext) -
     response = ProduceResponse(responses=topics, node_endpoints=hints.endpoints)
     if waiting:
         operation = DelayedProduce(waiting, max(0, request.timeout_ms), lambda: context.reply(response))
-        broker.replicas.produces.try_complete_else_watch(operation, [entry.partition for entry in waiting])
-        return DEFERRED
+        return context.wait(operation, broker.replicas.produces, [entry.partition for entry in waiting])
     return response
 
 
@@ -104,9 +103,7 @@ def _name_of(broker: "Broker", topic: TopicProduceData, version: int) -> str | N
     return topic.name if version < _FIRST_WITH_TOPIC_IDS else broker.image.topic_name(topic.topic_id)
 
 
-def _partition(
-    broker: "Broker", name: str | None, data: PartitionProduceData, acks: int, version: int
-) -> Partition:
+def _partition(broker: "Broker", name: str | None, data: PartitionProduceData, acks: int, version: int) -> Partition:
     """The partition to append to, after all checks that need no look at the batch itself."""
     if not -1 <= acks <= 1:
         raise InvalidRequiredAcksError(f"acks is 0, 1 or -1 (all), not {acks}")

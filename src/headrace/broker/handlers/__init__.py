@@ -1,0 +1,10 @@
+"""One module for each API that the broker serves; see `headrace.broker.dispatch`."""
+
+import importlib
+import pkgutil
+
+
+def load() -> None:
+    """Imports all handlers, which registers them."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")

@@ -1,0 +1,298 @@
+"""The broker: everything wired together, started and stopped in order.
+
+    start   store → cluster id → configuration → logs → sockets bound → registration → controller → leaders → accepting
+    stop    no new connections → waits answered, replies drained → controller and registration gone → logs closed
+
+A cluster of one goes through the same steps as a broker of many: it registers, is elected controller, and is told by the
+controller (itself) what it leads. One event loop owns everything here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.broker import handlers
+from headrace.broker.config import BrokerConfig
+from headrace.broker.configs import Configs, TopicConfig
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.driver import Driver
+from headrace.broker.fetch_sessions import FetchSessionCache
+from headrace.broker.local_channel import LocalChannel
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.cluster import znodes
+from headrace.cluster.commands import (
+    BrokerInfo,
+    Command,
+    CommandResult,
+    Endpoint,
+    LeaderAndIsr,
+    StopReplica,
+    UpdateMetadata,
+)
+from headrace.cluster.configs import ConfigEntity, ConfigStore, ConfigWatcher
+from headrace.cluster.controller import Controller
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.image import ImageChange, MetadataImage
+from headrace.cluster.registration import prepare_cluster, register_broker
+from headrace.cluster.topics import INTERNAL_TOPICS, NewTopic, TopicAdmin
+from headrace.common.clock import Clock, SystemClock
+from headrace.common.errors import (
+    HeadraceError,
+    KafkaError,
+    LeaderNotAvailableError,
+    StaleBrokerEpochError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    code_of,
+)
+from headrace.common.ids import make_random
+from headrace.common.metrics import Metrics
+from headrace.net.listeners import join_address
+from headrace.net.server import SocketServer
+from headrace.storage.files import storage_error
+from headrace.storage.manager import LogManager
+
+_logger = logging.getLogger(__name__)
+
+STORE_FILE = "coordination.sqlite"
+"""In the first log directory."""
+_READY_SECONDS = 60.0
+_CREATION_WAIT_SECONDS = 2.0
+_DRAIN_SECONDS = 5.0
+
+
+class Broker:
+    """`await start()`, then `await stop()` or, as a crash would end it, `await abandon()`. Made for one life."""
+
+    config: BrokerConfig
+    logs: LogManager
+    store: EmbeddedStore
+    topics: TopicAdmin
+    replicas: ReplicaManager
+    controller: Controller
+    driver: Driver
+    server: SocketServer
+    dispatcher: Dispatcher
+    fetch_sessions: FetchSessionCache
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None, seed: int | None = None):
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.random = make_random(seed)
+        self.metrics = Metrics(self.clock)
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.epoch = -1
+        self.image = MetadataImage()
+        self.configs = Configs(config.properties, self.node_id)
+        self._creations: dict[str, asyncio.Task[None]] = {}
+        self._watcher: ConfigWatcher | None = None
+
+    # ---- coming
+
+    async def start(self) -> None:
+        """Raises HeadraceError, with nothing left open, if it cannot be."""
+        handlers.load()
+        self.driver = Driver(self.clock, self.config.background_threads)
+        try:
+            await self._start()
+        except BaseException:
+            await self.abandon()
+            raise
+
+    async def _start(self) -> None:
+        config = self.config
+        self.store = EmbeddedStore(_first_directory(config) / STORE_FILE, self.clock)
+        self.cluster_id = await prepare_cluster(self.store, self.random)
+        await self._load_configs()
+        self.logs = LogManager(
+            config.manager,
+            config_of=self.configs.log_config,
+            cluster_id=self.cluster_id,
+            node_id=self.node_id,
+            clock=self.clock,
+            runner=self.driver.runner,
+        )
+        await asyncio.to_thread(self.logs.start)
+        self.replicas = ReplicaManager(self.node_id, self.logs, self.configs.topic, self.driver.timer)
+        self.fetch_sessions = FetchSessionCache(
+            config.max_incremental_fetch_session_cache_slots, self.clock, self.random
+        )
+        self.topics = TopicAdmin(
+            self.store,
+            self.random,
+            default_partitions=lambda: config.num_partitions,
+            default_replication_factor=lambda: config.default_replication_factor,
+            check_config=self._check_topic_config,
+        )
+        self.dispatcher = Dispatcher(self, self.clock, self.metrics, config.slow_request_ms)
+        self.server = SocketServer(list(config.listeners), self.dispatcher, config.limits, self.clock, self.metrics)
+        self.server.pause()
+        await self.server.start()
+        await self._join()
+        self._show_metrics()
+        self.driver.keep_ticking(self.logs.tick)
+        self.driver.every(
+            config.replica_high_watermark_checkpoint_interval_ms, self.replicas.checkpoint_high_watermarks
+        )
+        self.server.resume()
+        _logger.info("broker %d of cluster %s is ready at %s", self.node_id, self.cluster_id, self.addresses)
+
+    async def _load_configs(self) -> None:
+        self.config_store = ConfigStore(self.store)
+        self._watcher = ConfigWatcher(self.store, self.clock, self._config_changed)
+        await self._watcher.start()
+        for kind in (znodes.BROKER_CONFIGS, znodes.TOPIC_CONFIGS):
+            for name, overrides in (await self.config_store.get_all(kind)).items():
+                self._config_changed(ConfigEntity(kind, name), overrides)
+        self.configs.on_topics_changed.append(self._topic_configs_changed)
+
+    def _config_changed(self, entity: ConfigEntity, overrides: Mapping[str, str]) -> None:
+        if entity.kind == znodes.TOPIC_CONFIGS:
+            self.configs.set_topic_overrides(entity.name, overrides)
+        elif entity.kind == znodes.BROKER_CONFIGS:
+            self.configs.set_broker_overrides(entity.name, overrides)
+
+    def _check_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
+        self.configs.check_topic(overrides)
+
+    def _topic_configs_changed(self, changed: Mapping[str, TopicConfig]) -> None:
+        for name, config in changed.items():
+            self.logs.update_config(name, config.log)
+
+    async def _join(self) -> None:
+        """Registers, stands for controller, and waits until the controller has said what this broker leads."""
+        registered = await register_broker(self.store, self._describe(), self.clock)
+        self.epoch = registered.epoch
+        self.image.add_listener(self._image_changed)
+        self.controller = Controller(
+            self.node_id,
+            self.store,
+            LocalChannel(self.node_id, self.apply),
+            self.clock,
+            unclean_election_enabled=lambda topic: self.configs.topic(topic).unclean_leader_election_enable,
+        )
+        await self.controller.start()
+        if not await self.image.wait_for(lambda image: image.is_alive(self.node_id), _READY_SECONDS):
+            raise HeadraceError(f"no controller has taken note of broker {self.node_id} in {_READY_SECONDS:.0f} s")
+
+    def _describe(self) -> BrokerInfo:
+        """This broker as others are to know it: the addresses it advertises, with the ports that it really has."""
+        ports = {endpoint.listener: endpoint.port for endpoint in self.server.endpoints}
+        endpoints = tuple(
+            Endpoint(listener.name, listener.host, listener.port or ports[listener.name])
+            for listener in self.config.advertised_listeners
+        )
+        return BrokerInfo(self.node_id, endpoints, self.config.broker_rack)
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where clients find this broker."""
+        return self._describe().endpoints
+
+    @property
+    def addresses(self) -> str:
+        return ", ".join(f"{end.listener}://{join_address(end.host, end.port)}" for end in self.endpoints)
+
+    def _show_metrics(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("partitions", lambda: len(self.replicas))
+        gauge("waiting_fetches", lambda: self.replicas.fetches.delayed)
+        gauge("waiting_produces", lambda: self.replicas.produces.delayed)
+        gauge("fetch_sessions", lambda: len(self.fetch_sessions))
+        gauge("fetch_session_evictions", lambda: self.fetch_sessions.evictions)
+
+    # ---- what the controller says
+
+    def apply(self, command: Command) -> CommandResult:
+        try:
+            if command.broker_epoch >= 0 and command.broker_epoch != self.epoch:
+                raise StaleBrokerEpochError(
+                    f"a command for broker epoch {command.broker_epoch}, this is epoch {self.epoch}"
+                )
+            self.image.fence(command.controller_id, command.controller_epoch)
+            if isinstance(command, UpdateMetadata):
+                self.image.apply(command)
+                return CommandResult()
+            if isinstance(command, LeaderAndIsr):
+                return CommandResult(partition_errors=self.replicas.lead_or_follow(command))
+            assert isinstance(command, StopReplica)
+            return CommandResult(partition_errors=self.replicas.stop(command))
+        except KafkaError as error:
+            _logger.error("the controller's %s was refused: %s", type(command).__name__, error)
+            return CommandResult(error_code=code_of(error))
+
+    def _image_changed(self, change: ImageChange) -> None:
+        for name in change.deleted_topics:
+            self.configs.forget_topic(name)
+
+    # ---- topics on demand
+
+    async def auto_create_topic(self, name: str) -> None:
+        """Makes a topic that a client asked for, and waits a moment for its leaders. Many may ask at once."""
+        if name in INTERNAL_TOPICS:
+            raise UnknownTopicOrPartitionError(f"{name} is made when it is needed")
+        task = self._creations.get(name)
+        if task is None:
+            task = self._creations[name] = asyncio.create_task(self._create_topic(name))
+            task.add_done_callback(lambda _: self._creations.pop(name, None))
+        await asyncio.shield(task)
+
+    async def _create_topic(self, name: str) -> None:
+        try:
+            await self.topics.create_topic(NewTopic(name))
+        except TopicAlreadyExistsError:
+            pass  # by another, just now
+        if not await self.image.wait_for(lambda image: image.topic_is_ready(name, 1), _CREATION_WAIT_SECONDS):
+            raise LeaderNotAvailableError(f"{name} has no leader yet")
+
+    # ---- going
+
+    async def stop(self) -> None:
+        """Stops in order: what was acknowledged is on disk, and the logs are marked as cleanly closed."""
+        self.server.stop_accepting()
+        self.replicas.fetches.complete_all()
+        self.replicas.produces.complete_all()
+        await self.server.drain(_DRAIN_SECONDS)
+        await self.server.close()
+        await self.dispatcher.cancel_tasks()
+        await self._leave()
+        await asyncio.to_thread(self.logs.close)
+        await self._close_store()
+        self.driver.stop()
+        _logger.info("broker %d has stopped", self.node_id)
+
+    async def _leave(self) -> None:
+        for task in list(self._creations.values()):
+            task.cancel()
+        if hasattr(self, "controller"):
+            await self.controller.stop()
+        if self._watcher is not None:
+            await self._watcher.stop()
+
+    async def _close_store(self) -> None:
+        if hasattr(self, "store"):
+            await self.store.close()
+
+    async def abandon(self) -> None:
+        """Lets go of everything without another write, as a crash would; also of a start that failed."""
+        if hasattr(self, "server"):
+            self.server.stop_accepting()
+            await self.server.close()
+        if hasattr(self, "dispatcher"):
+            await self.dispatcher.cancel_tasks()
+        await self._leave()
+        if hasattr(self, "logs"):
+            self.logs.abandon()
+        await self._close_store()
+        self.driver.stop()
+
+
+def _first_directory(config: BrokerConfig) -> Path:
+    path = Path(config.manager.log_dirs[0])
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error("make log directory", path, error) from error
+    return path
