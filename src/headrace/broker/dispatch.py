@@ -8,8 +8,9 @@ ApiVersions answers with, so a version that is announced is a version that is se
                                                          ├─ NO_REPLY        → nothing is sent (acks=0)
                                                          └─ a coroutine     → runs as a task, its result is the response
 
-Replies leave a connection in the order its requests came; the connection sees to that. A request that cannot be read, or
-that asks for an API or a version which is not there, costs its sender the connection: nothing after it can be trusted.
+Replies leave a connection in the order its requests came; the connection sees to that. A request that cannot be read,
+or that asks for an API or a version which is not there, costs its sender the connection: nothing after it can be
+trusted.
 Record bytes in a request are views of the connection's buffer and are valid only until the handler returns.
 """
 
@@ -193,7 +194,7 @@ class Dispatcher:
         waiting: set[DelayedOperation] = set()
         connection.context = waiting
 
-    def connection_lost(self, connection: ServerConnection, error: Exception | None) -> None:
+    def connection_lost(self, connection: ServerConnection, error: Exception | None) -> None:  # noqa: ARG002
         for operation in connection.context:
             operation.cancel()
 
@@ -238,7 +239,7 @@ class Dispatcher:
             context._slot = context.connection.expect_reply()
         try:
             result = api.handler(self._broker, request, context)
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged there
             self._failed(context)
             return
         if result is DEFERRED:
@@ -253,7 +254,7 @@ class Dispatcher:
             response = await api.handler(self._broker, request, context)
         except asyncio.CancelledError:
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged there
             self._failed(context)
             return
         context.reply(response)

@@ -1,5 +1,5 @@
-"""The broker's clockwork on its event loop: when the next wait is over, when the logs want their periodic work, and what
-background threads have finished.
+"""The broker's clockwork on its event loop: when the next wait is over, when the logs want their periodic work, and
+what background threads have finished.
 
 Everything is called on the loop's thread; `wake` alone may be called from any.
 """
@@ -7,6 +7,7 @@ Everything is called on the loop's thread; `wake` alone may be called from any.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from headrace.common.background import ThreadRunner
 from headrace.common.clock import Clock
@@ -81,10 +82,8 @@ class Driver:
     # ---- background threads
 
     def wake(self) -> None:
-        try:
+        with suppress(RuntimeError):  # the loop is closed: `stop` has waited for all work, so nobody waits for this
             self._loop.call_soon_threadsafe(self._drain)
-        except RuntimeError:
-            pass  # the loop is closed: `stop` has waited for all work, so nobody waits for this
 
     def _drain(self) -> None:
         try:

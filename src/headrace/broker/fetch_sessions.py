@@ -1,8 +1,8 @@
 """Fetch sessions (KIP-227): a consumer that fetches the same partitions again and again names them once.
 
 The first request of a session lists every partition; later ones list only what changed, and replies hold only the
-partitions that have something new. The broker keeps what was listed, in an order that rotates: a partition that had data
-goes to the end, so that under a limit of bytes all get their turn.
+partitions that have something new. The broker keeps what was listed, in an order that rotates: a partition that had
+data goes to the end, so that under a limit of bytes all get their turn.
 
     session id 0, epoch -1     no session wanted (or the end of one, if an id is given)
     session id 0, epoch  0     a new session is wanted

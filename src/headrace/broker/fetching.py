@@ -1,8 +1,8 @@
 """Reading many partitions for one fetch, and waiting while there is too little to read.
 
-A fetch has a limit of bytes over all its partitions, which are read in the order they are given until it is used up; the
-first batch that is found comes whole even if it is larger, so that a consumer can always go on. Record bytes are not
-touched: a reply holds slices of files.
+A fetch has a limit of bytes over all its partitions, which are read in the order they are given until it is used up;
+the first batch that is found comes whole even if it is larger, so that a consumer can always go on. Record bytes are
+not touched: a reply holds slices of files.
 """
 
 from collections.abc import Callable, Iterable

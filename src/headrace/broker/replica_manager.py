@@ -120,7 +120,7 @@ class ReplicaManager:
 
     # ---- disks
 
-    def _directory_failed(self, directory: LogDirectory, lost: list[TopicPartition]) -> None:
+    def _directory_failed(self, _: LogDirectory, lost: list[TopicPartition]) -> None:
         for tp in lost:
             partition = self.get(tp.topic, tp.partition)
             if partition is not None:

@@ -3,13 +3,14 @@
     start   store → cluster id → configuration → logs → sockets bound → registration → controller → leaders → accepting
     stop    no new connections → waits answered, replies drained → controller and registration gone → logs closed
 
-A cluster of one goes through the same steps as a broker of many: it registers, is elected controller, and is told by the
-controller (itself) what it leads. One event loop owns everything here.
+A cluster of one goes through the same steps as a broker of many: it registers, is elected controller, and is told by
+the controller (itself) what it leads. One event loop owns everything here.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.broker import handlers
@@ -154,7 +155,7 @@ class Broker:
         elif entity.kind == znodes.BROKER_CONFIGS:
             self.configs.set_broker_overrides(entity.name, overrides)
 
-    def _check_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
+    def _check_topic_config(self, _: str, overrides: Mapping[str, str]) -> None:
         self.configs.check_topic(overrides)
 
     def _topic_configs_changed(self, changed: Mapping[str, TopicConfig]) -> None:
@@ -240,10 +241,8 @@ class Broker:
         await asyncio.shield(task)
 
     async def _create_topic(self, name: str) -> None:
-        try:
+        with suppress(TopicAlreadyExistsError):  # made by another, just now
             await self.topics.create_topic(NewTopic(name))
-        except TopicAlreadyExistsError:
-            pass  # by another, just now
         if not await self.image.wait_for(lambda image: image.topic_is_ready(name, 1), _CREATION_WAIT_SECONDS):
             raise LeaderNotAvailableError(f"{name} has no leader yet")
 

@@ -1,9 +1,9 @@
 """Fetch: reads record batches from partitions.
 
-Versions 4 (KIP-98, isolation level) to 18: 5 log start offset (KIP-107), 7 incremental fetch sessions (KIP-227), 9 leader
-epochs (KIP-320), 10 zstd (KIP-110), 11 racks (KIP-392), 12 flexible and diverging epochs (KIP-595), 13 topic ids
-(KIP-516), 15 replica state (KIP-903), 16 the new leader in errors (KIP-951), 17 directory ids (KIP-853), 18 the reader's
-high watermark (KIP-1166).
+Versions 4 (KIP-98, isolation level) to 18: 5 log start offset (KIP-107), 7 incremental fetch sessions (KIP-227), 9
+leader epochs (KIP-320), 10 zstd (KIP-110), 11 racks (KIP-392), 12 flexible and diverging epochs (KIP-595), 13 topic ids
+(KIP-516), 15 replica state (KIP-903), 16 the new leader in errors (KIP-951), 17 directory ids (KIP-853), 18 the
+reader's high watermark (KIP-1166).
 
 A consumer reads up to the high watermark, or with read_committed up to the last stable offset; a follower reads all. If
 there are fewer than `min_bytes` the reply waits, at most `max_wait_ms`. Followers other than the leader do not serve

@@ -1,8 +1,8 @@
 """ListOffsets: the offset that belongs to a time.
 
 Versions 1 to 11: 2 isolation level (KIP-98), 4 leader epochs (KIP-320), 6 flexible, 7 the newest timestamp (KIP-734), 8
-the start of what is kept here (KIP-405), 9 the end of what is kept elsewhere (KIP-1005), 10 a timeout (KIP-1075), 11 what
-is not yet kept elsewhere (KIP-1023).
+the start of what is kept here (KIP-405), 9 the end of what is kept elsewhere (KIP-1005), 10 a timeout (KIP-1075), 11
+what is not yet kept elsewhere (KIP-1023).
 
     timestamp -1   latest: the high watermark, with read_committed the last stable offset
     timestamp -2   earliest: the log's start

@@ -1,8 +1,8 @@
 """Metadata: the brokers, and topics with their partitions and leaders.
 
 Versions 0 to 13: 1 controller, racks, internal topics, 2 cluster id, 4 whether a topic may be made (KIP-204), 5 offline
-replicas, 7 leader epochs (KIP-320), 8 authorised operations (KIP-430), 9 flexible, 10 topic ids (KIP-516), 12 topics asked
-for by id, 13 an error for the whole reply (KIP-1102).
+replicas, 7 leader epochs (KIP-320), 8 authorised operations (KIP-430), 9 flexible, 10 topic ids (KIP-516), 12 topics
+asked for by id, 13 an error for the whole reply (KIP-1102).
 
 Version 0 asks for all topics with an empty list, later ones with null. A topic that is not there is made, if the client
 and `auto.create.topics.enable` allow it, and the reply waits a moment for it: clients then need no second round.

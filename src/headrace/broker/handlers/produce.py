@@ -1,13 +1,13 @@
 """Produce: appends record batches to partitions.
 
 Versions 3 (KIP-98, record batches of magic 2) to 13: 4 KAFKA_STORAGE_ERROR, 5 log start offset (KIP-107), 7 zstd
-(KIP-110), 8 errors of single records (KIP-467), 9 flexible, 10 the new leader in errors (KIP-951), 11 and 12 transactions
-without a separate verification (KIP-890), 13 topic ids (KIP-516).
+(KIP-110), 8 errors of single records (KIP-467), 9 flexible, 10 the new leader in errors (KIP-951), 11 and 12
+transactions without a separate verification (KIP-890), 13 topic ids (KIP-516).
 
 - acks 0: nothing is answered; if anything went wrong the connection is closed, as that is all a producer would notice.
 - acks 1: answered when the leader has the records.
-- acks all: refused where fewer than `min.insync.replicas` are in sync; answered when all of them have the records, or with
-  REQUEST_TIMED_OUT after the request's timeout, with the records in the log all the same.
+- acks all: refused where fewer than `min.insync.replicas` are in sync; answered when all of them have the records, or
+  with REQUEST_TIMED_OUT after the request's timeout, with the records in the log all the same.
 
 Partitions fail one by one; the others of a request are appended. Topics that the broker itself writes are refused.
 """
