@@ -95,8 +95,8 @@ def check_advertised(advertised: Iterable[Listener], listeners: Iterable[Listene
 
 
 def with_defaults(advertised: Iterable[Listener], listeners: Iterable[Listener]) -> tuple[Listener, ...]:
-    """What clients are told of each listener: as configured, or else where the broker listens. Port 0 stands for the port
-    that the listener will get."""
+    """What clients are told of each listener: as configured, or else where the broker listens. Port 0 stands for the
+    port that the listener will get."""
     given = {listener.name: listener for listener in advertised}
     found: list[Listener] = []
     for listener in listeners:

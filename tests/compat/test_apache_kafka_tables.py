@@ -1,0 +1,72 @@
+"""The tables of errors and of broker keys against Apache Kafka's own."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.apache_kafka import run_java
+
+from headrace.broker.config import BROKER_KEYS
+from headrace.broker.kafka_keys import NO_EFFECT, REFUSED
+from headrace.common.errors import ERRORS_BY_CODE
+
+SOURCE = """
+import java.util.*;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.server.config.DynamicBrokerConfig;
+
+public class Tables {
+    public static void main(String[] args) {
+        for (Errors error : Errors.values())
+            System.out.println("error\\t" + error.code() + "\\t" + error.name() + "\\t"
+                + (error.exception() instanceof RetriableException));
+        Map<String, String> modes = DynamicBrokerConfig.dynamicConfigUpdateModes();
+        for (ConfigDef.ConfigKey key : kafka.server.KafkaConfig.configDef().configKeys().values())
+            System.out.println("key\\t" + key.name + "\\t" + (key.hasDefault() ? key.defaultValue : null) + "\\t"
+                + modes.getOrDefault(key.name, "read-only"));
+    }
+}
+"""
+
+OTHER_DEFAULTS = {
+    "compression.gzip.level",  # -1 means 6 to Kafka, which is what stands here
+    "listener.security.protocol.map",  # in another order
+    "log.cleaner.io.max.bytes.per.second",  # without limit, either way
+    "log.dir",
+    "log.dirs",
+    "log.flush.interval.ms",  # without limit, either way
+    "log.flush.scheduler.interval.ms",  # see DESIGN.md
+}
+NOT_DYNAMIC_HERE = {"background.threads", "listener.security.protocol.map", "listeners"}
+
+
+@pytest.fixture(scope="module")
+def tables(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    source: Path = tmp_path_factory.mktemp("tables") / "Tables.java"
+    source.write_text(SOURCE)
+    return [line.split("\t") for line in run_java(source).stdout.splitlines()]
+
+
+def test_errors(tables: list[list[str]]) -> None:
+    theirs = {int(row[1]): (row[2], row[3] == "true") for row in tables if row[0] == "error" and row[1] != "0"}
+    assert {code: (error.name, error.retriable) for code, error in ERRORS_BY_CODE.items()} == theirs
+
+
+def test_every_broker_key_is_known(tables: list[list[str]]) -> None:
+    theirs = {row[1] for row in tables if row[0] == "key"}
+    assert theirs - BROKER_KEYS.keys.keys() - NO_EFFECT.keys() - REFUSED.keys() == set()
+    assert {key for key in BROKER_KEYS.keys if not key.startswith("headrace.")} - theirs == set()
+
+
+def test_broker_keys_mean_the_same(tables: list[list[str]]) -> None:
+    for kind, name, default, mode in (row for row in tables if row[0] == "key"):
+        key = BROKER_KEYS.keys.get(name)
+        if key is None:
+            continue
+        if name not in OTHER_DEFAULTS:
+            ours = key.format(key.default)
+            assert (ours or "null") == (default.strip("[]").replace(", ", ",") or "null"), name
+        if name not in NOT_DYNAMIC_HERE:
+            assert key.dynamic == (mode == "cluster-wide"), name
+        assert kind == "key"
