@@ -153,7 +153,7 @@ class Broker:
         if entity.kind == znodes.TOPIC_CONFIGS:
             self.configs.set_topic_overrides(entity.name, overrides)
         elif entity.kind == znodes.BROKER_CONFIGS:
-            self.configs.set_broker_overrides(entity.name, overrides)
+            self.configs.set_broker_overrides(entity.name, overrides)  # type: ignore[attr-defined]
 
     def _check_topic_config(self, _: str, overrides: Mapping[str, str]) -> None:
         self.configs.check_topic(overrides)
@@ -168,13 +168,14 @@ class Broker:
         self.epoch = registered.epoch
         self.image.add_listener(self._image_changed)
         self.controller = Controller(
-            self.node_id,
             self.store,
+            self.node_id,
             LocalChannel(self.node_id, self.apply),
             self.clock,
-            unclean_election_enabled=lambda topic: self.configs.topic(topic).unclean_leader_election_enable,
+            unclean_default=lambda: self.configs.topic("").unclean_leader_election_enable,
         )
         await self.controller.start()
+        await self.controller.wait_idle()
         if not await self.image.wait_for(lambda image: image.is_alive(self.node_id), _READY_SECONDS):
             raise HeadraceError(f"no controller has taken note of broker {self.node_id} in {_READY_SECONDS:.0f} s")
 
