@@ -1,17 +1,41 @@
-"""The `headrace` command. Tools register themselves here as subcommands."""
+"""The `headrace` command. A tool's module is imported when the tool is called, so that help and others stay quick."""
+
+import importlib
 
 import click
 
 from headrace import __version__
 
+TOOLS = {
+    "server": ("headrace.cli.server:server", "Run a broker."),
+}
+"""Each tool's function, and what the list of tools says about it."""
+
+
+class Tools(click.Group):
+    """A group whose commands are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(TOOLS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in TOOLS:
+            return None
+        module, _, attribute = TOOLS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, TOOLS[name][1]) for name in self.list_commands(ctx)])
+
 
 @click.group(
+    cls=Tools,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
 )
 @click.version_option(__version__, "-V", "--version", prog_name="headrace", message="%(prog)s %(version)s")
 def main() -> None:
-    """Headrace: Apache Kafka's system in Python.
-
-    This version holds the record batch format and the log. It has no tools yet.
-    """
+    """Headrace: Apache Kafka's system in Python."""
