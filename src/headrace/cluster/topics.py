@@ -15,7 +15,6 @@ from headrace.cluster.configs import ConfigEntity, notification
 from headrace.cluster.registration import read_brokers
 from headrace.cluster.store import (
     BadVersion,
-    Check,
     CoordinationStore,
     Create,
     NodeExists,
@@ -237,14 +236,19 @@ class TopicAdmin:
 
     async def delete_topic(self, topic: str) -> None:
         """Marks a topic for deletion, which the controller then does; fine if it is marked already."""
-        try:
-            await self._store.multi(
-                [Check(znodes.topic_path(topic)), Create(znodes.delete_topic_path(topic))],
-            )
-        except NoNode:
-            raise _unknown(topic) from None
-        except NodeExists:
-            return
+        path = znodes.topic_path(topic)
+        while True:
+            try:
+                data, stat = await self._store.get(path)
+                # Writing the topic again, as it is, makes one who adds partitions at the same time look again.
+                await self._store.multi([Set(path, data, stat.version), Create(znodes.delete_topic_path(topic))])
+                return
+            except BadVersion:
+                continue
+            except NoNode:
+                raise _unknown(topic) from None
+            except NodeExists:
+                return
 
     async def is_marked_for_deletion(self, topic: str) -> bool:
         return await self._store.exists(znodes.delete_topic_path(topic)) is not None
