@@ -5,7 +5,8 @@
 
 kio has one module per API, version and direction, each with dataclasses. Here all versions of a struct become one
 class, whose fields know their versions. kio names durations and times without their unit (`timeout`), as its classes
-hold timedeltas; ours are milliseconds and say so (`timeout_ms`). An id may be None in kio, for the zero id; ours is zero.
+hold timedeltas; ours are milliseconds and say so (`timeout_ms`). An id may be None in kio, for the zero id; ours is
+zero.
 """
 
 import argparse

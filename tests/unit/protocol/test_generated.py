@@ -1,0 +1,57 @@
+"""The generated files are what the generator makes, and running needs no kio."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.protocol_samples import all_messages
+
+from headrace.protocol import APIS
+
+PROJECT = Path(__file__).parents[3]
+
+
+def test_the_files_are_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("generate_messages", PROJECT / "tools" / "generate_messages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = generator
+    try:
+        spec.loader.exec_module(generator)
+        stale = list(generator.stale(generator.generate()))
+    finally:
+        del sys.modules[spec.name]
+    assert stale == [], "run tools/generate_messages.py"
+
+
+IMPORTS = """
+import sys
+import headrace.protocol
+loaded = [name for name in sys.modules if name.startswith("headrace.protocol.messages.")]
+assert loaded == [], loaded
+for api in headrace.protocol.APIS.values():
+    headrace.protocol.encode(api.request(), api.last_version)
+    headrace.protocol.encode(api.response(), api.last_version)
+print([name for name in sys.modules if name.partition(".")[0] in ("kio", "pyarrow", "asyncio")])
+"""
+
+
+def test_running_needs_no_kio_and_imports_messages_when_asked() -> None:
+    run = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_every_message_of_kafka_is_there() -> None:
+    assert len(APIS) >= 89
+    assert len(all_messages()) >= 600
+
+
+@pytest.mark.parametrize("key", [0, 1, 3, 18, 75])
+def test_classes_know_their_api(key: int) -> None:
+    api = APIS[key]  # type: ignore[index]
+    assert api.request.__name__ == f"{api.name}Request"
+    assert api.response.__name__ == f"{api.name}Response"
+    assert api.request.__api_key__ == api.response.__api_key__ == key
