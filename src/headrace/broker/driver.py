@@ -23,7 +23,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
-        self._periodic: list[asyncio.TimerHandle] = []
+        self._periodic: list[asyncio.Handle] = []
         self._stopped = False
         self.timer = Timer(clock, on_earlier=self._set_alarm)
         self.runner = ThreadRunner(threads, wake=self.wake)
@@ -64,7 +64,7 @@ class Driver:
             delay_ms = _LONGEST_SLEEP_MS if due_ms is None else min(max(due_ms, 1), _LONGEST_SLEEP_MS)
             self._periodic[slot] = self._loop.call_later(delay_ms / 1000, run)
 
-        self._periodic.append(self._loop.call_soon(run))  # type: ignore[arg-type]
+        self._periodic.append(self._loop.call_soon(run))
 
     def every(self, period_ms: int, action: Callable[[], object]) -> None:
         """Calls `action` once in each period, the first time when one is over."""
@@ -82,7 +82,7 @@ class Driver:
     # ---- background threads
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: `stop` has waited for all work, so nobody waits for this
+        with suppress(RuntimeError):  # the loop is closed: `close` has waited for all work, so nobody waits
             self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
@@ -91,11 +91,15 @@ class Driver:
         except Exception:
             _logger.exception("what followed background work failed")
 
-    def stop(self) -> None:
-        """No callback runs after this; background work is waited for."""
+    def stop_ticking(self) -> None:
+        """No wait ends and no periodic work runs after this."""
         self._stopped = True
         if self._alarm is not None:
             self._alarm.cancel()
         for handle in self._periodic:
             handle.cancel()
+
+    def close(self) -> None:
+        """Waits for background work."""
+        self.stop_ticking()
         self.runner.close()

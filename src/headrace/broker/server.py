@@ -153,7 +153,7 @@ class Broker:
         if entity.kind == znodes.TOPIC_CONFIGS:
             self.configs.set_topic_overrides(entity.name, overrides)
         elif entity.kind == znodes.BROKER_CONFIGS:
-            self.configs.set_broker_overrides(entity.name, overrides)  # type: ignore[attr-defined]
+            self.configs.set_broker_overrides(entity.name, overrides)
 
     def _check_topic_config(self, _: str, overrides: Mapping[str, str]) -> None:
         self.configs.check_topic(overrides)
@@ -258,9 +258,10 @@ class Broker:
         await self.server.close()
         await self.dispatcher.cancel_tasks()
         await self._leave()
+        self.driver.stop_ticking()
         await asyncio.to_thread(self.logs.close)
         await self._close_store()
-        self.driver.stop()
+        self.driver.close()
         _logger.info("broker %d has stopped", self.node_id)
 
     async def _leave(self) -> None:
@@ -286,7 +287,7 @@ class Broker:
         if hasattr(self, "logs"):
             self.logs.abandon()
         await self._close_store()
-        self.driver.stop()
+        self.driver.close()
 
 
 def _first_directory(config: BrokerConfig) -> Path:

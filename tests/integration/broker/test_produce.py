@@ -1,0 +1,158 @@
+"""Produce over a socket: acks, errors per partition, and what the log then holds."""
+
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.support.wire import ConnectionEnded, WireClient
+from tests.support.wire_calls import NAMED, batch, end_offset, fetch, produce, produce_request, topic_id
+
+from headrace.common.ids import Uuid
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.records import Compression, split_batches
+from headrace.testing import EmbeddedBroker
+
+BY_ID = 13
+"""The first version of Produce with topic ids."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(topics={"t": 3}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
+    with WireClient(broker.address) as client:
+        yield client
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", range(3, 13))
+def test_every_version_with_names(client: WireClient, version: int, acks: int) -> None:
+    before = end_offset(client)
+    reply = produce(client, batch(b"a", b"b"), version, acks=acks)
+    assert (reply.error_code, reply.base_offset, reply.log_append_time_ms) == (0, before, -1)
+    assert end_offset(client) == before + 2
+
+
+def test_topics_by_id(client: WireClient) -> None:
+    request = produce_request(batch(b"by id"), topic="")
+    request.topic_data[0].topic_id = topic_id(client)
+    (topic,) = client.call(request, BY_ID).responses
+    assert topic.topic_id == topic_id(client)
+    assert topic.partition_responses[0].error_code == 0
+    request.topic_data[0].topic_id = Uuid(int=99)
+    (topic,) = client.call(request, BY_ID).responses
+    assert topic.partition_responses[0].error_code == 100
+
+
+def test_acks_0_has_no_reply(client: WireClient) -> None:
+    before = end_offset(client)
+    client.send(produce_request(batch(b"quiet"), acks=0), NAMED)
+    assert end_offset(client) == before + 1  # the next reply is of the next request
+
+
+def test_an_error_with_acks_0_closes_the_connection(broker: EmbeddedBroker, client: WireClient) -> None:
+    client.send(produce_request(batch(b"quiet"), topic="nowhere", acks=0), NAMED)
+    with pytest.raises((ConnectionEnded, ConnectionResetError)):
+        client.receive_frame()
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_other_acks_are_refused(client: WireClient, acks: int) -> None:
+    before = end_offset(client)
+    reply = produce(client, batch(), acks=acks)
+    assert (reply.error_code, reply.base_offset) == (21, -1)
+    assert end_offset(client) == before
+
+
+def damaged(position: int) -> bytes:
+    data = bytearray(batch(b"a value that is long enough"))
+    data[position] ^= 0x55
+    return bytes(data)
+
+
+WRONG = {
+    "no records": (None, 87),
+    "no bytes": (b"", 87),
+    "fewer bytes than a header": (b"x" * 60, 87),
+    "two batches": (batch() + batch(), 87),
+    "magic 1": (damaged(16), 87),
+    "a wrong checksum": (damaged(17), 2),
+    "damaged records": (damaged(70), 2),
+    "cut short": (batch(b"a value that is long enough")[:-3], 2),
+    "too far in the future": (batch(timestamp=int(time.time() * 1000) + 7_200_000), 32),
+    "larger than max.message.bytes": (batch(bytes(2_000_000)), 10),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_appended(client: WireClient, what: str) -> None:
+    data, code = WRONG[what]
+    before = end_offset(client)
+    reply = produce(client, data)
+    assert (reply.error_code, reply.base_offset) == (code, -1)
+    assert reply.error_message
+    assert end_offset(client) == before
+
+
+def test_partitions_fail_one_by_one(client: WireClient) -> None:
+    parts = [
+        PartitionProduceData(index=0, records=batch(b"good")),
+        PartitionProduceData(index=1, records=b"bad"),
+        PartitionProduceData(index=9, records=batch(b"nowhere")),
+        PartitionProduceData(index=2, records=batch(b"good too")),
+    ]
+    topics = [
+        TopicProduceData(name="t", partition_data=parts),
+        TopicProduceData(name="unknown", partition_data=[PartitionProduceData(index=0, records=batch())]),
+    ]
+    reply = client.call(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), NAMED)
+    codes = [[one.error_code for one in topic.partition_responses] for topic in reply.responses]
+    assert codes == [[0, 87, 3, 0], [3]]
+
+
+def test_zstd_needs_a_version_that_has_it(client: WireClient) -> None:
+    data = batch(b"x" * 100, compression=Compression.ZSTD)
+    assert produce(client, data, 6).error_code == 76
+    assert produce(client, data, 7).error_code == 0
+
+
+def test_internal_topics_are_refused(client: WireClient) -> None:
+    assert produce(client, batch(), topic="__consumer_offsets").error_code == 17
+
+
+def test_log_append_time(broker: EmbeddedBroker, client: WireClient) -> None:
+    broker.create_topic("appended", 1, {"message.timestamp.type": "LogAppendTime"})
+    before = int(time.time() * 1000)
+    reply = produce(client, batch(b"x", timestamp=5), topic="appended")
+    assert reply.log_append_time_ms >= before
+    (stored,) = split_batches(bytes(fetch(client, 0, "appended").records))
+    assert [record.timestamp for record in stored] == [reply.log_append_time_ms]
+
+
+def test_too_few_replicas_in_sync(broker: EmbeddedBroker, client: WireClient) -> None:
+    broker.create_topic("needs-two", 1, {"min.insync.replicas": "2"})
+    assert produce(client, batch(), topic="needs-two", acks=-1).error_code == 19
+    assert produce(client, batch(), topic="needs-two", acks=1).error_code == 0
+
+
+def test_pipelined_requests_are_answered_in_order(client: WireClient) -> None:
+    sent = []
+    for number in range(50):
+        sent.append(client.send(produce_request(batch(b"%d" % number), partition=number % 3), NAMED))
+        sent.append(client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3))
+    for one in sent:
+        client.receive(one)
+
+
+def test_a_size_that_is_not_there_fails_only_its_sender(broker: EmbeddedBroker, client: WireClient) -> None:
+    with WireClient(broker.address) as bad:
+        bad.sock.sendall(struct.pack(">i", 2**31 - 1) + b"x" * 100)
+        with pytest.raises((ConnectionEnded, ConnectionResetError)):
+            bad.receive_frame()
+    assert produce(client, batch()).error_code == 0
