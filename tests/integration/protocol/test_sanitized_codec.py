@@ -1,0 +1,83 @@
+"""The codec built with AddressSanitizer and UndefinedBehaviorSanitizer, under the fuzzer and under its unit tests.
+
+The build is shown to notice a read behind the end of a frame, which otherwise mostly goes unseen.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integration.records.test_sanitized_kernel import FLAGS, FUZZ_ROUNDS, PROJECT, SanitizedKernel
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> SanitizedKernel:
+    """A copy of the sources in which only the codec is built: it needs no other compiled module."""
+    copy = tmp_path_factory.mktemp("sanitized")
+    ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
+    shutil.copytree(PROJECT / "src", copy / "src", ignore=ignored)
+    for path in (copy / "src" / "headrace" / "records").glob("*.pyx"):
+        path.unlink()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(PROJECT / name, copy / name)
+    build = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--build-temp", "objects", "-j", "2"],
+        cwd=copy,
+        env=os.environ | {"HEADRACE_CFLAGS": FLAGS},
+        capture_output=True,
+        text=True,
+    )
+    assert build.returncode == 0, build.stdout + build.stderr
+    return SanitizedKernel(copy / "src")
+
+
+def test_the_whole_codec_is_sanitized(sanitized: SanitizedKernel) -> None:
+    protocol = sanitized.source / "headrace" / "protocol"
+    modules = sorted(path.stem for path in protocol.glob("*.pyx"))
+    built = sorted(protocol.glob("*.so"))
+    assert [path.name.split(".")[0] for path in built] == modules
+    for path in built:
+        assert b"__asan_report_load" in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("seed", [201, 202])
+def test_no_frame_makes_the_codec_leave_its_memory(sanitized: SanitizedKernel, seed: int) -> None:
+    run = sanitized.run("-m", "tests.support.fuzz_protocol", "--seed", str(seed), "--rounds", str(4 * FUZZ_ROUNDS))
+    assert run.returncode == 0, f"seed {seed}: {run.stderr}"
+    result = json.loads(run.stdout)
+    assert Path(result["codec"]).is_relative_to(sanitized.source)
+    assert result["outcomes"]["accepted"] > FUZZ_ROUNDS / 10
+    assert len(result["reasons"]) > 10
+
+
+def test_the_unit_tests_hold_on_the_sanitized_codec(sanitized: SanitizedKernel) -> None:
+    """All but those that measure memory, fuzz (which is done above), or look at files of the project."""
+    chosen = "not cost_no_memory and not rounds and not our_errors and not test_generated and not test_stubs"
+    run = sanitized.run("-m", "pytest", "tests/unit/protocol", "-q", "-p", "no:cacheprovider", "-k", chosen)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+READ_PAST_THE_END = """
+import ctypes
+from headrace.protocol import _reader, decode, encode
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+assert _reader.__file__.startswith({source!r}), _reader.__file__
+whole = encode(MetadataRequest(topics=[MetadataRequestTopic(name="topic")] * 30), 0)
+short = ctypes.create_string_buffer(whole[:100], 100)
+lying = (ctypes.c_uint8 * len(whole)).from_address(ctypes.addressof(short))
+print(len(decode(MetadataRequest, 0, whole).topics), flush=True)
+decode(MetadataRequest, 0, lying)
+print("unnoticed")
+"""
+
+
+def test_reading_past_the_end_would_be_noticed(sanitized: SanitizedKernel) -> None:
+    run = sanitized.run("-c", READ_PAST_THE_END.format(source=str(sanitized.source)))
+    assert run.stdout == "30\n"
+    assert run.returncode != 0
+    assert "ERROR: AddressSanitizer: heap-buffer-overflow" in run.stderr
