@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.protocol_samples import all_messages, sample
 
 from headrace.protocol import (
-    MessageType,
+    Message,
     ProtocolError,
     _reader,
     decode,
@@ -57,19 +57,19 @@ class Fuzzer:
             cls, version = self.random.choice(self.messages)
             message = sample(cls, version, self.random, full=self.random.random() < 0.5)
             encoded = encode(message, version)
-            if decode(cls, version, encoded) != message:  # type: ignore[type-var]
+            if decode(cls, version, encoded) != message:
                 raise Finding(f"{message} v{version} is read as another")
             self.write_frames(cls, version, message)
             for _ in range(4):
                 self.read(cls, version, self.broken(encoded))
 
-    def write_frames(self, cls: MessageType, version: int, message: Any) -> None:
+    def write_frames(self, cls: type[Message], version: int, message: Any) -> None:
         if cls.__api_key__ < 0:
             return
         encode_response(message, version, 7)
         frame = encode_request(message, version, 7, self.random.choice((None, "", "client")))
         header = decode_request_header(frame[4:])
-        if decode(cls, version, frame, header.body_position + 4) != message:  # type: ignore[type-var]
+        if decode(cls, version, frame, header.body_position + 4) != message:
             raise Finding(f"a request is read as another: {message}")
         try:
             decode_request_header(self.broken(frame[4:30]))
@@ -97,9 +97,9 @@ class Fuzzer:
                 broken[at:at] = rng.randbytes(rng.choice((1, 2, 5)))
         return broken
 
-    def read(self, cls: MessageType, version: int, data: bytearray) -> None:
+    def read(self, cls: type[Message], version: int, data: bytearray) -> None:
         try:
-            read: Any = decode(cls, version, data)  # type: ignore[type-var]
+            read: Any = decode(cls, version, data)
         except ProtocolError as error:
             self.outcomes["refused"] += 1
             prefix, _, rest = str(error).partition(": ")
@@ -108,7 +108,7 @@ class Fuzzer:
             self.reasons[re.sub(r"-?\d+", "#", rest.partition(": ")[2])] += 1
             return
         self.outcomes["accepted"] += 1
-        again: Any = decode(cls, version, encode(read, version))  # type: ignore[type-var]
+        again: Any = decode(cls, version, encode(read, version))
         # Compared by their looks: a float may be NaN, and a tagged struct of defaults is not written.
         if encode(again, version) != encode(read, version):
             raise Finding(f"{read} v{version} is written as another")

@@ -12,13 +12,13 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._implicit_defaults import get_tagged_field_default
 
 from headrace.common.ids import ZERO_UUID
-from headrace.protocol import Message, MessageType
+from headrace.protocol import Message
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 ERROR_CODES = sorted(each.value for each in ErrorCode)
 
 
-def kio_class(cls: MessageType, version: int) -> Any:
+def kio_class(cls: type[Message], version: int) -> Any:
     module = cls.__module__.rpartition(".")[2]
     direction = cls.__name__.lower().removeprefix(module.replace("_", "")) or "data"
     return getattr(importlib.import_module(f"kio.schema.{module}.v{version}.{direction}"), cls.__name__)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.common.ids import ZERO_UUID, Uuid
-from headrace.protocol import APIS, Message, MessageType
+from headrace.protocol import APIS, Message
 from headrace.protocol import message as m
 
 DATA = {
@@ -23,7 +23,7 @@ RANGES = {
 }
 
 
-def all_classes() -> list[MessageType]:
+def all_classes() -> list[type[Message]]:
     """Every request and response, and the data that groups exchange."""
     classes = [each for api in APIS.values() for each in (api.request, api.response)]
     for module, name in DATA.items():
@@ -31,12 +31,12 @@ def all_classes() -> list[MessageType]:
     return classes
 
 
-def versions_of(cls: MessageType) -> range:
+def versions_of(cls: type[Message]) -> range:
     first, last = m.parse_versions(cls.__versions__)
     return range(first, last + 1)
 
 
-def all_messages() -> list[tuple[MessageType, int]]:
+def all_messages() -> list[tuple[type[Message], int]]:
     return [(cls, version) for cls in all_classes() for version in versions_of(cls)]
 
 
@@ -45,11 +45,11 @@ def has_version(versions: str, version: int) -> bool:
     return first <= version <= last
 
 
-def present_fields(cls: MessageType, version: int) -> Iterator[m.Field]:
+def present_fields(cls: type[Message], version: int) -> Iterator[m.Field]:
     return (field for field in cls.__fields__ if has_version(field.versions, version))
 
 
-def sample(cls: MessageType, version: int, rng: random.Random, *, full: bool = False) -> Message:
+def sample(cls: type[Message], version: int, rng: random.Random, *, full: bool = False) -> Message:
     """A random message. A full one has no nulls, no empty arrays and no tagged field left at its default."""
     values: dict[str, Any] = {}
     for field in present_fields(cls, version):

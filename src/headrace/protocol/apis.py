@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from headrace.protocol.api_keys import VERSIONS, ApiKey
-from headrace.protocol.message import MessageType
+from headrace.protocol.message import Message
 
 __all__ = ["APIS", "Api", "ApiKey"]
 
@@ -38,17 +38,18 @@ class Api:
         return 0 <= self.first_flexible <= version
 
     @cached_property
-    def request(self) -> MessageType:
+    def request(self) -> type[Message]:
         return self._load("Request")
 
     @cached_property
-    def response(self) -> MessageType:
+    def response(self) -> type[Message]:
         return self._load("Response")
 
-    def _load(self, direction: str) -> MessageType:
+    def _load(self, direction: str) -> type[Message]:
         module = importlib.import_module(f"headrace.protocol.messages.{self.module}")
         found = getattr(module, f"{self.name}{direction}")
-        assert isinstance(found, MessageType)
+        assert isinstance(found, type)
+        assert issubclass(found, Message)
         return found
 
 

@@ -11,7 +11,7 @@ from tests.support.kio_messages import ERROR_CODES
 from tests.support.protocol_samples import RANGES, has_version, present_fields
 
 from headrace.common.ids import Uuid
-from headrace.protocol import Message, MessageType
+from headrace.protocol import Message
 from headrace.protocol import message as m
 
 uuids = st.integers(0, 3).map(lambda number: Uuid(int=number * (2**120 + 7)))
@@ -21,7 +21,7 @@ times = st.integers(0, 250_000_000_000) | st.just(250_000_000_000_000)
 
 
 @st.composite
-def messages(draw: st.DrawFn, cls: MessageType, version: int) -> Message:
+def messages(draw: st.DrawFn, cls: type[Message], version: int) -> Message:
     values = {field.name: draw(field_values(field, version)) for field in present_fields(cls, version)}
     made = cls(**values)
     assert isinstance(made, Message)

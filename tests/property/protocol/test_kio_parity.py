@@ -13,14 +13,14 @@ from tests.property.protocol.strategies import messages
 from tests.support.kio_messages import kio_class, kio_read, kio_write, to_kio
 from tests.support.protocol_samples import all_messages
 
-from headrace.protocol import MessageType, decode, encode
+from headrace.protocol import Message, decode, encode
 
 EXAMPLES = int(os.environ.get("HEADRACE_CODEC_EXAMPLES", "12"))
 MESSAGES = all_messages()
 
 
 @pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=lambda value: getattr(value, "__name__", f"v{value}"))
-def test_same_bytes_and_same_values_as_kio(cls: MessageType, version: int) -> None:
+def test_same_bytes_and_same_values_as_kio(cls: type[Message], version: int) -> None:
     theirs = kio_class(cls, version)
 
     @settings(max_examples=EXAMPLES, database=None)
@@ -30,16 +30,16 @@ def test_same_bytes_and_same_values_as_kio(cls: MessageType, version: int) -> No
         encoded = encode(message, version)
         assert encoded == kio_write(entity)
         assert kio_read(theirs, encoded) == (entity, len(encoded))
-        assert decode(cls, version, encoded) == message  # type: ignore[type-var]
+        assert decode(cls, version, encoded) == message
 
     check()
 
 
 @given(st.data(), st.sampled_from(MESSAGES), st.binary(min_size=1, max_size=8), st.integers(0, 30))
 def test_position_and_what_follows_do_not_matter(
-    data: st.DataObject, chosen: tuple[MessageType, int], after: bytes, position: int
+    data: st.DataObject, chosen: tuple[type[Message], int], after: bytes, position: int
 ) -> None:
     cls, version = chosen
     message: Any = data.draw(messages(cls, version))
     frame = bytearray(position) + encode(message, version) + after
-    assert decode(cls, version, memoryview(frame), position) == message  # type: ignore[type-var]
+    assert decode(cls, version, memoryview(frame), position) == message
