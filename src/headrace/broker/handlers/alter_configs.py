@@ -1,0 +1,54 @@
+"""AlterConfigs: replaces all settings of a resource at once. What is not named goes back to its default.
+
+Versions 0 to 2: 2 flexible. The older way (KIP-133); IncrementalAlterConfigs changes single settings.
+
+Each resource fails or succeeds on its own: topics, this broker, and all brokers (name "").
+
+Not done: policies (`alter.config.policy.class.name`), client metrics and groups. Loggers are changed with
+IncrementalAlterConfigs only, as in Kafka.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.config_resources import alter, attempt_each, check_names
+from headrace.common.errors import InvalidRequestError
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+@api(ApiKey.ALTER_CONFIGS, 0, 2)
+async def handle(broker: "Broker", request: AlterConfigsRequest, _: RequestContext) -> AlterConfigsResponse:
+    async def replace(resource: AlterConfigsResource) -> None:
+        configs = _configs_of(resource)
+        await alter(broker, resource.resource_type, resource.resource_name, lambda _: configs, request.validate_only)
+
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error_code,
+                error_message=error_message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error_code, error_message in await attempt_each(request.resources, replace)
+        ]
+    )
+
+
+def _configs_of(resource: AlterConfigsResource) -> dict[str, str]:
+    check_names(config.name for config in resource.configs)
+    configs: dict[str, str] = {}
+    for config in resource.configs:
+        if config.value is None:
+            raise InvalidRequestError(f"Null value not supported for: {config.name}")
+        configs[config.name] = config.value
+    return configs

@@ -1,0 +1,65 @@
+"""The levels of this broker's loggers, as settings (KIP-412). They last until the broker stops.
+
+Names are those of Python's loggers under `headrace`, and `root`; levels are Kafka's: WARN for WARNING, FATAL for
+CRITICAL.
+"""
+
+import logging
+
+from headrace.broker.config_entries import STRING_TYPE, ConfigEntry, ConfigSynonym
+from headrace.broker.configs import ConfigSource
+from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
+
+ROOT = "root"
+LEVELS = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+_OWN = "headrace"
+
+
+def logger_entries() -> list[ConfigEntry]:
+    """The level that is in force for each logger."""
+    entries: list[ConfigEntry] = []
+    for name, logger in sorted(_loggers().items()):
+        level = _name_of(logger.getEffectiveLevel())
+        synonyms = (ConfigSynonym(name, level, ConfigSource.LOGGER),)
+        entries.append(
+            ConfigEntry(name, level, ConfigSource.LOGGER, False, STRING_TYPE, "The level of a logger.", synonyms)
+        )
+    return entries
+
+
+def check_level(name: str, level: str | None) -> None:
+    """Refuses a logger that is not there, or a level that is none. No level: the one of its parent."""
+    if name not in _loggers():
+        raise InvalidConfigurationError(f"Logger {name} does not exist!")
+    if level is None and name == ROOT:
+        raise InvalidRequestError("Removing the log level of the root logger is not allowed")
+    if level is not None and level.upper() not in LEVELS:
+        raise InvalidConfigurationError(
+            f"Cannot set the log level of {name} to {level} as it is not a supported log level. Valid log levels are "
+            f"{', '.join(sorted(LEVELS))}"
+        )
+
+
+def set_level(name: str, level: str | None) -> None:
+    _loggers()[name].setLevel(logging.NOTSET if level is None else LEVELS[level.upper()])
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    manager = logging.root.manager
+    own = {
+        name: logger
+        for name, logger in manager.loggerDict.items()
+        if isinstance(logger, logging.Logger) and (name == _OWN or name.startswith(f"{_OWN}."))
+    }
+    return {ROOT: logging.root, **own}
+
+
+def _name_of(level: int) -> str:
+    return max((value, name) for name, value in LEVELS.items() if value <= max(level, LEVELS["TRACE"]))[1]

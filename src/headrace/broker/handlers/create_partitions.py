@@ -1,0 +1,65 @@
+"""CreatePartitions: gives topics more partitions; `count` is how many the topic has then.
+
+Versions 0 to 3: 2 flexible, 3 quota errors (KIP-599, there are no quotas yet).
+
+Each topic fails or succeeds on its own. The reply waits until the new partitions have leaders; after `timeout_ms` the
+topic gets REQUEST_TIMED_OUT, and they are made all the same. A name that comes twice in a request is refused.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.create_topics import MOST_PARTITIONS
+from headrace.broker.handlers.waiting import wait_for_all
+from headrace.common.errors import (
+    HeadraceError,
+    InvalidRequestError,
+    PolicyViolationError,
+    RequestTimedOutError,
+    code_of,
+)
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+@api(ApiKey.CREATE_PARTITIONS, 0, 3)
+async def handle(broker: "Broker", request: CreatePartitionsRequest, _: RequestContext) -> CreatePartitionsResponse:
+    deadline = broker.clock.monotonic() + request.timeout_ms / 1000
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for topic in request.topics:
+        if topic.name in results:
+            continue
+        result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
+        try:
+            if times[topic.name] > 1:
+                raise InvalidRequestError("Duplicate topic name.")
+            await _create(broker, topic, request.validate_only)
+        except HeadraceError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+    if not request.validate_only:
+        grown = [(topic.name, topic.count) for topic in request.topics if not results[topic.name].error_code]
+        late = await wait_for_all(broker, grown, lambda image, topic: image.topic_is_ready(*topic), deadline)
+        for name, count in late:
+            results[name].error_code = RequestTimedOutError.code
+            results[name].error_message = f"Topic '{name}' will have {count} partitions, but not all are ready yet."
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+async def _create(broker: "Broker", topic: CreatePartitionsTopic, validate_only: bool) -> None:
+    known = broker.image.topic(topic.name)
+    if topic.count - (len(known.partitions) if known is not None else 0) > MOST_PARTITIONS:
+        raise PolicyViolationError(f"Excessively large number of partitions per request: more than {MOST_PARTITIONS}.")
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [list(assignment.broker_ids) for assignment in topic.assignments]
+    await broker.topics.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)

@@ -1,0 +1,139 @@
+"""CreateTopics: makes topics, or only checks that they could be made.
+
+Versions 2 to 7: 1 validate only, 4 numbers of partitions and replicas may be left to the broker (KIP-464), 5 flexible,
+and the reply tells numbers and settings (KIP-525), 6 quota errors (KIP-599, there are no quotas yet), 7 topic ids
+(KIP-516).
+
+Each topic fails or succeeds on its own. The reply waits until all partitions have leaders; after `timeout_ms` a topic
+that is not there yet gets REQUEST_TIMED_OUT, and is made all the same. A name that comes twice in a request is refused.
+
+Not done: creation policies (`create.topic.policy.class.name`).
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from headrace.broker.config_entries import topic_entries
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.waiting import wait_for_all
+from headrace.cluster.topics import BROKER_DEFAULT, NewTopic
+from headrace.common.errors import (
+    HeadraceError,
+    InvalidConfigurationError,
+    InvalidReplicationAssignmentError,
+    InvalidRequestError,
+    PolicyViolationError,
+    RequestTimedOutError,
+    code_of,
+)
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+MOST_PARTITIONS = 10_000
+"""Of one request, as in Kafka: more would keep the controller from everything else for too long."""
+
+
+@api(ApiKey.CREATE_TOPICS, 2, 7)
+async def handle(broker: "Broker", request: CreateTopicsRequest, _: RequestContext) -> CreateTopicsResponse:
+    deadline = broker.clock.monotonic() + request.timeout_ms / 1000
+    creation = _Creation(broker, request)
+    for topic in request.topics:
+        if topic.name not in creation.results:
+            await creation.create(topic)
+    results = creation.results
+    if not request.validate_only:
+        made = [(result.name, result.num_partitions) for result in results.values() if not result.error_code]
+        late = await wait_for_all(broker, made, lambda image, topic: image.topic_is_ready(*topic), deadline)
+        for name, _partitions in late:
+            results[name] = CreatableTopicResult(
+                name=name,
+                error_code=RequestTimedOutError.code,
+                error_message=f"Topic '{name}' is being created, but is not ready yet.",
+            )
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+class _Creation:
+    """The topics of one request, one after the other."""
+
+    def __init__(self, broker: "Broker", request: CreateTopicsRequest):
+        self.results: dict[str, CreatableTopicResult] = {}
+        self._broker = broker
+        self._validate_only = request.validate_only
+        self._times = Counter(topic.name for topic in request.topics)
+        self._partitions = 0
+
+    async def create(self, topic: CreatableTopic) -> None:
+        try:
+            self.results[topic.name] = await self._create(topic)
+        except HeadraceError as error:
+            self.results[topic.name] = CreatableTopicResult(
+                name=topic.name, error_code=code_of(error), error_message=str(error)
+            )
+
+    async def _create(self, topic: CreatableTopic) -> CreatableTopicResult:
+        if self._times[topic.name] > 1:
+            raise InvalidRequestError("Duplicate topic name.")
+        self._count(topic)
+        configs = _configs_of(topic)
+        made = await self._broker.topics.create_topic(
+            NewTopic(topic.name, topic.num_partitions, topic.replication_factor, _assignment_of(topic), configs),
+            validate_only=self._validate_only,
+        )
+        result = CreatableTopicResult(
+            name=topic.name,
+            num_partitions=len(made.partitions),
+            replication_factor=len(made.partitions[0].replicas),
+            configs=[
+                CreatableTopicConfigs(
+                    name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
+                )
+                for entry in topic_entries(self._broker.configs, configs)
+            ],
+        )
+        if not self._validate_only:
+            result.topic_id = made.topic_id
+            # The news of them is on its way; this spares the topic's logs a first moment with the defaults.
+            self._broker.configs.set_topic_overrides(topic.name, configs)
+        return result
+
+    def _count(self, topic: CreatableTopic) -> None:
+        asked = len(topic.assignments) or topic.num_partitions
+        if asked == BROKER_DEFAULT:
+            asked = self._broker.config.num_partitions
+        if self._partitions + asked > MOST_PARTITIONS:
+            raise PolicyViolationError(
+                f"Excessively large number of partitions per request: more than {MOST_PARTITIONS}."
+            )
+        self._partitions += max(asked, 0)
+
+
+def _configs_of(topic: CreatableTopic) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise InvalidConfigurationError(f"Null value not supported for topic configs: {config.name}")
+        configs[config.name] = config.value
+    return configs
+
+
+def _assignment_of(topic: CreatableTopic) -> dict[int, list[int]] | None:
+    if not topic.assignments:
+        return None
+    assignment: dict[int, list[int]] = {}
+    for partition in topic.assignments:
+        if partition.partition_index in assignment:
+            raise InvalidReplicationAssignmentError(
+                f"Found multiple manual partition assignments for partition {partition.partition_index}"
+            )
+        assignment[partition.partition_index] = list(partition.broker_ids)
+    return assignment

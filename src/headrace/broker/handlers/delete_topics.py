@@ -1,0 +1,98 @@
+"""DeleteTopics: deletes topics with all their records.
+
+Versions 1 to 6: 3 an error of its own where `delete.topic.enable` is off (KIP-322), 4 flexible, 5 error messages and
+quota errors (KIP-599, there are no quotas yet), 6 topics by id (KIP-516).
+
+Each topic fails or succeeds on its own. The reply waits until the topic is gone from this broker's metadata; after
+`timeout_ms` it gets REQUEST_TIMED_OUT, and is deleted all the same. What comes twice in a request is refused.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.waiting import wait_for_all
+from headrace.common.errors import (
+    HeadraceError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    TopicDeletionDisabledError,
+    UnknownTopicIdError,
+    code_of,
+)
+from headrace.common.ids import ZERO_UUID, Uuid
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_IDS = 6
+_FIRST_WITH_DISABLED_ERROR = 3
+
+
+@api(ApiKey.DELETE_TOPICS, 1, 6)
+async def handle(broker: "Broker", request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    deadline = broker.clock.monotonic() + request.timeout_ms / 1000
+    if context.api_version >= _FIRST_WITH_IDS:
+        asked = request.topics
+    else:
+        asked = [DeleteTopicState(name=name) for name in request.topic_names]
+    times = Counter(_identity(broker, topic) for topic in asked)
+    results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
+    deleted: list[tuple[str, Uuid]] = []
+    for topic in asked:
+        key = (topic.name, topic.topic_id)
+        if key in results:
+            continue
+        result = results[key] = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+        try:
+            _check(broker, topic, times[_identity(broker, topic)], context.api_version)
+            name, topic_id = _find(broker, topic)
+            await broker.topics.delete_topic(name)
+        except HeadraceError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+            continue
+        result.name, result.topic_id = name, topic_id
+        deleted.append((name, topic_id))
+    late = await wait_for_all(broker, deleted, lambda image, topic: image.topic_id(topic[0]) != topic[1], deadline)
+    for result in results.values():
+        if not result.error_code and (result.name, result.topic_id) in late:
+            result.error_code = RequestTimedOutError.code
+            result.error_message = f"Topic '{result.name}' is being deleted, but is still there."
+    return DeleteTopicsResponse(responses=list(results.values()))
+
+
+def _identity(broker: "Broker", topic: DeleteTopicState) -> object:
+    """The same for a topic by its name and by its id."""
+    if topic.name is None:
+        return topic.topic_id
+    known = broker.image.topic_id(topic.name)
+    return topic.name if known is None else known
+
+
+def _check(broker: "Broker", topic: DeleteTopicState, times: int, api_version: int) -> None:
+    if topic.name is not None and topic.topic_id != ZERO_UUID:
+        raise InvalidRequestError("You may not specify both topic name and topic id.")
+    if topic.name is None and topic.topic_id == ZERO_UUID:
+        raise InvalidRequestError("Neither topic name nor id were specified.")
+    if times > 1:
+        raise InvalidRequestError("Duplicate topic name." if topic.name is not None else "Duplicate topic id.")
+    if not broker.config.delete_topic_enable:
+        if api_version < _FIRST_WITH_DISABLED_ERROR:
+            raise InvalidRequestError("Topic deletion is disabled.")
+        raise TopicDeletionDisabledError("Topic deletion is disabled: delete.topic.enable=false.")
+
+
+def _find(broker: "Broker", topic: DeleteTopicState) -> tuple[str, Uuid]:
+    if topic.name is not None:
+        return topic.name, broker.image.topic_id(topic.name) or ZERO_UUID
+    name = broker.image.topic_name(topic.topic_id)
+    if name is None:
+        raise UnknownTopicIdError("This server does not host this topic ID.")
+    return name, topic.topic_id

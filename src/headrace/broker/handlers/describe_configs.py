@@ -1,0 +1,75 @@
+"""DescribeConfigs: the settings of topics, of this broker, for all brokers (name ""), and of its loggers.
+
+Versions 1 to 4: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 flexible.
+
+Null or no keys ask for all of a resource; a key that is not there is left out. A broker answers for itself only. The
+documentation is Headrace's own.
+
+Not done: client metrics and groups, which have no settings yet; passwords, as no key has one.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.config_entries import ConfigEntry
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.broker_loggers import logger_entries
+from headrace.broker.handlers.config_resources import ResourceType, check_broker_id, describe
+from headrace.common.errors import HeadraceError, InvalidRequestError, code_of
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+@api(ApiKey.DESCRIBE_CONFIGS, 1, 4)
+def handle(broker: "Broker", request: DescribeConfigsRequest, _: RequestContext) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_describe(broker, resource, request) for resource in request.resources])
+
+
+def _describe(
+    broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    try:
+        entries = _entries_of(broker, resource)
+    except HeadraceError as error:
+        result.error_code, result.error_message = code_of(error), str(error)
+        return result
+    wanted = set(resource.configuration_keys or ())
+    result.configs = [_result(entry, request) for entry in entries if not wanted or entry.name in wanted]
+    return result
+
+
+def _entries_of(broker: "Broker", resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    if resource.resource_type != ResourceType.BROKER_LOGGER:
+        return describe(broker, resource.resource_type, resource.resource_name)
+    if resource.resource_name == "":
+        raise InvalidRequestError("Broker id must not be empty")
+    check_broker_id(broker, resource.resource_name)
+    return logger_entries()
+
+
+def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in synonyms
+        ],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )

@@ -1,0 +1,78 @@
+"""DescribeProducers: who writes to a partition, for finding transactions that hang (KIP-664).
+
+Version 0. Answers for the partitions that are on this broker, with the producers that their logs know: those with a
+producer id, until `producer.id.expiration.ms` after their last batch.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.cluster.topics import check_topic_name
+from headrace.common.errors import (
+    HeadraceError,
+    KafkaStorageError,
+    NotLeaderForPartitionError,
+    UnknownTopicOrPartitionError,
+    code_of,
+)
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from headrace.storage.log import Log
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_NO_TRANSACTION = -1
+
+
+@api(ApiKey.DESCRIBE_PRODUCERS, 0, 0)
+def handle(broker: "Broker", request: DescribeProducersRequest, _: RequestContext) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name, partitions=[_describe(broker, topic.name, index) for index in topic.partition_indexes]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(broker: "Broker", topic: str, index: int) -> PartitionResponse:
+    try:
+        check_topic_name(topic)
+        log = _find_log(broker, topic, index)
+    except HeadraceError as error:
+        return PartitionResponse(partition_index=index, error_code=code_of(error), error_message=str(error))
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=(
+                    _NO_TRANSACTION if entry.transaction_first_offset is None else entry.transaction_first_offset
+                ),
+            )
+            for entry in log.producers.entries.values()
+        ],
+    )
+
+
+def _find_log(broker: "Broker", topic: str, index: int) -> Log:
+    partition = broker.replicas.get(topic, index)
+    if partition is None:
+        if broker.image.partition(topic, index) is not None:
+            raise NotLeaderForPartitionError(f"broker {broker.node_id} has no replica of {topic}-{index}")
+        raise UnknownTopicOrPartitionError(f"there is no partition {topic}-{index}")
+    if partition.log is None:
+        raise KafkaStorageError(f"the log directory of {topic}-{index} is offline")
+    return partition.log

@@ -1,0 +1,137 @@
+"""DescribeTopicPartitions: topics with their partitions, a page at a time (KIP-966).
+
+Version 0. Topics come in the order of their names, all of them if none is asked for. A page has at most
+`response_partition_limit` partitions, and no more than `max.request.partition.size.limit`; the cursor of the reply says
+where the next one begins. A cursor that names none of the topics asked for, or no partition, is refused.
+
+Not done: eligible leader replicas, which are always empty: the controller does not keep any.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.authorized_operations import TOPIC_OPERATIONS
+from headrace.cluster.commands import PartitionState
+from headrace.cluster.image import TopicImage
+from headrace.cluster.topics import check_topic_name, is_internal
+from headrace.common.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaError,
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0)
+def handle(
+    broker: "Broker", request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    names = _names_asked_for(broker, request)
+    if not _is_valid(request.cursor, names, all_topics=not request.topics):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(error_code=InvalidRequestError.code, name=topic.name)
+                for topic in request.topics
+            ]
+        )
+    limit = min(request.response_partition_limit, broker.config.max_request_partition_size_limit)
+    page = _Page(broker, context.connection.listener_name, max(limit, 1))
+    page.fill(names, request.cursor)
+    return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
+
+
+def _names_asked_for(broker: "Broker", request: DescribeTopicPartitionsRequest) -> list[str]:
+    names: Iterable[str] = {topic.name for topic in request.topics} if request.topics else broker.image.topics
+    first = request.cursor.topic_name if request.cursor is not None else ""
+    return sorted(name for name in names if name >= first)
+
+
+def _is_valid(cursor: Cursor | None, names: list[str], all_topics: bool) -> bool:
+    # Of all topics, the one that the cursor names may have been deleted since.
+    return cursor is None or (cursor.partition_index >= 0 and (all_topics or cursor.topic_name in names))
+
+
+class _Page:
+    def __init__(self, broker: "Broker", listener: str, limit: int):
+        self.topics: list[DescribeTopicPartitionsResponseTopic] = []
+        self.next_cursor: Cursor | None = None
+        self._image = broker.image
+        self._endpoints = broker.image.endpoints(listener)
+        self._left = limit
+
+    def fill(self, names: list[str], cursor: Cursor | None) -> None:
+        for name in names:
+            if self._left == 0:
+                self.next_cursor = Cursor(topic_name=name, partition_index=0)
+                return
+            topic = self._image.topic(name)
+            if topic is None:
+                self.topics.append(_missing(name))
+                continue
+            first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+            if not self._add(topic, first):
+                return
+
+    def _add(self, topic: TopicImage, first: int) -> bool:
+        """Adds the partitions for which there is room; whether that is all of them."""
+        indexes = sorted(index for index in topic.partitions if index >= first)
+        shown, cut_off = indexes[: self._left], indexes[self._left :]
+        self._left -= len(shown)
+        self.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                is_internal=is_internal(topic.name),
+                partitions=[self._partition(topic.partitions[index]) for index in shown],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        if cut_off:
+            self.next_cursor = Cursor(topic_name=topic.name, partition_index=cut_off[0])
+        return not cut_off
+
+    def _partition(self, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+        error_code = 0
+        if not self._image.is_alive(state.leader):
+            error_code = LeaderNotAvailableError.code
+        elif state.leader not in self._endpoints:
+            error_code = ListenerNotFoundError.code
+        return DescribeTopicPartitionsResponsePartition(
+            error_code=error_code,
+            partition_index=state.tp.partition,
+            leader_id=-1 if error_code else state.leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+            offline_replicas=list(state.offline_replicas),
+        )
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    error: type[KafkaError] = UnknownTopicOrPartitionError
+    try:
+        check_topic_name(name)
+    except InvalidTopicError:
+        error = InvalidTopicError
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error.code,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

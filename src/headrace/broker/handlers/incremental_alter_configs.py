@@ -1,0 +1,134 @@
+"""IncrementalAlterConfigs: changes single settings (KIP-339), and the levels of loggers (KIP-412).
+
+Versions 0 and 1: 1 flexible.
+
+    0 SET        to a value
+    1 DELETE     back to the default; fine if it was not set
+    2 APPEND     adds to a list those values that it lacks; a list that is not set begins as what is in force
+    3 SUBTRACT   takes values from a list
+
+Each resource fails or succeeds on its own, with all of its changes: topics, this broker, all brokers (name ""), and
+this broker's loggers.
+
+Not done: policies (`alter.config.policy.class.name`), client metrics and groups.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from headrace.broker.config_entries import show_value
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.broker_loggers import check_level, set_level
+from headrace.broker.handlers.config_resources import (
+    ResourceType,
+    alter,
+    attempt_each,
+    check_broker_id,
+    check_names,
+    find_key,
+    inherited_value,
+)
+from headrace.common.config import ConfigType
+from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
+async def handle(
+    broker: "Broker", request: IncrementalAlterConfigsRequest, _: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    async def change(resource: AlterConfigsResource) -> None:
+        _check(resource)
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            _change_loggers(broker, resource, request.validate_only)
+            return
+        await alter(
+            broker,
+            resource.resource_type,
+            resource.resource_name,
+            lambda before: _changed(broker, resource, before),
+            request.validate_only,
+        )
+
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error_code,
+                error_message=error_message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error_code, error_message in await attempt_each(request.resources, change)
+        ]
+    )
+
+
+def _check(resource: AlterConfigsResource) -> None:
+    check_names(config.name for config in resource.configs)
+    for config in resource.configs:
+        if config.config_operation not in list(Operation):
+            raise InvalidRequestError(f"Unknown operation {config.config_operation} for: {config.name}")
+        if config.value is None and config.config_operation != Operation.DELETE:
+            raise InvalidRequestError(f"Null value not supported for: {config.name}")
+
+
+def _changed(broker: "Broker", resource: AlterConfigsResource, before: dict[str, str]) -> dict[str, str]:
+    after = dict(before)
+    for config in resource.configs:
+        if config.config_operation == Operation.DELETE:
+            after.pop(config.name, None)
+        elif config.config_operation == Operation.SET:
+            after[config.name] = config.value or ""
+        else:
+            after[config.name] = _changed_list(broker, resource.resource_type, config, after.get(config.name))
+    return after
+
+
+def _changed_list(broker: "Broker", resource_type: int, config: AlterableConfig, before: str | None) -> str:
+    operation = Operation(config.config_operation)
+    key = find_key(resource_type, config.name)
+    if key is None or key.type is not ConfigType.LIST:
+        raise InvalidConfigurationError(f"Can't {operation.name} to key {config.name} because its type is not LIST.")
+    if before is None:
+        before = show_value(inherited_value(broker, resource_type, key))
+    items, given = _split(before), _split(config.value)
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys([*items, *given]))
+    return ",".join(item for item in items if item not in given)
+
+
+def _split(text: str | None) -> list[str]:
+    return [item.strip() for item in (text or "").split(",") if item.strip()]
+
+
+def _change_loggers(broker: "Broker", resource: AlterConfigsResource, validate_only: bool) -> None:
+    check_broker_id(broker, resource.resource_name)
+    for config in resource.configs:
+        operation = Operation(config.config_operation)
+        if operation not in (Operation.SET, Operation.DELETE):
+            raise InvalidRequestError(f"{operation.name} operation is not allowed for the BROKER_LOGGER resource")
+        check_level(config.name, _level_of(config))
+    if not validate_only:
+        for config in resource.configs:
+            set_level(config.name, _level_of(config))
+
+
+def _level_of(config: AlterableConfig) -> str | None:
+    return config.value if config.config_operation == Operation.SET else None

@@ -1,0 +1,47 @@
+"""ListConfigResources: the names of everything that can have settings.
+
+Versions 0 and 1: 0 lists client metrics only (KIP-714, as ListClientMetricsResources), 1 the types asked for, or all of
+them if none is (KIP-1142).
+
+A type that is not known costs the whole request UNSUPPORTED_VERSION, as in Kafka. There are no client metrics and no
+groups with settings yet, so none are listed.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.config_resources import ResourceType
+from headrace.common.errors import UnsupportedVersionError
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+@api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1)
+def handle(
+    broker: "Broker", request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    types = set(request.resource_types or ResourceType) if context.api_version > 0 else {ResourceType.CLIENT_METRICS}
+    if not types <= set(ResourceType):
+        return ListConfigResourcesResponse(error_code=UnsupportedVersionError.code)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type in sorted(types)
+            for name in _names(broker, ResourceType(resource_type))
+        ]
+    )
+
+
+def _names(broker: "Broker", resource_type: ResourceType) -> list[str]:
+    if resource_type is ResourceType.TOPIC:
+        return sorted(broker.image.topics)
+    if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return [str(broker_id) for broker_id in sorted(broker.image.brokers)]
+    return []

@@ -1,0 +1,28 @@
+"""What admin requests wait for: that the controller has done what the store was told to.
+
+The change is in the store already; a request whose time is up is told so, and the change happens all the same.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.cluster.image import MetadataImage
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+T = TypeVar("T")
+
+
+async def wait_for_all(
+    broker: "Broker", things: Iterable[T], is_done: Callable[[MetadataImage, T], bool], deadline: float
+) -> list[T]:
+    """Waits until all is done, or the clock shows `deadline`; returns what is not done by then."""
+    left = list(things)
+
+    def all_done(image: MetadataImage) -> bool:
+        left[:] = [thing for thing in left if not is_done(image, thing)]
+        return not left
+
+    await broker.image.wait_for(all_done, max(deadline - broker.clock.monotonic(), 0.0))
+    return left
