@@ -12,13 +12,20 @@ fields that say which one it is.
 from typing import Any
 
 from headrace.protocol import APIS, ApiKey, Message, MessageType
-from headrace.protocol.message import INT16, INT32, STRING, Field, parse_versions
+from headrace.protocol.message import INT16, INT32, STRING, UUID, Field, parse_versions
 
 _SAME = (
     frozenset(("partition", "partition_index", "index", "partition_id")),
-    frozenset(("name", "topic", "topic_name")),
+    frozenset(("name", "topic", "topic_name", "user")),
 )
 """Names that one thing has in requests and in replies."""
+
+_NUMBERS = (*_SAME[0], "resource_type")
+"""Numbers that say which item it is; of other fields of one name the reply's means something else."""
+
+_ERROR_FIELDS = ("error_code", "partition_error_code")
+_UNKNOWN = {"base_offset": -1, "high_watermark": -1, "node_id": -1, "port": -1}
+"""Fields beside an error whose default would mean something."""
 
 
 def error_reply(request: Message, version: int, code: int) -> Message:
@@ -31,12 +38,16 @@ def error_reply(request: Message, version: int, code: int) -> Message:
 
 def _fill(reply: Message, asked: object, version: int, code: int) -> None:
     """Puts the code into a reply, or an item of one, that answers `asked`."""
-    fields = [field for field in type(reply).__fields__ if _has(field, version)]
-    for field in fields:
-        if field.name == "error_code":
-            reply.error_code = code  # type: ignore[attr-defined]
+    at_top = any(field.name in _ERROR_FIELDS and _has(field, version) for field in type(reply).__fields__)
+    for field in type(reply).__fields__:
+        if not _has(field, version):
+            continue
+        if field.name in _ERROR_FIELDS:
+            setattr(reply, field.name, code)
+        elif field.name in _UNKNOWN:
+            setattr(reply, field.name, _UNKNOWN[field.name])
         elif field.is_array and field.struct is not None and _has_place(field.struct, version):
-            items = _items_of(asked, field, version)
+            items = _items_of(asked, field, version) or ([] if at_top else _first_items(asked, version))
             setattr(reply, field.name, [_item(field.struct, item, version, code) for item in items])
 
 
@@ -60,7 +71,7 @@ def _has_place(struct: MessageType, version: int) -> bool:
     """Whether a struct, or one in it, has a place for an error."""
     for field in struct.__fields__:
         if _has(field, version) and (
-            field.name == "error_code"
+            field.name in _ERROR_FIELDS
             or (field.is_array and field.struct is not None and _has_place(field.struct, version))
         ):
             return True
@@ -68,15 +79,25 @@ def _has_place(struct: MessageType, version: int) -> bool:
 
 
 def _items_of(asked: object, field: Field, version: int) -> list[Any]:
-    """The request's items that a list of the reply answers: of its own name, or else of the first list that has as many
-    levels below it."""
-    if not isinstance(asked, Message):
-        return []
-    lists = [each for each in type(asked).__fields__ if each.is_array and _has(each, version)]
-    for each in sorted(lists, key=lambda each: each.name != field.name):
-        if getattr(asked, each.name) and _answers(field, each, version):
+    """The request's items that a list of the reply answers: those of the list of its name, or else of one whose items
+    have something in common with the reply's."""
+    for each in sorted(_lists(asked, version), key=lambda each: each.name != field.name):
+        if _answers(field, each, version):
             return list(getattr(asked, each.name))
     return []
+
+
+def _first_items(asked: object, version: int) -> list[Any]:
+    """For replies that tell their items by nothing but their order."""
+    return next((list(getattr(asked, each.name)) for each in _lists(asked, version) if each.struct is not None), [])
+
+
+def _lists(asked: object, version: int) -> list[Field]:
+    """The lists of a request, or of an item of it, that have something in them."""
+    if not isinstance(asked, Message):
+        return []
+    fields = type(asked).__fields__
+    return [each for each in fields if each.is_array and _has(each, version) and getattr(asked, each.name)]
 
 
 def _answers(reply: Field, asked: Field, version: int) -> bool:
@@ -93,7 +114,7 @@ def _answers(reply: Field, asked: Field, version: int) -> bool:
 
 
 def _is_plain(field: Field, kind: int) -> bool:
-    return not field.is_array and field.kind == kind and field.name not in ("error_code", "error_message")
+    return not field.is_array and field.kind == kind and field.name not in (*_ERROR_FIELDS, "error_message")
 
 
 def _same_name(one: str, other: str) -> bool:
@@ -101,13 +122,13 @@ def _same_name(one: str, other: str) -> bool:
 
 
 def _copy_identity(made: Message, asked: Message, version: int) -> None:
-    """The fields that both have: names, ids, numbers of partitions."""
+    """The fields that both have and that say which one it is: names, ids, numbers of partitions."""
     for mine in type(made).__fields__:
         for theirs in type(asked).__fields__:
             if (
                 _same_name(mine.name, theirs.name)
                 and mine.kind == theirs.kind
-                and mine.struct is None
+                and (mine.kind in (STRING, UUID) or mine.name in _NUMBERS)
                 and not mine.is_array
                 and not theirs.is_array
                 and _has(mine, version)
