@@ -1,0 +1,234 @@
+"""`headrace server` as a process: what it prints, how it stops, what it says when it cannot start."""
+
+import contextlib
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.wire import ConnectionEnded, WireClient
+
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+SECONDS = 60.0
+READY = re.compile(r"ready ((?:\w+://\S+:\d+(?:, )?)+)\n")
+
+
+@contextlib.contextmanager
+def running(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The process, ended when the block is left. Its data and its errors go to the directory."""
+    with (directory / "stderr").open("a") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace", "server", *arguments],
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def ready(process: subprocess.Popen[str]) -> list[tuple[str, str, int]]:
+    """Waits for the line that says so, and takes it apart: name, host and port of each address."""
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], SECONDS)[0], "not ready in time"
+    line = process.stdout.readline()
+    match = READY.fullmatch(line)
+    assert match is not None, line
+    found = re.findall(r"(\w+)://(?:\[([^\]]+)\]|([^:,]+)):(\d+)", match[1])
+    return [(name, bracketed or host, int(port)) for name, bracketed, host, port in found]
+
+
+def log_of(directory: Path) -> str:
+    return (directory / "stderr").read_text()
+
+
+def default_port_is_free() -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", 9092)) != 0
+
+
+def test_runs_and_stops_in_order(tmp_path: Path) -> None:
+    data = tmp_path / "headrace-data"
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
+        ((name, host, port),) = ready(process)
+        assert (name, host) == ("PLAINTEXT", "127.0.0.1")
+        with WireClient((host, port)) as client:
+            client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True), 8)
+        assert not (data / ".kafka_cleanshutdown").exists()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert (data / ".kafka_cleanshutdown").exists()
+    assert (data / "t-0").is_dir()
+    assert "got SIGTERM" in log_of(tmp_path)
+    assert "ERROR" not in log_of(tmp_path)
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
+        ((_, host, port),) = ready(process)
+        with WireClient((host, port)) as client:
+            topics = client.call(MetadataRequest(topics=None), 8).topics
+        assert [topic.name for topic in topics] == ["t"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 0
+
+
+@pytest.mark.skipif(not default_port_is_free(), reason="something listens on port 9092")
+def test_without_a_file_it_listens_where_kafka_does(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        assert ready(process) == [("PLAINTEXT", "127.0.0.1", 9092)]
+        assert (tmp_path / "headrace-data").is_dir()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+
+
+def test_a_file_with_several_listeners_and_keys_without_effect(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text(
+        "node.id=7\n"
+        "process.roles=broker,controller\n"
+        "listeners=INSIDE://127.0.0.1:0,OUTSIDE://localhost:0,CONTROLLER://:9093\n"
+        "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+        "advertised.listeners=OUTSIDE://localhost:0\n"
+        "controller.listener.names=CONTROLLER\n"
+        "inter.broker.listener.name=INSIDE\n"
+        "num.io.threads=8\n"
+        "log.dirs=one,two\n"
+        "num.partitions=1\n"
+    )
+    with running(tmp_path, "server.properties", "--override", "num.partitions=3") as process:
+        (first, second) = ready(process)
+        assert [first[:2], second[:2]] == [("INSIDE", "127.0.0.1"), ("OUTSIDE", "localhost")]
+        for _, host, port in (first, second):
+            with WireClient((host, port)) as client:
+                topic = MetadataRequestTopic(name="t")
+                reply = client.call(MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 8)
+                (broker,) = reply.brokers
+                assert (broker.node_id, broker.host, broker.port) == (7, host, port), "told the way it came in"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert len([*(tmp_path / "one").glob("t-?"), *(tmp_path / "two").glob("t-?")]) == 3
+    assert "num.io.threads has no effect: one event loop" in log_of(tmp_path)
+    assert "listener CONTROLLER://:9093 is not opened" in log_of(tmp_path)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_ipv6(tmp_path: Path) -> None:
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://[::1]:0") as process:
+        ((_, host, port),) = ready(process)
+        assert host == "::1"
+        with WireClient((host, port)) as client:
+            assert client.call(ApiVersionsRequest(), 0).error_code == 0
+
+
+def refusal(directory: Path, *arguments: str) -> str:
+    """The one line that a server ends with which cannot start."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "headrace", "server", "--log-level", "ERROR", *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ran.returncode == 1, ran
+    assert ran.stdout == ""
+    assert "Traceback" not in ran.stderr
+    line = ran.stderr.splitlines()[-1]  # the log may have said something before
+    assert line.startswith("headrace: ")
+    return line
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refusal(tmp_path, "-o", f"listeners=PLAINTEXT://127.0.0.1:{port}")
+    assert line == f"headrace: cannot listen on PLAINTEXT://127.0.0.1:{port}: the port is in use"
+
+
+def test_a_directory_that_is_taken(tmp_path: Path) -> None:
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
+        ready(process)
+        line = refusal(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0")
+    assert "headrace-data" in line
+    assert re.search("lock|use", line)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    line = refusal(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "log.dirs=file/data")
+    assert "file/data" in line
+
+
+def test_a_directory_of_another_broker(tmp_path: Path) -> None:
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "node.id=3") as process:
+        ready(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    line = refusal(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "node.id=4")
+    assert "belongs to node 3" in line
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
+        ((_, host, port),) = ready(process)
+        with WireClient((host, port)) as client:
+            (broker,) = client.call(MetadataRequest(topics=[]), 8).brokers
+        assert broker.node_id == 3, "the directory knows"
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """The first waits for a reply that nobody takes: a client that asks and does not read."""
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
+        ((_, host, port),) = ready(process)
+        with WireClient((host, port)) as client:
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            fill_replies(client)
+            process.send_signal(signal.SIGTERM)
+            wait_for(lambda: "got SIGTERM" in log_of(tmp_path))
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SECONDS) == 128 + signal.SIGTERM
+    assert not (tmp_path / "headrace-data" / ".kafka_cleanshutdown").exists()
+
+
+def fill_replies(client: WireClient) -> None:
+    """Asks until the broker takes no more, since its replies are not read."""
+    client.sock.settimeout(1.0)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            client.send(ApiVersionsRequest(), 0)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_signal_while_it_starts(tmp_path: Path) -> None:
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0", "--log-level", "DEBUG") as process:
+        wait_for(lambda: log_of(tmp_path) != "")  # the handlers are set by then, or the start is over
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) in (0, -signal.SIGTERM)
+
+
+def test_clients_get_their_replies_when_it_stops(tmp_path: Path) -> None:
+    with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
+        ((_, host, port),) = ready(process)
+        with WireClient((host, port)) as client:
+            sent = client.send(ApiVersionsRequest(), 0)
+            os.kill(process.pid, signal.SIGTERM)
+            try:
+                assert client.receive(sent).error_code == 0
+            except ConnectionEnded:
+                pytest.fail("a request that was sent before the signal got no reply")
+            assert process.wait(SECONDS) == 0
