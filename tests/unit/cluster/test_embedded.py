@@ -1,0 +1,214 @@
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.cluster import async_test
+
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.journal import Journal
+from headrace.cluster.store import ConnectionLoss, Create, Delete, StoreError
+from headrace.testing.clock import ManualClock
+
+ROOT = Path(__file__).parents[3]
+
+
+def open_store(directory: Path) -> EmbeddedStore:
+    return EmbeddedStore(directory / "coordination.db", ManualClock())
+
+
+@async_test
+async def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    await store.create("/a", b"one")
+    await store.create("/a/s_", sequential=True)
+    before = [await store.get("/a"), await store.children("/a")]
+    await store.close()
+    store = open_store(tmp_path)
+    assert [await store.get("/a"), await store.children("/a")] == before
+    assert (await store.create("/a/s_", sequential=True)).endswith("1")
+    await store.close()
+
+
+@async_test
+async def test_ephemeral_nodes_are_gone_after_opening_again(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    await store.create("/ids")
+    await store.create("/ids/1", ephemeral=True)
+    # As if the process had died: nobody closes the session.
+    assert store._shared.journal is not None
+    store._shared.journal.close()
+    again = open_store(tmp_path)
+    assert await again.children("/ids") == []
+    await again.close()
+
+
+@async_test
+async def test_zxids_grow_over_restarts_whatever_was_written(tmp_path: Path) -> None:
+    last = 0
+    for _ in range(3):
+        store = open_store(tmp_path)
+        await store.create("/live", ephemeral=True)
+        stat = await store.exists("/live")
+        assert stat is not None
+        assert stat.czxid > last
+        last = stat.czxid
+        await store.close()
+
+
+@async_test
+async def test_a_persistent_node_that_becomes_ephemeral(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    await store.create("/a", b"kept")
+    await store.multi([Delete("/a"), Create("/a", b"mine", ephemeral=True)])
+    await store.close()
+    store = open_store(tmp_path)
+    assert await store.exists("/a") is None
+    await store.close()
+
+
+def test_a_file_in_use_is_refused_and_its_owner_named(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with pytest.raises(StoreError, match=rf"coordination.db is in use by process {os.getpid()}"):
+        open_store(tmp_path)
+    asyncio.run(store.close())
+    asyncio.run(open_store(tmp_path).close())
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "coordination.db").write_bytes(b"these are not the bytes of a database" * 100)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"coordination.db cannot be read: file is not a database"):
+            open_store(tmp_path)
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "coordination.db"
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE songs (name TEXT)")
+    database.commit()
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="is not a coordination store"):
+        open_store(tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
+    async def fill() -> None:
+        store = open_store(tmp_path)
+        for number in range(50):
+            await store.create(f"/node-{number}", b"x" * 500)
+        await store.close()
+
+    asyncio.run(fill())
+    path = tmp_path / "coordination.db"
+    data = bytearray(path.read_bytes())
+    data[4096:8192] = b"\xff" * 4096
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="cannot be read: database disk image is malformed"):
+        open_store(tmp_path)
+
+
+def test_a_node_without_a_parent_is_damage(tmp_path: Path) -> None:
+    asyncio.run(open_store(tmp_path).close())
+    database = sqlite3.connect(tmp_path / "coordination.db")
+    database.execute("INSERT INTO nodes VALUES ('/a/b', x'', 0, 0, 0, 0, 0, 0)")
+    database.commit()
+    database.close()
+    with pytest.raises(StoreError, match=r"is damaged: /a/b has no parent"):
+        open_store(tmp_path)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened"):
+        open_store(tmp_path / "nowhere")
+
+
+def test_a_database_that_was_begun_and_not_finished_is_new(tmp_path: Path) -> None:
+    (tmp_path / "coordination.db").write_bytes(b"")
+    asyncio.run(open_store(tmp_path).close())
+
+
+@async_test
+async def test_a_commit_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    await store.create("/a", b"0")
+
+    def fail(self: Journal, nodes: object) -> None:
+        raise ConnectionLoss("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "commit", fail)
+        with pytest.raises(ConnectionLoss, match="the disk is full"):
+            await store.set("/a", b"1")
+        await store.create("/live", ephemeral=True)
+    assert (await store.get("/a"))[0] == b"0"
+    assert (await store.set("/a", b"2", 0)).version == 1
+    await store.close()
+
+
+@async_test
+async def test_a_full_disk_is_an_error_of_that_change(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    journal = store._shared.journal
+    assert journal is not None
+    pages = journal._database.execute("PRAGMA page_count").fetchone()[0]
+    journal._database.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(ConnectionLoss, match="cannot be written: database or disk is full"):
+        await store.create("/big", bytes(100_000))
+    assert await store.exists("/big") is None
+    await store.create("/small")
+    await store.close()
+
+
+WRITER = """
+import asyncio, itertools, sys
+from pathlib import Path
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.store import Create, Set
+from headrace.common.clock import SystemClock
+
+async def main():
+    store = EmbeddedStore(Path(sys.argv[1]), SystemClock())
+    if await store.exists("/n") is None:
+        await store.create("/n", b"0")
+    first = int((await store.get("/n"))[0])
+    for number in itertools.count(first + 1):
+        await store.multi([Set("/n", b"%d" % number), Create("/n/%d" % number, b"x" * (number % 700))])
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def check_numbers(path: Path, acknowledged: int) -> None:
+    store = EmbeddedStore(path, ManualClock())
+    last = int((await store.get("/n"))[0])
+    assert acknowledged <= last <= acknowledged + 1
+    assert sorted(map(int, await store.children("/n"))) == list(range(1, last + 1))
+    for number in range(1, last + 1):
+        assert (await store.get(f"/n/{number}"))[0] == b"x" * (number % 700)
+    await store.close()
+
+
+def test_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "coordination.db"
+    acknowledged = 0
+    for round_number in range(6):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        ) as writer:
+            assert writer.stdout is not None
+            for line in writer.stdout:
+                acknowledged = int(line)
+                if acknowledged % (17 + round_number) == 0:
+                    break
+            writer.send_signal(signal.SIGKILL)
+            rest = writer.stdout.read().split("\n")
+            acknowledged = max([acknowledged, *(int(line) for line in rest[:-1] if line)])
+        asyncio.run(check_numbers(path, acknowledged))
