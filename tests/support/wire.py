@@ -8,7 +8,7 @@ import struct
 from typing import Any, TypeVar
 
 from headrace.protocol import Message, decode, encode_request
-from headrace.protocol.apis import APIS
+from headrace.protocol.apis import APIS, ApiKey
 
 M = TypeVar("M", bound=Message)
 
@@ -38,7 +38,7 @@ class WireClient:
 
     def send(self, request: Message, version: int | None = None) -> tuple[int, int, int]:
         """Returns what `receive` needs to read the response."""
-        api = APIS[type(request).api_key]
+        api = APIS[ApiKey(type(request).__api_key__)]
         version = api.last_version if version is None else version
         correlation_id = next(self._ids)
         self.sock.sendall(encode_request(request, version, correlation_id, self.client_id))
@@ -46,7 +46,7 @@ class WireClient:
 
     def receive(self, sent: tuple[int, int, int]) -> Any:
         key, version, correlation_id = sent
-        api = APIS[key]
+        api = APIS[ApiKey(key)]
         frame = self.receive_frame()
         (answered,) = struct.unpack_from(">i", frame)
         assert answered == correlation_id, f"the reply is of request {answered}, expected {correlation_id}"

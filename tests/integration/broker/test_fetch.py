@@ -16,7 +16,7 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from headrace.records import split_batches
+from headrace.records import decode_rows, split_batches
 from headrace.testing import EmbeddedBroker
 
 FOREVER = 600_000
@@ -42,7 +42,11 @@ def topic(broker: EmbeddedBroker, request: pytest.FixtureRequest) -> str:
 
 
 def values(found: Any) -> list[bytes | None]:
-    return [record.value for stored in split_batches(bytes(found.records), allow_partial=True) for record in stored]
+    return [
+        record.value
+        for stored in split_batches(bytes(found.records), allow_partial=True)
+        for record in decode_rows(stored.records())
+    ]
 
 
 def asked(partition: int, offset: int, max_bytes: int = 1 << 20) -> FetchPartition:

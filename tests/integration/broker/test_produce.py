@@ -11,7 +11,7 @@ from tests.support.wire_calls import NAMED, batch, end_offset, fetch, produce, p
 from headrace.common.ids import Uuid
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from headrace.records import Compression, split_batches
+from headrace.records import Compression, decode_rows, split_batches
 from headrace.testing import EmbeddedBroker
 
 BY_ID = 13
@@ -117,7 +117,7 @@ def test_partitions_fail_one_by_one(client: WireClient) -> None:
 
 
 def test_zstd_needs_a_version_that_has_it(client: WireClient) -> None:
-    data = batch(b"x" * 100, compression=Compression.ZSTD)
+    data = batch(b"x" * 100, codec=Compression.ZSTD)
     assert produce(client, data, 6).error_code == 76
     assert produce(client, data, 7).error_code == 0
 
@@ -132,7 +132,7 @@ def test_log_append_time(broker: EmbeddedBroker, client: WireClient) -> None:
     reply = produce(client, batch(b"x", timestamp=5), topic="appended")
     assert reply.log_append_time_ms >= before
     (stored,) = split_batches(bytes(fetch(client, 0, "appended").records))
-    assert [record.timestamp for record in stored] == [reply.log_append_time_ms]
+    assert [record.timestamp for record in decode_rows(stored.records())] == [reply.log_append_time_ms]
 
 
 def test_too_few_replicas_in_sync(broker: EmbeddedBroker, client: WireClient) -> None:
