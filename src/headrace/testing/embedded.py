@@ -209,10 +209,12 @@ class EmbeddedBroker:
 
         self._await(create)
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, missing_ok: bool = False) -> None:
         """Returns when the topic is gone."""
 
         async def delete(broker: Broker) -> None:
+            if missing_ok and broker.image.topic_id(name) is None:
+                return
             await broker.topics.delete_topic(name)
             if not await broker.image.wait_for(lambda image: image.topic_id(name) is None, _PATIENCE_SECONDS):
                 raise HeadraceError(f"topic {name} was not deleted in {_PATIENCE_SECONDS:.0f} s")
