@@ -6,7 +6,7 @@ CRITICAL.
 
 import logging
 
-from headrace.broker.config_entries import STRING_TYPE, ConfigEntry, ConfigSynonym
+from headrace.broker.config_entries import STRING_TYPE, ConfigEntry
 from headrace.broker.configs import ConfigSource
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
 
@@ -27,10 +27,7 @@ def logger_entries() -> list[ConfigEntry]:
     entries: list[ConfigEntry] = []
     for name, logger in sorted(_loggers().items()):
         level = _name_of(logger.getEffectiveLevel())
-        synonyms = (ConfigSynonym(name, level, ConfigSource.LOGGER),)
-        entries.append(
-            ConfigEntry(name, level, ConfigSource.LOGGER, False, STRING_TYPE, "The level of a logger.", synonyms)
-        )
+        entries.append(ConfigEntry(name, level, ConfigSource.LOGGER, False, STRING_TYPE, "The level of a logger.", ()))
     return entries
 
 

@@ -1,6 +1,6 @@
 """CreateTopics: makes topics, or only checks that they could be made.
 
-Versions 2 to 7: 1 validate only, 4 numbers of partitions and replicas may be left to the broker (KIP-464), 5 flexible,
+Versions 2 to 7: 4 numbers of partitions and replicas may be left to the broker (KIP-464), 5 flexible,
 and the reply tells numbers and settings (KIP-525), 6 quota errors (KIP-599, there are no quotas yet), 7 topic ids
 (KIP-516).
 
@@ -91,6 +91,7 @@ class _Creation:
         )
         result = CreatableTopicResult(
             name=topic.name,
+            error_message=None,
             num_partitions=len(made.partitions),
             replication_factor=len(made.partitions[0].replicas),
             configs=[

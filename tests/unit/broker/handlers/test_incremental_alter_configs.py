@@ -1,0 +1,202 @@
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.admin_broker import AdminBroker
+
+from headrace.cluster.configs import ConfigEntity
+from headrace.common.errors import (
+    InvalidConfigurationError,
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+A_LOGGER = "headrace.broker.handlers.a_logger_for_tests"
+
+Changes = list[tuple[str, int, str | None]]
+
+
+def resource(resource_type: int, name: str, changes: Changes) -> AlterConfigsResource:
+    return AlterConfigsResource(
+        resource_type=resource_type,
+        resource_name=name,
+        configs=[
+            AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes
+        ],
+    )
+
+
+def alter(
+    broker: AdminBroker, *resources: AlterConfigsResource, validate_only: bool = False, version: int = 1
+) -> list[Any]:
+    request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate_only)
+    return list(broker.call(request, version).responses)
+
+
+def alter_topic(broker: AdminBroker, *changes: tuple[str, int, str | None]) -> dict[str, str]:
+    """The topic's settings after changes that are taken."""
+    (result,) = alter(broker, resource(TOPIC, "t", list(changes)))
+    assert (result.error_code, result.error_message) == (0, None)
+    return broker.stored(ConfigEntity.topic("t"))
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_settings_are_changed_one_by_one(broker: AdminBroker, version: int) -> None:
+    broker.create("t", retention_ms="5000", segment_ms="6000")
+    changes: Changes = [("retention.ms", SET, "7000"), ("max.message.bytes", SET, "100"), ("segment.ms", DELETE, None)]
+    (result,) = alter(broker, resource(TOPIC, "t", changes), version=version)
+    assert (result.error_code, result.resource_type, result.resource_name) == (0, TOPIC, "t")
+    assert broker.stored(ConfigEntity.topic("t")) == {"retention.ms": "7000", "max.message.bytes": "100"}
+    config = broker.log("t").config
+    assert (config.retention_ms, config.max_message_bytes, config.segment_ms) == (7000, 100, 604_800_000)
+
+
+def test_lists(broker: AdminBroker) -> None:
+    broker.create("t")
+    assert alter_topic(broker, ("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
+    assert alter_topic(broker, ("cleanup.policy", APPEND, "compact, delete")) == {"cleanup.policy": "delete,compact"}
+    assert alter_topic(broker, ("cleanup.policy", SUBTRACT, "delete")) == {"cleanup.policy": "compact"}
+    assert alter_topic(broker, ("cleanup.policy", SUBTRACT, "delete")) == {"cleanup.policy": "compact"}
+    assert broker.log("t").config.compact
+
+
+def test_a_list_that_is_not_set_begins_as_what_is_in_force(broker: AdminBroker) -> None:
+    broker.create("t")
+    alter(broker, resource(BROKER, "", [("log.cleanup.policy", SET, "compact")]))
+    assert alter_topic(broker, ("cleanup.policy", APPEND, "delete")) == {"cleanup.policy": "compact,delete"}
+    (result,) = alter(broker, resource(BROKER, "1", [("log.cleanup.policy", APPEND, "delete")]))
+    assert result.error_code == 0
+    assert broker.stored(ConfigEntity.broker(1)) == {"log.cleanup.policy": "compact,delete"}
+
+
+def test_deleting_what_is_not_set(broker: AdminBroker) -> None:
+    broker.create("t")
+    assert alter_topic(broker, ("retention.ms", DELETE, None), ("no.such.key", DELETE, None)) == {}
+
+
+def test_no_changes(broker: AdminBroker) -> None:
+    broker.create("t", retention_ms="5")
+    assert alter_topic(broker) == {"retention.ms": "5"}
+
+
+def test_brokers(broker: AdminBroker) -> None:
+    broker.create("t")
+    broker.configs.topic_names = lambda: broker.image.topics
+    results = alter(
+        broker,
+        resource(BROKER, "1", [("max.connections", SET, "7")]),
+        resource(BROKER, "", [("log.retention.ms", SET, "8"), ("max.connections", SET, "6")]),
+    )
+    assert [result.error_code for result in results] == [0, 0]
+    assert broker.configs.broker("max.connections") == 7
+    assert broker.log("t").config.retention_ms == 8
+    alter(broker, resource(BROKER, "1", [("max.connections", DELETE, None)]))
+    assert broker.configs.broker("max.connections") == 6
+
+
+def test_validating_changes_nothing(broker: AdminBroker) -> None:
+    broker.create("t", retention_ms="5000")
+    results = alter(
+        broker,
+        resource(TOPIC, "t", [("retention.ms", SET, "1")]),
+        resource(BROKER, "1", [("num.partitions", SET, "1")]),
+        validate_only=True,
+    )
+    assert [result.error_code for result in results] == [0, InvalidRequestError.code]
+    assert broker.stored(ConfigEntity.topic("t")) == {"retention.ms": "5000"}
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "changes", "error", "message"),
+    [
+        (TOPIC, "t", [("segment.ms", SET, None)], InvalidRequestError, "Null value not supported for: segment.ms"),
+        (TOPIC, "t", [("cleanup.policy", APPEND, None)], InvalidRequestError, "Null value not supported"),
+        (TOPIC, "t", [("segment.ms", 9, "1")], InvalidRequestError, "Unknown operation 9"),
+        (TOPIC, "t", [("segment.ms", SET, "1"), ("segment.ms", DELETE, None)], InvalidRequestError, "duplicate"),
+        (TOPIC, "t", [("segment.ms", APPEND, "1")], InvalidConfigurationError, "Can't APPEND to key segment.ms"),
+        (TOPIC, "t", [("foo", SUBTRACT, "1")], InvalidConfigurationError, "Can't SUBTRACT to key foo"),
+        (TOPIC, "t", [("segment.ms", SET, "x")], InvalidConfigurationError, "segment.ms='x'"),
+        (TOPIC, "t", [("segment.ms", SET, "1"), ("foo", SET, "1")], InvalidConfigurationError, "Unknown topic config"),
+        (TOPIC, "t", [("cleanup.policy", SUBTRACT, "delete")], InvalidConfigurationError, "at least one of"),
+        (TOPIC, "nope", [("segment.ms", SET, "1")], UnknownTopicOrPartitionError, "'nope' does not exist"),
+        (TOPIC, "x y", [("segment.ms", SET, "1")], InvalidTopicError, "Topic name is invalid"),
+        (TOPIC, "", [("segment.ms", SET, "1")], InvalidRequestError, "Default topic resources are not allowed"),
+        (BROKER, "1", [("node.id", SET, "1")], InvalidRequestError, "Cannot update these configs dynamically"),
+        (BROKER, "1", [("no.such", SET, "1")], InvalidRequestError, "Unknown broker config name: no.such"),
+        (BROKER, "", [("message.max.bytes", SET, "x")], InvalidRequestError, "message.max.bytes='x'"),
+        (BROKER, "9", [("max.connections", SET, "1")], InvalidRequestError, "expected 1, but received 9"),
+        (BROKER, "x", [("max.connections", SET, "1")], InvalidRequestError, "must be an integer"),
+        (LOGGER, "9", [("root", SET, "INFO")], InvalidRequestError, "Unexpected broker id"),
+        (LOGGER, "1", [("root", SET, "LOUD")], InvalidConfigurationError, "Valid log levels are DEBUG, ERROR, FATAL"),
+        (LOGGER, "1", [("no.such.x", SET, "INFO")], InvalidConfigurationError, "Logger no.such.x does not exist!"),
+        (LOGGER, "1", [("root", APPEND, "INFO")], InvalidRequestError, "APPEND operation is not allowed"),
+        (LOGGER, "1", [("root", DELETE, None)], InvalidRequestError, "Removing the log level of the root logger"),
+        (16, "m", [("interval.ms", SET, "1")], InvalidRequestError, "Unknown resource type 16"),
+        (32, "g", [("consumer.session.timeout.ms", SET, "1")], InvalidRequestError, "Unknown resource type 32"),
+        (0, "x", [("a", SET, "b")], InvalidRequestError, "Unknown resource type 0"),
+    ],
+)
+def test_what_is_refused(
+    broker: AdminBroker, resource_type: int, name: str, changes: Changes, error: type[KafkaError], message: str
+) -> None:
+    broker.create("t", retention_ms="5000")
+    broker.create("other")
+    result, other = alter(
+        broker, resource(resource_type, name, changes), resource(TOPIC, "other", [("retention.ms", SET, "1")])
+    )
+    assert result.error_code == error.code, result.error_message
+    assert message in result.error_message
+    assert other.error_code == 0
+    assert broker.stored(ConfigEntity.topic("t")) == {"retention.ms": "5000"}
+    assert broker.stored(ConfigEntity.broker(1)) == {}
+
+
+def test_a_resource_that_comes_twice_is_refused(broker: AdminBroker) -> None:
+    broker.create("t")
+    broker.create("u")
+    results = alter(
+        broker,
+        resource(TOPIC, "t", [("retention.ms", SET, "5")]),
+        resource(TOPIC, "t", [("segment.ms", SET, "5")]),
+        resource(TOPIC, "u", [("segment.ms", SET, "5")]),
+    )
+    refused = (InvalidRequestError.code, "Each resource must appear at most once.")
+    assert [(result.error_code, result.error_message) for result in results] == [refused, refused, (0, None)]
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger(A_LOGGER)
+    yield logger
+    logger.setLevel(logging.NOTSET)
+
+
+def test_loggers(broker: AdminBroker, logger: logging.Logger) -> None:
+    def change(operation: int, level: str | None, **options: bool) -> int:
+        (result,) = alter(broker, resource(LOGGER, "1", [(A_LOGGER, operation, level)]), **options)
+        return int(result.error_code)
+
+    assert change(SET, "DEBUG", validate_only=True) == 0
+    assert logger.level == logging.NOTSET
+    assert change(SET, "WARN") == 0
+    assert logger.level == logging.WARNING
+    assert change(SET, "trace") == 0
+    assert logger.isEnabledFor(5)
+    assert change(DELETE, None) == 0
+    assert logger.level == logging.NOTSET
+
+
+def test_of_several_loggers_none_is_changed_if_one_cannot_be(broker: AdminBroker, logger: logging.Logger) -> None:
+    (result,) = alter(broker, resource(LOGGER, "1", [(A_LOGGER, SET, "DEBUG"), ("no.such", SET, "DEBUG")]))
+    assert result.error_code == InvalidConfigurationError.code
+    assert logger.level == logging.NOTSET
