@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from headrace.broker.config import BrokerConfig
 from headrace.broker.server import Broker
 from headrace.cluster.topics import NewTopic
+from headrace.cluster.znodes import TOPICS
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import HeadraceError
 from headrace.common.ids import make_random
@@ -135,6 +136,7 @@ class EmbeddedBroker:
         self.resume()
         life, self._life = self._life, None
         if life is not None:
+            life.loop.call_soon_threadsafe(self.faults.hang_up)
             life.end(clean)
 
     def close(self) -> None:
@@ -210,14 +212,17 @@ class EmbeddedBroker:
         self._await(create)
 
     def delete_topic(self, name: str, missing_ok: bool = False) -> None:
-        """Returns when the topic is gone."""
+        """Returns when the topic is gone and its name free again."""
 
         async def delete(broker: Broker) -> None:
             if missing_ok and broker.image.topic_id(name) is None:
                 return
             await broker.topics.delete_topic(name)
-            if not await broker.image.wait_for(lambda image: image.topic_id(name) is None, _PATIENCE_SECONDS):
-                raise HeadraceError(f"topic {name} was not deleted in {_PATIENCE_SECONDS:.0f} s")
+            deadline = self._wait.monotonic() + _PATIENCE_SECONDS
+            while broker.image.topic_id(name) is not None or name in await broker.store.children(TOPICS):
+                if self._wait.monotonic() > deadline:
+                    raise HeadraceError(f"topic {name} was not deleted in {_PATIENCE_SECONDS:.0f} s")
+                await asyncio.sleep(_POLL_SECONDS)
 
         self._await(delete)
 

@@ -82,6 +82,7 @@ class Faults:
 
     def __init__(self, changed: Callable[[], None] = lambda: None):
         self._faults: tuple[Fault, ...] = ()
+        self._silenced: list[RequestContext] = []
         self._guard = threading.Lock()
         self._changed = changed
 
@@ -125,13 +126,20 @@ class Faults:
     ) -> Fault:
         """The request is handled and its reply lost. The connection stays open and silent, since later replies come
         after it; with `close` it is closed instead of the reply."""
-        return self._add(api, DropReply(close), times, when)
+        return self._add(api, DropReply(None if close else self._silenced), times, when)
 
     def clear(self) -> None:
         """Takes all orders back."""
         with self._guard:
             self._faults = ()
         self._changed()
+
+    def hang_up(self) -> None:
+        """Closes the connections that dropped replies have silenced, on the broker's loop: a broker that stops would
+        wait for those replies."""
+        silenced, self._silenced[:] = list(self._silenced), []
+        for context in silenced:
+            context.close("the broker stops")
 
     def _add(
         self, api: ApiKey, action: Action, times: int | None, when: Callable[[RequestContext], bool] | None
@@ -199,25 +207,28 @@ class DropConnection:
 
 
 class DropReply:
-    def __init__(self, close: bool):
-        self.close = close
+    def __init__(self, silenced: list[RequestContext] | None):
+        """With a list, what has lost its reply is noted there; without, its connection is closed."""
+        self._silenced = silenced
 
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:
         if not _is_unanswered(context, request):
-            context._slot = cast(ReplySlot, _LostReply(context, self.close))
+            context._slot = cast(ReplySlot, _LostReply(context, self._silenced))
         proceed()
 
 
 class _LostReply:
     """Stands where the reply would go. The real place stays empty, so nothing behind it leaves either."""
 
-    def __init__(self, context: RequestContext, close: bool):
+    def __init__(self, context: RequestContext, silenced: list[RequestContext] | None):
         self._context = context
-        self._close = close
+        self._silenced = silenced
 
     def send(self, reply: object) -> None:  # noqa: ARG002
-        if self._close:
+        if self._silenced is None:
             self._context.close("a fault that a test asked for")
+        else:
+            self._silenced.append(self._context)
 
     def discard(self) -> None:
         self.send(None)

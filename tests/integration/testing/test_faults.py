@@ -1,0 +1,154 @@
+"""Faults on order, as a client meets them."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.wire import ConnectionEnded, WireClient
+from tests.support.wire_calls import batch, end_offset, fetch, produce, produce_request
+
+from headrace.common.errors import HeadraceError, NotLeaderForPartitionError
+from headrace.protocol import ApiKey
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.testing import EmbeddedBroker
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: EmbeddedBroker) -> Iterator[EmbeddedBroker]:
+    shared.create_topic("t")
+    yield shared
+    shared.faults.clear()
+    shared.delete_topic("t")
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
+    with WireClient(broker.address) as client:
+        yield client
+
+
+def test_without_faults_nothing_is_looked_at(broker: EmbeddedBroker, client: WireClient) -> None:
+    assert broker.call(lambda inside: inside.dispatcher.intercept) is None
+    with broker.faults.delay(ApiKey.FETCH, 1):
+        assert broker.faults
+        assert broker.call(lambda inside: inside.dispatcher.intercept) is not None
+    assert not broker.faults
+    assert broker.call(lambda inside: inside.dispatcher.intercept) is None
+
+
+def test_errors_so_many_times(broker: EmbeddedBroker, client: WireClient) -> None:
+    fault = broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError, times=2)
+    assert [produce(client, batch()).error_code for _ in range(3)] == [6, 6, 0]
+    assert fault.hits == 2
+    assert len(broker.faults) == 0, "it is spent"
+    assert end_offset(client) == 1, "those that failed were not appended"
+
+
+def test_an_error_can_be_a_code_an_error_or_its_class(broker: EmbeddedBroker, client: WireClient) -> None:
+    for error in (7, NotLeaderForPartitionError("not me"), NotLeaderForPartitionError):
+        broker.faults.error(ApiKey.FETCH, error, times=1)
+    assert [fetch(client, 0).error_code for _ in range(4)] == [7, 6, 6, 0]
+
+
+def test_a_block_of_errors(broker: EmbeddedBroker, client: WireClient) -> None:
+    with broker.faults.error(ApiKey.API_VERSIONS, 41) as fault:
+        assert [client.call(ApiVersionsRequest(), 0).error_code for _ in range(3)] == [41] * 3
+        assert len(client.call(MetadataRequest(topics=[]), 9).brokers) == 1, "other APIs go on"
+    assert client.call(ApiVersionsRequest(), 0).error_code == 0
+    assert fault.hits == 3
+    fault.remove()
+
+
+def test_errors_for_some_clients(broker: EmbeddedBroker) -> None:
+    broker.faults.error(ApiKey.API_VERSIONS, 41, when=lambda context: context.client_id == "unlucky")
+    for client_id, code in (("lucky", 0), ("unlucky", 41)):
+        with WireClient(broker.address, client_id=client_id) as client:
+            assert client.call(ApiVersionsRequest(), 0).error_code == code
+
+
+def test_a_delay_is_an_answer_that_waits(broker: EmbeddedBroker, client: WireClient) -> None:
+    """Nothing is timed here: a request that comes later, on another connection, is answered before."""
+    fault = broker.faults.delay(ApiKey.PRODUCE, 500, times=1)
+    slow = client.send(produce_request(batch(b"slow")), 9)
+    behind = client.send(ApiVersionsRequest(), 0)
+    fault.wait_for_hits()
+    with WireClient(broker.address) as other:
+        assert produce(other, batch(b"quick")).base_offset == 0
+    assert client.receive(slow).responses[0].partition_responses[0].base_offset == 1
+    assert client.receive(behind).error_code == 0
+
+
+def test_a_dropped_connection(broker: EmbeddedBroker, client: WireClient) -> None:
+    broker.faults.drop_connection(ApiKey.PRODUCE, times=1)
+    with pytest.raises((ConnectionEnded, ConnectionError)):
+        produce(client, batch())
+    with WireClient(broker.address) as again:
+        assert end_offset(again) == 0
+        assert produce(again, batch()).error_code == 0
+
+
+def test_a_dropped_reply_leaves_silence(broker: EmbeddedBroker, client: WireClient) -> None:
+    fault = broker.faults.drop_reply(ApiKey.PRODUCE, times=1)
+    client.send(produce_request(batch()), 9)
+    client.send(ApiVersionsRequest(), 0)
+    fault.wait_for_hits()
+    with WireClient(broker.address) as other:
+        assert end_offset(other) == 1, "the request was handled"
+    client.sock.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.sock.recv(1)
+
+
+def test_a_reply_dropped_with_its_connection(broker: EmbeddedBroker, client: WireClient) -> None:
+    broker.faults.drop_reply(ApiKey.PRODUCE, times=1, close=True)
+    with pytest.raises((ConnectionEnded, ConnectionError)):
+        produce(client, batch())
+    with WireClient(broker.address) as again:
+        assert end_offset(again) == 1
+
+
+def test_the_first_fault_that_applies_strikes(broker: EmbeddedBroker, client: WireClient) -> None:
+    first = broker.faults.error(ApiKey.API_VERSIONS, 1, times=1)
+    second = broker.faults.error(ApiKey.API_VERSIONS, 2, times=1)
+    assert [client.call(ApiVersionsRequest(), 0).error_code for _ in range(3)] == [1, 2, 0]
+    assert (first.hits, second.hits) == (1, 1)
+
+
+def test_produces_that_want_no_reply(broker: EmbeddedBroker, client: WireClient) -> None:
+    """acks=0: what is delayed still goes in, nothing is answered, and replies to other requests keep coming."""
+    delay = broker.faults.delay(ApiKey.PRODUCE, 1, times=1)
+    client.send(produce_request(batch(), acks=0), 9)
+    assert client.call(ApiVersionsRequest(), 0).error_code == 0
+    delay.wait_for_hits()
+    broker.wait_until(lambda inside: inside.replicas.find("t", 0).log.log_end_offset == 1)
+    broker.faults.drop_reply(ApiKey.PRODUCE, times=1)
+    client.send(produce_request(batch(), acks=0), 9)
+    assert end_offset(client) == 2
+    broker.faults.error(ApiKey.PRODUCE, 7, times=1)
+    client.send(produce_request(batch(), acks=0), 9)
+    with pytest.raises((ConnectionEnded, ConnectionError)):
+        client.call(ApiVersionsRequest(), 0)
+
+
+def test_faults_outlive_a_restart(broker: EmbeddedBroker) -> None:
+    broker.faults.error(ApiKey.API_VERSIONS, 41, times=1)
+    broker.restart()
+    with WireClient(broker.address) as client:
+        assert [client.call(ApiVersionsRequest(), 0).error_code for _ in range(2)] == [41, 0]
+
+
+def test_waiting_in_vain(broker: EmbeddedBroker) -> None:
+    fault = broker.faults.delay(ApiKey.FETCH, 1)
+    with pytest.raises(TimeoutError, match="the fault of FETCH has struck 0 times, not 2"):
+        fault.wait_for_hits(2, timeout_seconds=0.01)
+
+
+def test_a_fault_that_never_strikes_is_a_mistake(broker: EmbeddedBroker) -> None:
+    with pytest.raises(HeadraceError, match="at least once"):
+        broker.faults.delay(ApiKey.FETCH, 1, times=0)

@@ -1,0 +1,74 @@
+"""The pytest plugin, in a run of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+CONFTEST = """
+import pytest
+
+@pytest.fixture(scope="session")
+def headrace_properties():
+    return {"num.partitions": 5}
+"""
+
+TESTS = """
+import pytest
+from headrace.protocol import ApiKey
+
+seen = []
+
+def partitions(broker, topic):
+    return broker.call(lambda inside: len([p for p in inside.replicas if p.tp.topic == topic]))
+
+def test_a_topic(headrace_broker, headrace_topic):
+    seen.append((headrace_broker, headrace_topic))
+    assert partitions(headrace_broker, headrace_topic) == 1
+    assert headrace_broker.call(lambda inside: inside.config.num_partitions) == 5
+    headrace_broker.faults.error(ApiKey.FETCH, 1)
+    headrace_broker.stop()
+
+@pytest.mark.headrace_topic(partitions=3, configs={"cleanup.policy": "compact"})
+@pytest.mark.parametrize("odd", ["a b", "ü/" * 200])
+def test_another(headrace_broker, headrace_topic, odd):
+    broker, topic = seen.pop()
+    assert broker is headrace_broker, "one broker for all"
+    assert broker.is_running, "the test before had stopped it"
+    assert not broker.faults, "the test before had left one"
+    assert topic != headrace_topic
+    assert partitions(headrace_broker, topic) == 0, "gone with its test"
+    assert partitions(headrace_broker, headrace_topic) == 3
+    assert headrace_broker.call(lambda inside: inside.configs.topic(headrace_topic).log.compact)
+    seen.append((headrace_broker, headrace_topic))
+    headrace_broker.pause()
+"""
+
+NO_BROKER = """
+import sys
+
+def test_nothing_of_the_broker_is_imported():
+    loaded = {name for name in sys.modules if name.startswith("headrace.")}
+    assert loaded == {"headrace.testing", "headrace.testing.plugin"}
+"""
+
+
+def run(directory: Path, **files: str) -> str:
+    for name, content in files.items():
+        (directory / f"{name}.py").write_text(content)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "--strict-markers", "-p", "no:cacheprovider", "."],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_fixtures(tmp_path: Path) -> None:
+    assert "3 passed" in run(tmp_path, conftest=CONFTEST, test_it=TESTS)
+
+
+def test_pytest_starts_without_the_broker(tmp_path: Path) -> None:
+    assert "1 passed" in run(tmp_path, test_it=NO_BROKER)
