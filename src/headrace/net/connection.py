@@ -19,11 +19,16 @@ from headrace.common.errors import HeadraceError
 from headrace.net.framing import FrameReader, InvalidFrameError, ReceiveMemory
 from headrace.net.limits import Limits
 from headrace.net.listeners import join_address
-from headrace.net.transport import Part, Reply, reply_size
+from headrace.net.transport import IN_MEMORY, Part, Reply, reply_size
 
 logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
+
+_BLOCKED = 1
+"""The socket takes no more."""
+_CORKED = 2
+"""More frames of the same bytes are being handled."""
 
 _IN_FLIGHT = 1
 _SLOW_PEER = 2
@@ -101,8 +106,18 @@ class ReplySlot:
         """A whole frame with its size field: bytes, or a list of bytes and slices of files."""
         if self._reply is not None:
             raise ReplyError(f"a request of {self.connection} was answered twice")
-        self._reply = reply
-        self.connection._reply_ready(self)
+        connection = self.connection
+        if connection._tail is self is connection._head and not (connection._waits or connection._holds):
+            # The one reply that is due, as it mostly is: straight to the socket.
+            self._reply = _NOTHING
+            connection._head = connection._tail = None
+            connection._due -= 1
+            if reply:
+                connection._server.bytes_out += reply_size(reply)
+                connection._transport.send(reply)
+        else:
+            self._reply = reply
+            connection._reply_ready(self)
 
     def discard(self) -> None:
         """Leaves the request unanswered; the replies behind it go on."""
@@ -114,8 +129,6 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_active",
-        "_blocked",
-        "_corked",
         "_due",
         "_frames",
         "_handler",
@@ -128,6 +141,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_server",
         "_tail",
         "_transport",
+        "_waits",
         "closed",
         "context",
         "listener_name",
@@ -160,8 +174,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._tail: ReplySlot | None = None
         self._due = 0
         self._queued_bytes = 0
-        self._blocked = False
-        self._corked = False
+        self._waits = 0
+        """Why replies that are ready stay here, as bits."""
         self._holds = 0
         """Why nothing is read, as bits."""
         self._active = True
@@ -224,8 +238,15 @@ class ServerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._server.bytes_in += nbytes
         self._active = True
-        self._frames.updated(nbytes)
-        self._dispatch()
+        frame = self._frames.updated(nbytes)
+        if frame is None:
+            self._dispatch()
+            return
+        self._server.frames_in += 1
+        try:
+            self._handler.frame_received(self, frame)
+        except Exception:  # noqa: BLE001
+            self._handler_failed()
 
     def eof_received(self) -> bool:
         """A peer that has finished sending still gets the replies that are due."""
@@ -235,11 +256,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        self._blocked = True
+        self._waits |= _BLOCKED
         self._check_queue()
 
     def resume_writing(self) -> None:
-        self._blocked = False
+        self._waits &= ~_BLOCKED
         self._active = True
         self._flush()
 
@@ -262,7 +283,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     @property
     def quiet(self) -> bool:
         """No reply is due, and none is on its way to the socket."""
-        return self._head is None and not self._blocked
+        return self._head is None and not self._waits
 
     def idle_seconds(self, now: float) -> float:
         """How long nothing has happened. Asked now and then, and sees only whether something did in between.
@@ -294,7 +315,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 if self._holds or self.closed:
                     break
                 # Replies to the frames that follow in the same bytes leave together, when all are handled.
-                self._corked = True
+                self._waits |= _CORKED
                 left -= 1
                 if not left:
                     self._hold(_TURN)
@@ -304,14 +325,17 @@ class ServerConnection(asyncio.BufferedProtocol):
             server.invalid_frames += 1
             logger.info("closing the connection of %s: %s", self, error)
             self.close("invalid frame")
-        except Exception:
-            logger.exception("closing the connection of %s: its request failed", self)
-            self.close("the handler failed")
+        except Exception:  # noqa: BLE001
+            self._handler_failed()
         frames.settle()
-        if self._corked:
-            self._corked = False
-            if self._head is not None and not self._blocked:
+        if self._waits & _CORKED:
+            self._waits &= ~_CORKED
+            if self._head is not None and not self._waits:
                 self._flush()
+
+    def _handler_failed(self) -> None:
+        logger.exception("closing the connection of %s: its request failed", self)
+        self.close("the handler failed")
 
     def _hold(self, reason: int) -> None:
         if not self._holds:
@@ -327,7 +351,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         if not self._holds and not self.closed:
-            self._dispatch()
+            if self._frames.holds_buffer:
+                self._dispatch()
             if not self._holds and not self.closed:
                 self._transport.resume_reading()
 
@@ -336,7 +361,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _reply_ready(self, slot: ReplySlot) -> None:
         if self.closed:
             return
-        if self._head is slot and not self._blocked and not self._corked:
+        if self._head is slot and not self._waits:
             self._flush()
         elif slot._reply:
             slot._size = reply_size(slot._reply)
@@ -344,7 +369,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._check_queue()
 
     def _flush(self) -> None:
-        """Sends the replies whose turn has come. Only if neither blocked nor corked."""
+        """Sends the replies whose turn has come. Only if nothing keeps them."""
         transport = self._transport
         server = self._server
         slot = self._head
@@ -355,7 +380,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if reply:
                 server.bytes_out += reply_size(reply)
                 transport.send(reply)
-                if self._blocked:
+                if self._waits:
                     break
             slot = self._head
         if self._holds:
@@ -377,7 +402,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         reply: Reply | None = first
         size = 0
         while reply is not None:
-            if isinstance(reply, bytes | bytearray | memoryview):
+            if isinstance(reply, IN_MEMORY):
                 parts.append(reply)
             else:
                 parts.extend(reply)
@@ -403,7 +428,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._head is None:
             if holds & _FINISHING:
                 self._transport.close()
-            if holds & _SERVER and not self._blocked:
+            if holds & _SERVER and not self._waits:
                 self._server.connection_quiet(self)
 
     def _closed(self) -> None:

@@ -100,9 +100,10 @@ def _map(size: int) -> memoryview:
 
 
 class FrameReader:
-    """One connection's stream. `get_buffer`, `updated`, then `next_frame` until there is none, then `settle`.
+    """One connection's stream: `get_buffer`, `updated`, then `next_frame` until there is none, then `settle`.
 
-    A frame is a view of memory that is used again: it is valid until the next call of `settle`.
+    Who stops before there is none goes on with `next_frame` later, and calls `settle` again. A frame is a view of
+    memory that is used again: it is valid until `settle` is called.
     """
 
     __slots__ = ("_carry", "_end", "_memory", "_need", "_own", "_small_run", "_start", "_view")
@@ -146,8 +147,14 @@ class FrameReader:
             return own[self._end : self._start + self._need]
         return own[self._end :]
 
-    def updated(self, size: int) -> None:
+    def updated(self, size: int) -> memoryview | None:
+        """Bytes have come. If they are just one frame, as they mostly are, returns it, and `settle` is not needed."""
+        if self._own is None and not self._carry and size > 4:
+            scratch = self._view
+            if size - 4 == _size(scratch)[0] <= self._memory.max_frame_bytes:
+                return scratch[4:size]
         self._end += size
+        return None
 
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its size field, writable."""
@@ -171,14 +178,15 @@ class FrameReader:
 
     def settle(self) -> None:
         """Puts away what is left, whole frames included. The scratch buffer is free for others afterwards."""
-        left = self._end - self._start
+        start, end = self._start, self._end
+        left = end - start
         if self._own is not None:
             self._settle_own(left)
         elif left == 0:
             self._carry = b""
-        elif left < 4 or (left < self._need <= CARRY_BYTES and not (self._carry and self._start == 0)):
-            self._carry = bytes(self._view[self._start : self._end])
-            self._need = 0
+        elif left < 4 or (left < self._need <= CARRY_BYTES and not (self._carry and start == 0)):
+            self._carry = bytes(self._view[start:end])
+            self._start = self._end = self._need = 0
         else:
             self._move(max(self._need, left))
 

@@ -16,14 +16,14 @@ from typing import Any, Protocol
 
 logger = logging.getLogger(__name__)
 
-READS_PER_TURN = 4
+READS_PER_TURN = 2
 """Reads of one connection, if each fills its buffer, before others get their turn."""
 TURN_BYTES = 4 * 1024 * 1024
 """Bytes that are sent to one connection before others get their turn."""
 JOIN_BYTES = 64 * 1024
-"""Parts up to this size are joined: copying them costs less than another call of the system."""
-SMALL_SLICE_BYTES = 16 * 1024
-"""A slice up to this size is read and joined: `sendfile` has a price for each call."""
+"""Small parts are joined up to this size: copying them costs less than another call of the system."""
+SMALL_SLICE_BYTES = 32 * 1024
+"""A slice up to this size is read and joined with its neighbours: `sendfile` costs more for each call, up to here."""
 
 
 class FileSlice(Protocol):
@@ -38,6 +38,8 @@ class FileSlice(Protocol):
 
 Part = bytes | bytearray | memoryview | FileSlice
 Reply = bytes | bytearray | memoryview | Sequence[Part]
+
+IN_MEMORY = (bytes, bytearray, memoryview)
 
 
 class TransportUser(Protocol):
@@ -153,14 +155,9 @@ class PlainTransport(asyncio.Transport):
             self._sent = sent
             self.pending_bytes = len(reply) - sent
         else:
-            parts = [reply] if isinstance(reply, bytearray | memoryview) else reply
-            try:
-                self._parts = _joined(parts)
-            except (OSError, ShortSliceError) as error:
-                self._fail(error)
-                return
-            self.pending_bytes = sum(map(len, self._parts))
+            self._parts = [reply] if isinstance(reply, IN_MEMORY) else [part for part in reversed(reply) if len(part)]
             self._sent = 0
+            self.pending_bytes = reply_size(reply)
             if not self._pump():
                 return
         if self._parts:
@@ -183,8 +180,8 @@ class PlainTransport(asyncio.Transport):
         turn = TURN_BYTES
         try:
             while parts and turn > 0:
-                part = parts[-1]
-                if isinstance(part, bytes | bytearray | memoryview):
+                part = parts[-1] if self._sent else _join_next(parts)
+                if isinstance(part, IN_MEMORY):
                     # MSG_MORE: do not put the head of a reply on the wire before the records that follow.
                     data = memoryview(part)[self._sent :] if self._sent else part
                     sent = self._sock.send(data, socket.MSG_MORE if len(parts) > 1 else 0)
@@ -243,32 +240,28 @@ class PlainTransport(asyncio.Transport):
 
 
 def reply_size(reply: Reply) -> int:
-    return len(reply) if isinstance(reply, bytes | bytearray | memoryview) else sum(map(len, reply))
+    return len(reply) if isinstance(reply, IN_MEMORY) else sum(map(len, reply))
 
 
-def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Small neighbours made one, in reverse, so that the next part is always the last."""
-    joined: list[Part] = []
+def _join_next(parts: list[Part]) -> Part:
+    """Makes the small ones among the next parts one part; returns what is next then."""
     run: list[bytes | bytearray | memoryview] = []
-    for part in parts:
-        size = len(part)
-        if size == 0:
-            continue
-        if isinstance(part, bytes | bytearray | memoryview):
-            if size <= JOIN_BYTES:
-                run.append(part)
-                continue
-        elif size <= SMALL_SLICE_BYTES:
+    size = 0
+    while parts:
+        part = parts[-1]
+        size += len(part)
+        if isinstance(part, IN_MEMORY):
+            if size > JOIN_BYTES:
+                break
+            run.append(part)
+        elif len(part) <= SMALL_SLICE_BYTES and size <= JOIN_BYTES:
             data = part.read()
-            if len(data) != size:
-                raise ShortSliceError(f"a file has {len(data)} of {size} bytes of a reply")
+            if len(data) != len(part):
+                raise ShortSliceError(f"a file has {len(data)} of {len(part)} bytes of a reply")
             run.append(data)
-            continue
-        if run:
-            joined.append(run[0] if len(run) == 1 else b"".join(run))
-            run = []
-        joined.append(part)
+        else:
+            break
+        parts.pop()
     if run:
-        joined.append(run[0] if len(run) == 1 else b"".join(run))
-    joined.reverse()
-    return joined
+        parts.append(run[0] if len(run) == 1 else b"".join(run))
+    return parts[-1]
