@@ -1,8 +1,11 @@
 """The pytest plugin, in a run of its own."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "testing.md"
 
 CONFTEST = """
 import pytest
@@ -72,3 +75,8 @@ def test_fixtures(tmp_path: Path) -> None:
 
 def test_pytest_starts_without_the_broker(tmp_path: Path) -> None:
     assert "1 passed" in run(tmp_path, test_it=NO_BROKER)
+
+
+def test_the_documented_examples(tmp_path: Path) -> None:
+    tests, conftest = re.findall(r"^```py\n(.*?)^```", DOCUMENTATION.read_text(), re.DOTALL | re.MULTILINE)
+    assert "2 passed" in run(tmp_path, test_it=tests, conftest=conftest)
