@@ -86,8 +86,6 @@ class Configs:
         self.on_broker_changed: list[Callable[[Mapping[str, Any]], object]] = []
         """Called with the new values of broker keys that have another value than before. See also `changed_limits` and
         `changed_manager`."""
-        self.topic_names: Callable[[], Iterable[str]] = tuple
-        """The topics that are told of when a default changes."""
         self._server = dict(server)
         self._all_brokers: dict[str, str] = {}
         self._this_broker: dict[str, str] = {}
@@ -96,6 +94,8 @@ class Configs:
         self._overrides: dict[str, dict[str, str]] = {}
         self._topics: dict[str, TopicConfig] = {}
         """Those with settings of their own."""
+        self._with_logs: set[str] = set()
+        """Those whose logs have settings from here: when a default changes they get others."""
         self._default = self._make({}, self._merged)
 
     @property
@@ -114,6 +114,9 @@ class Configs:
         return self._topics.get(name, self._default)
 
     def log_config(self, name: str) -> LogConfig:
+        """The settings that a log of a topic is to begin with; it will hear of changes. Also called from the threads
+        that load logs."""
+        self._with_logs.add(name)
         return self.topic(name).log
 
     def topic_overrides(self, name: str) -> Mapping[str, str]:
@@ -143,12 +146,16 @@ class Configs:
 
     def forget_topic(self, name: str) -> None:
         """The topic is deleted."""
+        self._take_off(name)
+        self._with_logs.discard(name)
+
+    def _take_off(self, name: str) -> None:
         self._overrides.pop(name, None)
         self._topics.pop(name, None)
 
     def _set_topic(self, name: str, overrides: Mapping[str, str]) -> None:
         if not overrides:
-            self.forget_topic(name)
+            self._take_off(name)
             return
         self._overrides[name] = dict(overrides)
         try:
@@ -210,7 +217,7 @@ class Configs:
             self._default = default
             for name, own in self._overrides.items():
                 self._set_topic(name, own)
-            self._tell(self.topic_names())
+            self._tell(sorted(self._with_logs))
         changed = {name: value for name, value in self._values.items() if value != before[name]}
         if changed:
             _logger.info("broker settings have changed: %s", changed)

@@ -57,8 +57,10 @@ def test_listeners_hear_of_topics_that_have_changed_and_of_no_others() -> None:
 
 def test_a_changed_default_reaches_all_topics_and_leaves_their_own_settings() -> None:
     configs = Configs({})
-    configs.topic_names = lambda: ["a", "b"]
     configs.set_topic_overrides("a", {"retention.ms": "5"})
+    for name in ("a", "b", "gone"):
+        configs.log_config(name)
+    configs.forget_topic("gone")
     told: list[Mapping[str, TopicConfig]] = []
     configs.on_topics_changed.append(told.append)
     configs.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "7", "message.max.bytes": "2000"})

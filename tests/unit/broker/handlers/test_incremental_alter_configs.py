@@ -91,7 +91,6 @@ def test_no_changes(broker: AdminBroker) -> None:
 
 def test_brokers(broker: AdminBroker) -> None:
     broker.create("t")
-    broker.configs.topic_names = lambda: broker.image.topics
     results = alter(
         broker,
         resource(BROKER, "1", [("max.connections", SET, "7")]),
