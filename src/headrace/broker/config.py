@@ -336,16 +336,7 @@ class BrokerConfig:
             raise ConfigError("process.roles=controller: a broker has its controller with it; there are no others here")
         listeners, advertised, inter_broker = _listeners(values, given, notes)
         limits = _limits(values)
-        if limits.request_max_bytes < log_defaults.max_message_bytes:
-            notes.append(
-                f"socket.request.max.bytes={limits.request_max_bytes} is less than "
-                f"message.max.bytes={log_defaults.max_message_bytes}: batches of that size cannot arrive"
-            )
-        if values["min_insync_replicas"] > values["default_replication_factor"]:
-            notes.append(
-                f"min.insync.replicas={values['min_insync_replicas']} is more than default.replication.factor="
-                f"{values['default_replication_factor']}: topics of that many replicas refuse acks=all"
-            )
+        notes += _odd_combinations(values, limits, log_defaults)
         plain = {field.name: values[field.name] for field in fields(cls) if field.name in _PLAIN}
         return cls(
             **plain,
@@ -411,6 +402,26 @@ def _look_at_unused(given: Mapping[str, object]) -> Iterator[str]:
             raise unknown_key(name, [*BROKER_KEYS.keys, *NO_EFFECT, *REFUSED])
 
 
+def _odd_combinations(values: Mapping[str, Any], limits: Limits, log_defaults: LogConfig) -> Iterator[str]:
+    """Notes on what is allowed and hardly meant."""
+    factor, in_sync = values["default_replication_factor"], values["min_insync_replicas"]
+    if limits.request_max_bytes < log_defaults.max_message_bytes:
+        yield (
+            f"socket.request.max.bytes={limits.request_max_bytes} is less than "
+            f"message.max.bytes={log_defaults.max_message_bytes}: batches of that size cannot arrive"
+        )
+    if in_sync > factor:
+        yield (
+            f"min.insync.replicas={in_sync} is more than default.replication.factor={factor}: topics that ask for no "
+            f"number of replicas refuse acks=all"
+        )
+    if factor > 1:
+        yield (
+            f"default.replication.factor={factor} is more than there are brokers: topics that ask for no number of "
+            f"replicas cannot be created"
+        )
+
+
 def _node_id(values: Mapping[str, Any]) -> int | None:
     """The id that was given, under either name."""
     node_id, broker_id = values["node_id"], values["broker_id"]
@@ -425,7 +436,14 @@ def _manager_config(properties: Mapping[str, object]) -> ManagerConfig:
     chosen = {name: value for name, value in properties.items() if name in MANAGER_KEYS.keys}
     if "log.dirs" not in chosen and "log.dir" in properties:
         chosen["log.dirs"] = properties["log.dir"]
-    return ManagerConfig.from_properties(chosen)
+    config = ManagerConfig.from_properties(chosen)
+    places: dict[Path, str] = {}
+    for directory in config.log_dirs:
+        place = Path(directory).resolve()
+        if place in places:
+            raise ConfigError(f"log.dirs names one directory twice: {places[place]} and {directory}")
+        places[place] = directory
+    return config
 
 
 def _listeners(

@@ -4,9 +4,9 @@ Standard output has one line, when clients may come:
 
     ready PLAINTEXT://127.0.0.1:9092
 
-The log goes to standard error. The first SIGTERM or SIGINT stops the broker in order and the exit code is 0; a second
-one ends the process at once, and the next start will recover. What cannot be started is told in one line, with exit
-code 1; a command line that makes no sense gives 2.
+The log goes to standard error. The first SIGTERM, SIGINT or SIGHUP stops the broker in order and the exit code is 0; a
+second one ends the process at once, and the next start will recover. What cannot be started is told in one line, with
+exit code 1; a command line that makes no sense gives 2.
 """
 
 import asyncio
@@ -122,7 +122,9 @@ def _stop_on_signals() -> asyncio.Event:
     """An event that the first signal sets. The second, of either kind, ends the process."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
+    signals = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        signals.append(signal.SIGHUP)
 
     def first(number: int) -> None:
         _logger.info("got %s", signal.Signals(number).name)

@@ -281,6 +281,7 @@ def test_roles() -> None:
 
 def test_directories() -> None:
     assert error_of(log_dirs="") == "log.dirs names no directory"
+    assert error_of(log_dirs="a,b,./a") == "log.dirs names one directory twice: a and ./a"
     assert BrokerConfig.from_properties({"log.dir": "a"}).log_dirs == ("a",)
     assert BrokerConfig.from_properties({"log.dir": "a", "log.dirs": "b,c"}).log_dirs == ("b", "c")
 
@@ -313,3 +314,5 @@ def test_odd_combinations_are_noted() -> None:
     assert "min.insync.replicas=2 is more than default.replication.factor=1" in note
     (note,) = BrokerConfig.from_properties({"socket.request.max.bytes": "1000"}).notes
     assert "batches of that size cannot arrive" in note
+    (note,) = BrokerConfig.from_properties({"default.replication.factor": "3", "min.insync.replicas": "2"}).notes
+    assert "default.replication.factor=3 is more than there are brokers" in note
