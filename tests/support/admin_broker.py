@@ -15,6 +15,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.configs import Configs
 from headrace.broker.dispatch import REGISTRY
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.cluster import znodes
 from headrace.cluster.commands import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
@@ -30,6 +31,7 @@ from headrace.cluster.configs import ConfigStore
 from headrace.cluster.embedded import EmbeddedStore
 from headrace.cluster.image import MetadataImage
 from headrace.cluster.registration import prepare_cluster, register_broker
+from headrace.cluster.store import tree_deletions
 from headrace.cluster.topics import NewTopic, TopicAdmin
 from headrace.cluster.znodes import TopicAssignment
 from headrace.common.ids import ZERO_UUID, make_random
@@ -70,7 +72,11 @@ class _Topics(TopicAdmin):
 
     async def delete_topic(self, topic: str) -> None:
         await super().delete_topic(topic)
-        self.broker.forget(topic)
+        if not self.broker.controller_sleeps:
+            self.broker.forget(topic)
+            store = self.broker.store
+            marks = [znodes.topic_path(topic), znodes.delete_topic_path(topic)]
+            await store.multi([operation for path in marks for operation in await tree_deletions(store, path)])
 
 
 class AdminBroker:
@@ -89,14 +95,14 @@ class AdminBroker:
         handlers.load()
 
     async def _start(self) -> None:
-        self._store = EmbeddedStore(None, self.clock)
+        self.store = EmbeddedStore(None, self.clock)
         random = make_random(0)
-        self.cluster_id = await prepare_cluster(self._store, random)
+        self.cluster_id = await prepare_cluster(self.store, random)
         self.info = BrokerInfo(NODE_ID, (Endpoint(LISTENER, "localhost", 9092),), rack="r1")
-        await register_broker(self._store, self.info, self.clock)
-        self.config_store = ConfigStore(self._store)
+        await register_broker(self.store, self.info, self.clock)
+        self.config_store = ConfigStore(self.store)
         self.topics = _Topics(
-            self._store,
+            self.store,
             random,
             default_partitions=lambda: self.config.num_partitions,
             default_replication_factor=lambda: 1,
@@ -124,7 +130,7 @@ class AdminBroker:
 
     def close(self) -> None:
         self.logs.close()
-        self._runner.run(self._store.close())
+        self._runner.run(self.store.close())
         self._runner.close()
 
     # ---- what the controller does
@@ -153,7 +159,7 @@ class AdminBroker:
 
     def forget(self, topic: str) -> None:
         known = self.image.topic(topic)
-        if self.controller_sleeps or known is None:
+        if known is None:
             return
         tps = [TopicPartition(topic, index) for index in known.partitions]
         self.replicas.stop(StopReplica(NODE_ID, 1, -1, [ReplicaToStop(tp, EPOCH_DURING_DELETE, True) for tp in tps]))

@@ -3,15 +3,16 @@
 Versions 1 to 6: 3 an error of its own where `delete.topic.enable` is off (KIP-322), 4 flexible, 5 error messages and
 quota errors (KIP-599, there are no quotas yet), 6 topics by id (KIP-516).
 
-Each topic fails or succeeds on its own. The reply waits until the topic is gone from this broker's metadata; after
-`timeout_ms` it gets REQUEST_TIMED_OUT, and is deleted all the same. What comes twice in a request is refused.
+Each topic fails or succeeds on its own. The reply waits until the topic is gone, so that one of its name can be made at
+once; after `timeout_ms` it gets REQUEST_TIMED_OUT, and is deleted all the same. What comes twice in a request is
+refused.
 """
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.waiting import wait_for_all
+from headrace.broker.handlers.waiting import wait_for_all, wait_until_unmarked
 from headrace.common.errors import (
     HeadraceError,
     InvalidRequestError,
@@ -61,6 +62,9 @@ async def handle(broker: "Broker", request: DeleteTopicsRequest, context: Reques
         result.name, result.topic_id = name, topic_id
         deleted.append((name, topic_id))
     late = await wait_for_all(broker, deleted, lambda image, topic: image.topic_id(topic[0]) != topic[1], deadline)
+    late += [
+        topic for topic in deleted if topic not in late and not await wait_until_unmarked(broker, topic[0], deadline)
+    ]
     for result in results.values():
         if not result.error_code and (result.name, result.topic_id) in late:
             result.error_code = RequestTimedOutError.code

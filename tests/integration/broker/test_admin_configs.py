@@ -1,0 +1,121 @@
+"""Settings over a socket: changed while the broker runs, in force at once, and there again after a restart."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.admin_calls import (
+    APPEND,
+    BROKER,
+    DELETE,
+    LOGGER,
+    SET,
+    TOPIC,
+    alter_configs,
+    create_topic,
+    delete_topic,
+    describe_configs,
+)
+from tests.support.wire import WireClient
+from tests.support.wire_calls import batch, produce
+
+from headrace.common.errors import InvalidConfigurationError, InvalidRequestError, MessageSizeTooLargeError
+from headrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from headrace.testing import EmbeddedBroker
+
+THIS, ALL, SERVER, DEFAULT = 2, 3, 4, 5
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"log.segment.bytes": 1_000_000}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
+    with WireClient(broker.address) as client:
+        yield client
+
+
+def broker_id(broker: EmbeddedBroker) -> str:
+    return str(broker.call(lambda inside: inside.node_id))
+
+
+def test_a_topics_settings_are_in_force_at_once(client: WireClient) -> None:
+    create_topic(client, "t")
+    large = batch(b"x" * 5000)
+    assert produce(client, large).error_code == 0
+    alter_configs(client, TOPIC, "t", ("max.message.bytes", SET, "1000"), ("cleanup.policy", APPEND, "compact"))
+    assert produce(client, large).error_code == MessageSizeTooLargeError.code
+    assert describe_configs(client, TOPIC, "t", "max.message.bytes", "cleanup.policy", "segment.bytes") == {
+        "max.message.bytes": ("1000", 1),
+        "cleanup.policy": ("delete,compact", 1),
+        "segment.bytes": ("1000000", SERVER),
+    }
+    alter_configs(client, TOPIC, "t", ("max.message.bytes", DELETE, None))
+    assert produce(client, batch(b"x" * 5000, key=b"k")).error_code == 0
+
+
+def test_a_default_for_all_brokers_reaches_topics_that_are_there(broker: EmbeddedBroker, client: WireClient) -> None:
+    create_topic(client, "t")
+    create_topic(client, "own", max_message_bytes="900000")
+    alter_configs(client, BROKER, "", ("message.max.bytes", SET, "1000"))
+    assert describe_configs(client, TOPIC, "t", "max.message.bytes") == {"max.message.bytes": ("1000", ALL)}
+    assert produce(client, batch(b"x" * 5000)).error_code == MessageSizeTooLargeError.code
+    assert produce(client, batch(b"x" * 5000), topic="own").error_code == 0
+    alter_configs(client, BROKER, broker_id(broker), ("message.max.bytes", SET, "800000"))
+    assert describe_configs(client, TOPIC, "t", "max.message.bytes") == {"max.message.bytes": ("800000", THIS)}
+    assert produce(client, batch(b"x" * 5000)).error_code == 0
+
+
+def test_what_a_running_broker_does_not_take(broker: EmbeddedBroker, client: WireClient) -> None:
+    create_topic(client, "t")
+    message = alter_configs(
+        client, BROKER, broker_id(broker), ("num.partitions", SET, "5"), expect=InvalidRequestError.code
+    )
+    assert message == "Cannot update these configs dynamically: [num.partitions]"
+    message = alter_configs(client, TOPIC, "t", ("retention.ms", SET, "soon"), expect=InvalidConfigurationError.code)
+    assert message is not None
+    assert "retention.ms='soon'" in message
+
+
+def test_settings_survive_a_restart(broker: EmbeddedBroker) -> None:
+    with WireClient(broker.address) as client:
+        create_topic(client, "t", retention_ms="7000")
+        alter_configs(client, TOPIC, "t", ("segment.ms", SET, "8000"))
+        alter_configs(client, BROKER, "", ("log.retention.bytes", SET, "9000"))
+        alter_configs(client, BROKER, broker_id(broker), ("message.max.bytes", SET, "1000"))
+    broker.restart()
+    with WireClient(broker.address) as client:
+        assert describe_configs(
+            client, TOPIC, "t", "retention.ms", "segment.ms", "retention.bytes", "max.message.bytes", "flush.ms"
+        ) == {
+            "retention.ms": ("7000", 1),
+            "segment.ms": ("8000", 1),
+            "retention.bytes": ("9000", ALL),
+            "max.message.bytes": ("1000", THIS),
+            "flush.ms": (str(2**63 - 1), DEFAULT),
+        }
+        assert produce(client, batch(b"x" * 5000)).error_code == MessageSizeTooLargeError.code
+
+
+def test_a_topic_of_the_same_name_begins_without_settings(client: WireClient) -> None:
+    create_topic(client, "t", retention_ms="7000")
+    assert delete_topic(client, "t").error_code == 0
+    create_topic(client, "t")
+    assert describe_configs(client, TOPIC, "t", "retention.ms") == {"retention.ms": (str(7 * 24 * 3_600_000), DEFAULT)}
+
+
+def test_levels_of_loggers(broker: EmbeddedBroker, client: WireClient) -> None:
+    name = "headrace.broker.dispatch"
+    before, _ = describe_configs(client, LOGGER, broker_id(broker))[name]
+    alter_configs(client, LOGGER, broker_id(broker), (name, SET, "FATAL"))
+    assert describe_configs(client, LOGGER, broker_id(broker), name) == {name: ("FATAL", 6)}
+    alter_configs(client, LOGGER, broker_id(broker), (name, DELETE, None))
+    assert describe_configs(client, LOGGER, broker_id(broker), name) == {name: (before, 6)}
+
+
+def test_what_can_have_settings_is_listed(broker: EmbeddedBroker, client: WireClient) -> None:
+    create_topic(client, "t")
+    listed = client.call(ListConfigResourcesRequest(resource_types=[TOPIC, BROKER])).config_resources
+    assert [(each.resource_type, each.resource_name) for each in listed] == [(TOPIC, "t"), (BROKER, broker_id(broker))]
