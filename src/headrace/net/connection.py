@@ -321,13 +321,13 @@ class ServerConnection(asyncio.BufferedProtocol):
                     self._hold(_TURN)
                     self._loop.call_soon(self._unhold, _TURN)
                     break
+            frames.settle()
         except InvalidFrameError as error:
             server.invalid_frames += 1
             logger.info("closing the connection of %s: %s", self, error)
             self.close("invalid frame")
         except Exception:  # noqa: BLE001
             self._handler_failed()
-        frames.settle()
         if self._waits & _CORKED:
             self._waits &= ~_CORKED
             if self._head is not None and not self._waits:

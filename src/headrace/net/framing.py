@@ -28,6 +28,7 @@ CARRY_BYTES = 64 * 1024
 """A frame up to this size, with its size field, may be carried in the scratch buffer."""
 LARGE_BYTES = 1_310_720
 """The usual size of a buffer of a connection's own: fits a request with a batch of `max.message.bytes`' default."""
+_ROUND_BYTES = 1024 * 1024
 SMALL_RUN = 8
 """So many reads in a row without a large frame, and a connection gives its buffer back."""
 
@@ -74,11 +75,12 @@ class ReceiveMemory:
 
     def take(self, size: int) -> memoryview:
         """A buffer of at least that size, whose content is undefined."""
-        if CARRY_BYTES < size <= LARGE_BYTES:
-            self.held_bytes += LARGE_BYTES
-            return self._free.pop() if self._free else _map(LARGE_BYTES)
+        if size > CARRY_BYTES:
+            # Rounded up, so that a frame that is a little larger than the one before fits too.
+            size = LARGE_BYTES if size <= LARGE_BYTES else -(-size // _ROUND_BYTES) * _ROUND_BYTES
+        buffer = self._free.pop() if size == LARGE_BYTES and self._free else _map(size)
         self.held_bytes += size
-        return _map(size)
+        return buffer
 
     def give_back(self, buffer: memoryview) -> None:
         self.held_bytes -= len(buffer)
@@ -197,7 +199,7 @@ class FrameReader:
         if left == 0:
             self._start = self._end = 0
             self._small_run += 1
-            kept = capacity == LARGE_BYTES and self._small_run <= SMALL_RUN
+            kept = capacity >= LARGE_BYTES and self._small_run <= SMALL_RUN
             if not kept or self._memory.held_bytes > self._memory.keep_bytes:
                 self.release_if_empty()
         elif need > capacity:
