@@ -1,8 +1,8 @@
 """Producers and consumers of other projects behind one small interface.
 
 None of them uses what a broker without coordinators does not have: consumers are given their partitions and commit
-nothing, producers are not idempotent. No client is to judge a record's size before the broker does, so their limits
-are raised.
+nothing, producers are not idempotent (and have one request on the way, as a retry would change the order). No client
+is to judge a record's size before the broker does, so their limits are raised.
 """
 
 import asyncio
@@ -76,6 +76,7 @@ class Confluent:
                 "linger.ms": 20,
                 "batch.size": BATCH_BYTES,
                 "message.max.bytes": REQUEST_BYTES,
+                "max.in.flight.requests.per.connection": 1,
                 **_dotted(settings),
             }
         )
@@ -167,6 +168,7 @@ class KafkaPython:
                 "linger_ms": 20,
                 "batch_size": BATCH_BYTES,
                 "max_request_size": REQUEST_BYTES,
+                "max_in_flight_requests_per_connection": 1,
                 **settings,
             }
         )
@@ -291,7 +293,7 @@ class Aiokafka:
             done = await future
         except aiokafka.errors.BrokerResponseError as error:
             return Ack(error=error.errno)
-        return Ack(done.offset, done.timestamp)
+        return Ack() if done is None else Ack(done.offset, done.timestamp)  # no answer was wanted
 
     def read(self, topic: str, partitions: Iterable[int], start: int | None = None, **settings: Any) -> list[Record]:
         return run(self._read(topic, list(partitions), start, settings))
@@ -340,6 +342,7 @@ class JavaKafkaClients:
             "linger.ms": 20,
             "batch.size": BATCH_BYTES,
             "max.request.size": REQUEST_BYTES,
+            "max.in.flight.requests.per.connection": 1,
             "compression.type": codec,
             **_dotted(settings),
         }

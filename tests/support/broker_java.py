@@ -22,9 +22,6 @@ TOOLS = {
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
-    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
-    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
-    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 
 

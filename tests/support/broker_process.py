@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -148,3 +148,11 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    """Kafka tells of a change before every broker's cache has it."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what}"
+        time.sleep(0.02)

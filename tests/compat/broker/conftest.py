@@ -7,7 +7,7 @@ import pytest
 from tests.support.broker_admins import AiokafkaAdmin, ConfluentAdmin, JavaAdmin, KafkaPythonAdmin
 from tests.support.broker_clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython, Kcat, install_kcat
 from tests.support.broker_java import Java
-from tests.support.broker_process import Broker, make_broker
+from tests.support.broker_process import Broker, eventually, make_broker
 
 NewTopic = Callable[..., str]
 _numbers = count()
@@ -72,6 +72,7 @@ def new_topic(broker: Broker) -> Iterator[NewTopic]:
     def make(partitions: int = 1, prefix: str = "topic", **configs: object) -> str:
         name = f"{prefix}-{next(_numbers)}"
         admin.create(name, partitions, configs={key.replace("_", "."): str(value) for key, value in configs.items()})
+        eventually(lambda: name in admin.topics(), f"{name} is listed")
         return name
 
     yield make

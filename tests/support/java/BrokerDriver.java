@@ -40,6 +40,7 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
@@ -71,13 +72,16 @@ public class BrokerDriver {
 
     private final String bootstrap;
     private final Admin admin;
+    private final List<Runnable> shutdownHooks = new ArrayList<>();  // of the tool that runs
     private Integer exitStatus;
 
     private static class ToolExit extends RuntimeException {
     }
 
+    private static final PrintStream ANSWERS = System.out;
+
     public static void main(String[] args) throws Exception {
-        PrintStream out = System.out;
+        System.setOut(System.err);  // of what tools or libraries may print, nothing comes between the answers
         BrokerDriver driver = new BrokerDriver(args[0]);
         ObjectMapper mapper = new ObjectMapper();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -88,8 +92,8 @@ public class BrokerDriver {
             } catch (Throwable error) {
                 answer.putAll(describe(error));
             }
-            out.println(mapper.writeValueAsString(answer));
-            out.flush();
+            ANSWERS.println(mapper.writeValueAsString(answer));
+            ANSWERS.flush();
         }
         Runtime.getRuntime().halt(0);
     }
@@ -99,7 +103,7 @@ public class BrokerDriver {
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
         Exit.setExitProcedure((status, message) -> toolExits(status));
         Exit.setHaltProcedure((status, message) -> toolExits(status));
-        Exit.setShutdownHookAdder((name, runnable) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> shutdownHooks.add(hook));
     }
 
     private void toolExits(int status) {
@@ -222,13 +226,14 @@ public class BrokerDriver {
 
     /** The first record that comes, after the end of the topic as it is now; says so on the way by "waiting". */
     private Object first(String topic, Map<String, Object> call) {
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(call)) {
+        KafkaConsumer<byte[], byte[]> consumer = consumer(call);
+        try {
             List<TopicPartition> partitions = partitions(topic, call);
             consumer.assign(partitions);
             consumer.seekToEnd(partitions);
             partitions.forEach(consumer::position);
-            System.out.println("{\"waiting\": true}");
-            System.out.flush();
+            ANSWERS.println("{\"waiting\": true}");
+            ANSWERS.flush();
             long deadline = System.currentTimeMillis() + DEADLINE_MS;
             while (System.currentTimeMillis() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
@@ -236,6 +241,9 @@ public class BrokerDriver {
                 }
             }
             throw new IllegalStateException("no record came");
+        } finally {
+            // In order it would close its fetch session, and so wait for the fetch that waits already.
+            consumer.close(CloseOptions.timeout(Duration.ZERO));
         }
     }
 
@@ -454,6 +462,8 @@ public class BrokerDriver {
                 exitStatus = exitStatus == null ? Integer.valueOf(1) : exitStatus;
             }
         } finally {
+            shutdownHooks.forEach(Runnable::run);
+            shutdownHooks.clear();
             System.out.flush();
             System.setIn(in);
             System.setOut(out);

@@ -1,0 +1,299 @@
+"""What admin clients of other projects ask for: topics, partitions, settings, records."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.support.broker_admins import Admin, BrokerError, Partition
+from tests.support.broker_clients import Confluent
+from tests.support.broker_process import Broker, eventually
+from tests.support.broker_records import assert_same, numbered, with_offsets
+
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients")
+INCREMENTAL = ("confluent-kafka", "kafka-python", "kafka-clients")
+REPLACING = ("confluent-kafka", "kafka-python", "aiokafka")
+UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_EXISTS = 3, 17, 36
+INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_ASSIGNMENT = 37, 38, 39
+INVALID_CONFIG, INVALID_REQUEST, OUT_OF_RANGE = 40, 42, 1
+
+
+@pytest.fixture(params=CLIENTS)
+def admin(request: pytest.FixtureRequest, get_admin: Callable[[str], Admin]) -> Admin:
+    return get_admin(request.param)
+
+
+@pytest.fixture(params=INCREMENTAL)
+def incremental(request: pytest.FixtureRequest, get_admin: Callable[[str], Admin]) -> Admin:
+    return get_admin(request.param)
+
+
+@contextmanager
+def refused(*codes: int) -> Iterator[None]:
+    with pytest.raises(BrokerError) as caught:
+        yield
+    assert caught.value.code in codes, caught.value
+
+
+def settings(admin: Admin, topic: str, *names: str) -> dict[str, str | None]:
+    found = admin.configs("topic", topic)
+    return {name: found[name].value for name in names}
+
+
+# ---- topics
+
+
+def test_a_topic_comes_and_goes(admin: Admin, new_name: Callable[[], str]) -> None:
+    name = new_name()
+    (node,) = admin.cluster().nodes
+    admin.create(name, 3, configs={"retention.ms": "1234567", "cleanup.policy": "compact"})
+    eventually(lambda: name in admin.topics(), "the topic is listed")
+    assert admin.describe(name) == dict.fromkeys(range(3), Partition(node, [node], [node]))
+    found = admin.configs("topic", name)
+    assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("1234567", "compact")
+    assert not found["retention.ms"].is_default
+    assert found["segment.bytes"].is_default
+    assert found["segment.bytes"].value == str(1 << 30)
+    admin.delete(name)
+    eventually(lambda: name not in admin.topics(), "the topic is gone")
+    with refused(UNKNOWN_TOPIC):
+        admin.delete(name)
+    if admin.name != "aiokafka":  # which lets the broker make the topic when it asks for it
+        with refused(UNKNOWN_TOPIC):
+            admin.describe(name)
+    admin.create(name, 1)  # its name is free again
+    eventually(lambda: name in admin.topics(), "the topic is listed again")
+    assert len(admin.describe(name)) == 1
+
+
+def test_a_new_topic_of_an_old_name_is_empty(admin: Admin, broker: Broker, new_name: Callable[[], str]) -> None:
+    name = new_name()
+    client = Confluent(broker.bootstrap)
+    for _ in range(2):
+        admin.create(name)
+        eventually(lambda: name in admin.topics(), "the topic is listed")
+        assert [ack.offset for ack in client.write(name, numbered(5))] == list(range(5))
+        assert_same(client.read(name, [0]), with_offsets(numbered(5)))
+        admin.delete(name)
+        eventually(lambda: name not in admin.topics(), "the topic is gone")
+
+
+def test_counts_of_the_brokers_own(admin: Admin, new_name: Callable[[], str]) -> None:
+    name = new_name()
+    admin.create(name, -1, -1)  # num.partitions and default.replication.factor, which are 1
+    eventually(lambda: name in admin.topics(), "the topic is listed")
+    assert list(admin.describe(name)) == [0]
+
+
+def test_partitions_put_by_hand(admin: Admin, new_name: Callable[[], str]) -> None:
+    name = new_name()
+    (node,) = admin.cluster().nodes
+    admin.create(name, assignment={0: [node], 1: [node]})
+    eventually(lambda: name in admin.topics(), "the topic is listed")
+    assert admin.describe(name) == dict.fromkeys(range(2), Partition(node, [node], [node]))
+    with refused(INVALID_ASSIGNMENT):
+        admin.create(new_name(), assignment={0: [node, node]})
+    with refused(INVALID_ASSIGNMENT):
+        admin.create(new_name(), assignment={0: [node + 1]})
+
+
+def test_asking_only_whether_it_would_do(admin: Admin, new_name: Callable[[], str]) -> None:
+    name = new_name()
+    admin.create(name, 2, configs={"retention.ms": "1000"}, validate_only=True)
+    assert name not in admin.topics()
+    with refused(INVALID_CONFIG):
+        admin.create(name, configs={"retention.ms": "soon"}, validate_only=True)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "code"),
+    [(0, 1, INVALID_PARTITIONS), (1, 2, INVALID_REPLICATION_FACTOR), (1, 0, INVALID_REPLICATION_FACTOR)],
+)
+def test_counts_that_cannot_be(
+    admin: Admin, new_name: Callable[[], str], partitions: int, replicas: int, code: int
+) -> None:
+    name = new_name()
+    if admin.name == "confluent-kafka" and partitions == 0:
+        pytest.skip("librdkafka refuses it itself")
+    with refused(code):
+        admin.create(name, partitions, replicas)
+    assert name not in admin.topics()
+
+
+@pytest.mark.parametrize("name", ["with space", "sl/ash", ".", "..", "x" * 250, "ключ", "colon:", "a,b"])
+def test_names_that_cannot_be(admin: Admin, name: str) -> None:
+    with refused(INVALID_TOPIC):
+        admin.create(name)
+
+
+def test_names_that_can_be(admin: Admin, new_name: Callable[[], str]) -> None:
+    for name in (f"{new_name()}.Dots.and-UPPER_case_0", new_name().ljust(249, "x")):
+        admin.create(name)
+        eventually(lambda name=name: name in admin.topics(), "the topic is listed")
+        admin.delete(name)
+
+
+def test_names_that_exist_or_clash(admin: Admin, new_name: Callable[[], str]) -> None:
+    """A metric's name has `_` for `.`, so that two topics would be one."""
+    name = new_name().replace("-", "_") + "_a.b"
+    admin.create(name)
+    with refused(TOPIC_EXISTS):
+        admin.create(name)
+    with refused(TOPIC_EXISTS):
+        admin.create(name, validate_only=True)
+    with refused(INVALID_TOPIC):
+        admin.create(name.replace(".", "_"))
+    with refused(INVALID_TOPIC):
+        admin.create(name.replace("_", "."))
+
+
+def test_settings_that_cannot_be(admin: Admin, new_name: Callable[[], str]) -> None:
+    for key, value in (
+        ("retention.ms", "soon"),
+        ("cleanup.policy", "burn"),
+        ("no.such.setting", "1"),
+        ("min.cleanable.dirty.ratio", "2"),
+        ("max.message.bytes", "-1"),
+        ("compression.type", "arj"),
+        ("message.timestamp.type", "Never"),
+    ):
+        with refused(INVALID_CONFIG):
+            admin.create(new_name(), configs={key: value})
+
+
+def test_topics_only_grow(admin: Admin, broker: Broker, new_topic: Callable[..., str]) -> None:
+    name = new_topic(2)
+    (node,) = admin.cluster().nodes
+    admin.grow(name, 4)
+    eventually(lambda: len(admin.describe(name)) == 4, "there are four partitions")
+    assert admin.describe(name) == dict.fromkeys(range(4), Partition(node, [node], [node]))
+    for count in (4, 1):
+        with refused(INVALID_PARTITIONS):
+            admin.grow(name, count)
+    admin.grow(name, 5, [[node]])
+    eventually(lambda: len(admin.describe(name)) == 5, "there are five partitions")
+    with refused(INVALID_ASSIGNMENT):
+        admin.grow(name, 7, [[node]])
+    with refused(INVALID_ASSIGNMENT):
+        admin.grow(name, 6, [[node + 1]])
+    with refused(UNKNOWN_TOPIC):
+        admin.grow(name + "-missing", 2)
+    client = Confluent(broker.bootstrap)
+    rows = numbered(3, partition=4)
+    assert [ack.offset for ack in client.write(name, rows)] == [0, 1, 2]
+    assert_same(client.read(name, range(5)), rows)
+
+
+def test_the_cluster(admin: Admin, broker: Broker) -> None:
+    host, port = broker.bootstrap.split(":")
+    found = admin.cluster()
+    ((node, address),) = found.nodes.items()
+    assert address == (host, int(port))
+    assert found.controller == node
+    assert found.id
+
+
+# ---- settings
+
+
+def test_some_settings_change_and_others_stay(incremental: Admin, new_topic: Callable[..., str]) -> None:
+    name = new_topic(retention_ms=1000, max_message_bytes=2000)
+    incremental.alter("topic", name, [("set", "retention.ms", "7777"), ("set", "segment.bytes", "2000000")])
+    names = ("retention.ms", "max.message.bytes", "segment.bytes")
+    expected = {"retention.ms": "7777", "max.message.bytes": "2000", "segment.bytes": "2000000"}
+    eventually(lambda: settings(incremental, name, *names) == expected, "the settings are changed")
+    incremental.alter("topic", name, [("delete", "retention.ms", None), ("set", "max.message.bytes", "3000")])
+    expected |= {"retention.ms": str(7 * 24 * 3_600_000), "max.message.bytes": "3000"}
+    eventually(lambda: settings(incremental, name, *names) == expected, "one is the default again")
+    assert incremental.configs("topic", name)["retention.ms"].is_default
+
+
+def test_settings_that_are_lists(incremental: Admin, new_topic: Callable[..., str]) -> None:
+    name = new_topic(cleanup_policy="delete")
+    steps = (
+        ("append", "compact", "delete,compact"),
+        ("append", "compact", "delete,compact"),
+        ("subtract", "delete", "compact"),
+    )
+    for operation, value, expected in steps:
+        incremental.alter("topic", name, [(operation, "cleanup.policy", value)])
+        eventually(
+            lambda expected=expected: settings(incremental, name, "cleanup.policy") == {"cleanup.policy": expected},
+            f"cleanup.policy is {expected}",
+        )
+    with refused(INVALID_CONFIG, INVALID_REQUEST):
+        incremental.alter("topic", name, [("append", "retention.ms", "1")])
+
+
+def test_changes_that_cannot_be(incremental: Admin, new_topic: Callable[..., str]) -> None:
+    name = new_topic(retention_ms=1000)
+    for key, value in (("retention.ms", "soon"), ("no.such.setting", "1"), ("cleanup.policy", "burn")):
+        with refused(INVALID_CONFIG):
+            incremental.alter("topic", name, [("set", "max.message.bytes", "2000"), ("set", key, value)])
+    assert settings(incremental, name, "retention.ms", "max.message.bytes") == {
+        "retention.ms": "1000",
+        "max.message.bytes": "1048588",
+    }
+    with refused(UNKNOWN_TOPIC):
+        incremental.alter("topic", name + "-missing", [("set", "retention.ms", "1")])
+
+
+@pytest.mark.filterwarnings("ignore:.*alter_configs.*:DeprecationWarning")
+@pytest.mark.parametrize("client", REPLACING)
+def test_all_settings_are_replaced(
+    get_admin: Callable[[str], Admin], new_topic: Callable[..., str], client: str
+) -> None:
+    admin = get_admin(client)
+    name = new_topic(retention_ms=1000, max_message_bytes=2000)
+    admin.replace("topic", name, {"retention.ms": "7777"})
+    expected = {"retention.ms": "7777", "max.message.bytes": "1048588"}
+    eventually(lambda: settings(admin, name, *expected) == expected, "the others have their defaults again")
+    with refused(INVALID_CONFIG):
+        admin.replace("topic", name, {"retention.ms": "soon"})
+
+
+def test_settings_of_the_broker(admin: Admin, broker: Broker) -> None:
+    ((node, _),) = admin.cluster().nodes.items()
+    found = admin.configs("broker", str(node))
+    assert broker.bootstrap in (found["listeners"].value or "")
+    assert str(broker.data_dir) == found["log.dirs"].value
+    assert found["log.dirs"].read_only
+    assert found["num.partitions"].value == "1"
+    assert not found["message.max.bytes"].read_only
+
+
+def test_the_brokers_settings_are_the_topics_defaults(incremental: Admin, new_topic: Callable[..., str]) -> None:
+    """Of one broker, and of all of them (which only the Java client can name)."""
+    name = new_topic()
+    ((node, _),) = incremental.cluster().nodes.items()
+    for broker_name in (str(node), "") if incremental.name == "kafka-clients" else (str(node),):
+        try:
+            incremental.alter("broker", broker_name, [("set", "log.retention.ms", "5555000")])
+            eventually(
+                lambda: settings(incremental, name, "retention.ms") == {"retention.ms": "5555000"},
+                "the topic has the broker's setting",
+            )
+        finally:
+            incremental.alter("broker", broker_name, [("delete", "log.retention.ms", None)])
+        eventually(
+            lambda: settings(incremental, name, "retention.ms") == {"retention.ms": str(7 * 24 * 3_600_000)},
+            "the topic has Kafka's default again",
+        )
+    with refused(INVALID_CONFIG, INVALID_REQUEST):
+        incremental.alter("broker", str(node), [("set", "log.dirs", "/elsewhere")])
+
+
+# ---- records
+
+
+def test_records_are_deleted(admin: Admin, broker: Broker, new_topic: Callable[..., str]) -> None:
+    name = new_topic()
+    client = Confluent(broker.bootstrap)
+    client.write(name, numbered(20))
+    assert admin.delete_records(name, 0, 7) == 7
+    assert_same(client.read(name, [0]), numbered(20)[7:])
+    assert admin.delete_records(name, 0, 3) == 7  # which are gone already
+    with refused(OUT_OF_RANGE):
+        admin.delete_records(name, 0, 21)
+    assert admin.delete_records(name, 0, -1) == 20  # all of them
+    assert client.read(name, [0]) == []
+    assert [ack.offset for ack in client.write(name, numbered(1))] == [20]

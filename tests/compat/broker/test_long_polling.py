@@ -1,0 +1,168 @@
+"""Consumers that wait: the broker keeps their fetch until there is something, or until they have waited enough.
+
+How long a thing took is not asserted. A wait that the broker does not end by itself would run into the deadline, as
+consumers here are ready to wait for minutes.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import aiokafka
+import confluent_kafka as confluent
+import pytest
+from tests.support.broker_admins import Admin, BrokerError
+from tests.support.broker_clients import Aiokafka, Confluent, KafkaPython, confluent_record, python_record, run
+from tests.support.broker_java import Java, to_record
+from tests.support.broker_process import Broker, eventually
+from tests.support.broker_records import Record, numbered
+from tests.support.other_clients import kafka
+
+WAIT_MS = 120_000
+LIMIT_SECONDS = 60.0
+
+Wait = Callable[[Broker, str, int, threading.Event], list[Record]]
+
+
+def confluent_waits(broker: Broker, topic: str, min_bytes: int, waiting: threading.Event) -> list[Record]:
+    settings = {"fetch_wait_max_ms": WAIT_MS, "fetch_min_bytes": min_bytes, "socket_timeout_ms": WAIT_MS + 2000}
+    consumer = Confluent(broker.bootstrap).consumer(**settings, enable_partition_eof=False)
+    try:
+        consumer.assign([confluent.TopicPartition(topic, 0, 0)])
+        consumer.poll(0.2)
+        waiting.set()
+        message = consumer.poll(LIMIT_SECONDS)
+        return [] if message is None else [confluent_record(message)]
+    finally:
+        consumer.close()
+
+
+def kafka_python_waits(broker: Broker, topic: str, min_bytes: int, waiting: threading.Event) -> list[Record]:
+    settings = {"fetch_max_wait_ms": WAIT_MS, "fetch_min_bytes": min_bytes, "request_timeout_ms": WAIT_MS + 5000}
+    with KafkaPython(broker.bootstrap).consumer(**settings) as consumer:
+        tp = kafka.TopicPartition(topic, 0)
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        consumer.poll(timeout_ms=200)
+        waiting.set()
+        found = consumer.poll(timeout_ms=LIMIT_SECONDS * 1000)
+        return [python_record(each) for messages in found.values() for each in messages]
+
+
+def aiokafka_waits(broker: Broker, topic: str, min_bytes: int, waiting: threading.Event) -> list[Record]:
+    async def wait() -> list[Record]:
+        settings = {"fetch_max_wait_ms": WAIT_MS, "fetch_min_bytes": min_bytes, "request_timeout_ms": WAIT_MS + 5000}
+        async with Aiokafka(broker.bootstrap).consumer(**settings) as consumer:
+            tp = aiokafka.TopicPartition(topic, 0)
+            consumer.assign([tp])
+            consumer.seek(tp, 0)
+            await consumer.getmany(timeout_ms=200)
+            waiting.set()
+            found = await consumer.getmany(timeout_ms=int(LIMIT_SECONDS * 1000))
+            return [python_record(each) for messages in found.values() for each in messages]
+
+    return run(wait(), LIMIT_SECONDS + 10)
+
+
+def in_a_thread(wait: Wait, *args: Any) -> tuple[threading.Thread, list[Any]]:
+    results: list[Any] = []
+
+    def work() -> None:
+        try:
+            results.append(wait(*args))
+        except Exception as error:  # noqa: BLE001 - it is looked at where the thread is joined
+            results.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread, results
+
+
+@pytest.mark.parametrize("wait", [confluent_waits, kafka_python_waits, aiokafka_waits])
+def test_a_record_wakes_who_waits(broker: Broker, new_topic: Callable[..., str], wait: Wait) -> None:
+    topic = new_topic()
+    waiting = threading.Event()
+    thread, results = in_a_thread(wait, broker, topic, 1, waiting)
+    assert waiting.wait(LIMIT_SECONDS)
+    Confluent(broker.bootstrap).write(topic, numbered(1))
+    thread.join(LIMIT_SECONDS + 20)
+    assert results == [numbered(1)]
+
+
+@pytest.mark.parametrize("wait", [confluent_waits, kafka_python_waits, aiokafka_waits])
+def test_who_waits_for_much_is_not_woken_by_little(broker: Broker, new_topic: Callable[..., str], wait: Wait) -> None:
+    """Records come one by one. The first answer has all of them, as it took all of them to make enough bytes."""
+    topic = new_topic()
+    waiting = threading.Event()
+    thread, results = in_a_thread(wait, broker, topic, 5_000, waiting)
+    assert waiting.wait(LIMIT_SECONDS)
+    rows = [row._replace(value=bytes(1000)) for row in numbered(5)]
+    producer = Confluent(broker.bootstrap)
+    for row in rows:
+        producer.write(topic, [row])
+    thread.join(LIMIT_SECONDS + 20)
+    (found,) = results
+    assert found == (rows if wait is not confluent_waits else rows[:1])  # which hands them over one by one
+
+
+def test_the_java_consumer_is_woken(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    settings = {"fetch.max.wait.ms": WAIT_MS, "request.timeout.ms": WAIT_MS + 5000}
+    java.start("first", topic=topic, partitions=[0], settings=settings)
+    assert java.answer() == {"waiting": True}
+    Confluent(broker.bootstrap).write(topic, numbered(1))
+    assert to_record(java.result()) == numbered(1)[0]
+
+
+def test_who_waits_on_one_partition_is_woken_by_another(broker: Broker, new_topic: Callable[..., str]) -> None:
+    """One fetch waits for many partitions of several topics, as part of a fetch session."""
+    topics = [new_topic(20), new_topic(20)]
+    with KafkaPython(broker.bootstrap).consumer(
+        fetch_max_wait_ms=WAIT_MS, request_timeout_ms=WAIT_MS + 5000
+    ) as consumer:
+        tps = [kafka.TopicPartition(topic, number) for topic in topics for number in range(20)]
+        consumer.assign(tps)
+        for tp in tps:
+            consumer.seek(tp, 0)
+        consumer.poll(timeout_ms=100)
+        for turn in range(3):
+            for topic in topics:
+                row = numbered(1, partition=7 + turn)
+                Confluent(broker.bootstrap).write(topic, row)
+                found = consumer.poll(timeout_ms=LIMIT_SECONDS * 1000)
+                assert {tp: [each.value for each in rows] for tp, rows in found.items()} == {
+                    kafka.TopicPartition(topic, 7 + turn): [b"v0"]
+                }
+
+
+def test_nothing_comes(broker: Broker, new_topic: Callable[..., str]) -> None:
+    """Short waits end by themselves, many times over, and then a record comes through all the same."""
+    topic = new_topic()
+    with KafkaPython(broker.bootstrap).consumer(fetch_max_wait_ms=20) as consumer:
+        tp = kafka.TopicPartition(topic, 0)
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        assert consumer.poll(timeout_ms=500) == {}
+        Confluent(broker.bootstrap).write(topic, numbered(1))
+        assert [each.value for each in consumer.poll(timeout_ms=60_000)[tp]] == [b"v0"]
+
+
+@pytest.mark.parametrize("wait", [confluent_waits, kafka_python_waits, aiokafka_waits])
+def test_deleting_the_topic_wakes_who_waits(
+    broker: Broker, get_admin: Callable[[str], Admin], new_topic: Callable[..., str], wait: Wait
+) -> None:
+    """The fetch is answered at once, so that the consumer finds the topic of the same name that comes after it."""
+    topic = new_topic()
+    admin = get_admin("confluent-kafka")
+    waiting = threading.Event()
+    thread, results = in_a_thread(wait, broker, topic, 1, waiting)
+    assert waiting.wait(LIMIT_SECONDS)
+    admin.delete(topic)
+    # aiokafka has the broker make the topic, perhaps earlier, when it asks what has become of it.
+    with suppress(BrokerError):
+        admin.create(topic)
+    eventually(lambda: topic in admin.topics(), "the topic is there again")
+    Confluent(broker.bootstrap).write(topic, numbered(1))
+    thread.join(LIMIT_SECONDS + 20)
+    assert results == [numbered(1)]

@@ -1,0 +1,152 @@
+"""Records that the broker refuses, and those that it changes on the way."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.support.apache_kafka import dump_log
+from tests.support.broker_admins import Admin
+from tests.support.broker_clients import Ack, Client, Confluent, Kcat
+from tests.support.broker_process import Broker, eventually
+from tests.support.broker_records import CODECS, START_MS, Record, assert_same, numbered, with_offsets
+
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients")
+MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 10, 32, 87
+INVALID_TOPIC = 17
+LIMIT = 1_048_588
+OVERHEAD = 61 + 11  # of a batch, and of its one record with an empty key and a value of more than 1 MB
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) -> Client:
+    return get_client(request.param)
+
+
+def small_batches(client: Client) -> dict[str, object]:
+    """So that a large record travels in a batch of its own."""
+    return {"max_batch_size" if client.name == "aiokafka" else "batch_size": 10_000}
+
+
+def test_a_record_that_is_too_large(client: Client, new_topic: Callable[..., str]) -> None:
+    """It is refused, once and for all; what is sent to other partitions, or after it, goes through."""
+    topic = new_topic(3)
+    small = [row for partition in range(3) for row in numbered(5, partition)]
+    large = Record(1, b"large", bytes(2_000_000), timestamp=START_MS)
+    rows = [*small[:8], large, *small[8:]]
+    acks = client.write(topic, rows, **small_batches(client))
+    assert [ack.error for ack in acks] == [0] * 8 + [MESSAGE_TOO_LARGE] + [0] * 7
+    assert_same(client.read(topic, range(3)), with_offsets(small))
+
+
+def test_the_limit_is_that_of_the_batch(client: Client, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    for size, error in ((LIMIT - OVERHEAD, 0), (LIMIT - OVERHEAD + 1, MESSAGE_TOO_LARGE)):
+        (ack,) = client.write(topic, [Record(0, b"", bytes(size), timestamp=START_MS)])
+        assert ack.error == error
+    # Compressed it is small, and that is what counts.
+    (ack,) = client.write(topic, [Record(0, b"", bytes(3_000_000), timestamp=START_MS)], "gzip")
+    assert ack.error == 0
+    assert [len(row.value or b"") for row in client.read(topic, [0])] == [LIMIT - OVERHEAD, 3_000_000]
+
+
+def test_the_limit_of_a_topic(client: Client, get_admin: Callable[[str], Admin], new_topic: Callable[..., str]) -> None:
+    topic = new_topic(max_message_bytes=1000)
+    row = Record(0, b"key", bytes(2000), timestamp=START_MS)
+    assert [ack.error for ack in client.write(topic, [row])] == [MESSAGE_TOO_LARGE]
+    get_admin("confluent-kafka").alter("topic", topic, [("set", "max.message.bytes", "5000")])
+    eventually(lambda: client.write(topic, [row])[0].error == 0, "the topic takes it")
+
+
+def test_timestamps_that_cannot_be(client: Client, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(message_timestamp_before_max_ms=3_600_000, message_timestamp_after_max_ms=3_600_000)
+    now = int(time.time() * 1000)
+    for age_ms, error in ((0, 0), (7_200_000, INVALID_TIMESTAMP), (-7_200_000, INVALID_TIMESTAMP), (1_800_000, 0)):
+        (ack,) = client.write(topic, [Record(0, b"key", b"value", timestamp=now - age_ms)])
+        assert ack.error == error
+    assert [row.timestamp for row in client.read(topic, [0])] == [now, now - 1_800_000]
+
+
+def test_timestamps_of_tomorrow(client: Client, new_topic: Callable[..., str]) -> None:
+    """Kafka takes those of up to an hour ahead, unless it is told otherwise."""
+    (ack,) = client.write(new_topic(), [Record(0, b"key", b"value", timestamp=int(time.time() * 1000) + 7_200_000)])
+    assert ack.error == INVALID_TIMESTAMP
+
+
+def test_compacted_topics_want_keys(client: Client, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(cleanup_policy="compact")
+    for codec in CODECS:
+        refused = -1 if client.name == "aiokafka" else INVALID_RECORD  # aiokafka does not know the error
+        for key, error in ((None, refused), (b"", 0), (b"key", 0)):
+            (ack,) = client.write(topic, [Record(0, key, b"value", timestamp=START_MS)], codec)
+            assert ack.error == error, (codec, key)
+    assert len(client.read(topic, [0])) == 2 * len(CODECS)
+
+
+def test_replicas_that_the_topic_does_not_have_are_not_waited_for(
+    client: Client, new_topic: Callable[..., str]
+) -> None:
+    """Kafka asks for `min.insync.replicas`, but for no more than the partition has replicas."""
+    topic = new_topic(min_insync_replicas=2)
+    assert [ack.error for ack in client.write(topic, numbered(1))] == [0]
+    assert_same(client.read(topic, [0]), numbered(1))
+
+
+def test_no_answer_wanted(client: Client, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    acks = client.write(topic, numbered(5), acks=0)
+    assert all(ack.error == 0 for ack in acks)
+    eventually(lambda: len(client.read(topic, [0])) == 5, "the records are there")
+    assert_same(client.read(topic, [0]), numbered(5))
+
+
+def test_append_time(client: Client, new_topic: Callable[..., str]) -> None:
+    """The broker's time goes to the producer with the answer, and to consumers with the records."""
+    topic = new_topic(message_timestamp_type="LogAppendTime")
+    before = int(time.time() * 1000)
+    acks = [ack for codec in CODECS for ack in client.write(topic, numbered(3), codec)]
+    after = int(time.time() * 1000)
+    found = client.read(topic, [0])
+    assert [ack.timestamp for ack in acks] == [row.timestamp for row in found]
+    assert all(row.timestamp is not None and before <= row.timestamp <= after for row in found)
+    assert [row.value for row in found] == [row.value for _ in CODECS for row in numbered(3)]
+
+
+@pytest.mark.parametrize("stored", ["uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"])
+def test_the_codec_of_the_topic(
+    apache_kafka: None, broker: Broker, get_client: Callable[[str], Client], new_topic: Callable[..., str], stored: str
+) -> None:
+    """What is stored has it, whatever was sent, and all clients can read it."""
+    topic = new_topic(compression_type=stored)
+    client = get_client("confluent-kafka")
+    rows = []
+    for codec in CODECS:
+        rows += [row._replace(value=(row.value or b"") * 100) for row in numbered(20)]
+        client.write(topic, rows[-20:], codec)
+    for name in (*CLIENTS, "kcat"):
+        assert_same(get_client(name).read(topic, [0]), with_offsets(rows))
+    (file,) = (broker.data_dir / f"{topic}-0").glob("*.log")
+    found = [batch.fields["compresscodec"] for batch in dump_log(file).batches_of(file)]
+    if stored == "producer":
+        assert list(dict.fromkeys(found)) == list(CODECS)
+    else:
+        assert set(found) == {"none" if stored == "uncompressed" else stored}
+
+
+# ---- topics and partitions that are not there
+
+
+def test_partitions_that_are_not_there(broker: Broker, kcat: Kcat, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(2)
+    acks = Confluent(broker.bootstrap).write(
+        topic, [numbered(1, partition=7)[0]], topic_metadata_refresh_interval_ms=10
+    )
+    assert [ack.error for ack in acks] == [-190]  # librdkafka's own number for a partition that is unknown
+    done = kcat.run("-P", "-t", topic, "-p", 7, stdin=b"value", check=False)
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("name", ["no good", "x" * 250])
+def test_producing_to_a_name_that_cannot_be(broker: Broker, name: str) -> None:
+    acks = Confluent(broker.bootstrap).write(name, [Record(0, b"key", b"value")], message_timeout_ms=3000)
+    assert acks[0].error in (INVALID_TOPIC, -192)  # refused, or given up
+    assert acks != [Ack(0)]
