@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from headrace.broker.purgatory import DelayedOperation, Purgatory
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
+from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER
 from headrace.common.metrics import Counter, Histogram, Metrics
-from headrace.net.connection import ReplySlot, ServerConnection
+from headrace.net.connection import ServerConnection
 from headrace.net.transport import Reply
 from headrace.protocol import Message, ProtocolError, decode, decode_request_header, encode_response
 from headrace.protocol.apis import APIS, ApiKey
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
 _logger = logging.getLogger(__name__)
-_slow_logger = logging.getLogger("headrace.slow_requests")
-_request_logger = logging.getLogger("headrace.requests")
+_slow_logger = logging.getLogger(SLOW_REQUEST_LOGGER)
+_request_logger = logging.getLogger(REQUEST_LOGGER)
+
+_PRODUCE = ApiKey.PRODUCE.value
 
 UNSUPPORTED_VERSION = 35
 
@@ -82,11 +85,25 @@ def api(key: ApiKey, lowest: int, highest: int) -> Callable[[Handler], Handler]:
         known = APIS[key]
         if not known.first_version <= lowest <= highest <= known.last_version:
             raise TypeError(f"versions {lowest} to {highest} lie outside of {known}")
-        request = cast(type[Message], known.request)
-        REGISTRY[key] = Api(key, lowest, highest, request, handler, inspect.iscoroutinefunction(handler))
+        is_async = inspect.iscoroutinefunction(handler)
+        REGISTRY[key] = Api(key, lowest, highest, known.request, handler, is_async)
         return handler
 
     return register
+
+
+class ReplyPlace(Protocol):
+    """Takes a reply, once. `net.connection.ReplySlot` is one."""
+
+    def send(self, reply: Reply) -> None: ...
+
+
+def _waiting_of(connection: ServerConnection) -> set[DelayedOperation]:
+    """What waits on behalf of a connection. Most have nothing that does."""
+    if connection.context is None:
+        connection.context = set()
+    waiting: set[DelayedOperation] = connection.context
+    return waiting
 
 
 class RequestContext:
@@ -94,7 +111,6 @@ class RequestContext:
 
     __slots__ = (
         "_dispatcher",
-        "_slot",
         "_waiting",
         "api",
         "api_version",
@@ -102,6 +118,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "received",
+        "slot",
     )
 
     def __init__(
@@ -115,7 +132,6 @@ class RequestContext:
         received: float,
     ):
         self._dispatcher = dispatcher
-        self._slot: ReplySlot | None = None
         self._waiting: DelayedOperation | None = None
         self.connection = connection
         self.api = api
@@ -123,6 +139,8 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.received = received
+        self.slot: ReplyPlace | None = None
+        """Where the reply goes; None if the client waits for none."""
 
     def __str__(self) -> str:
         return (
@@ -134,15 +152,15 @@ class RequestContext:
         """Has an operation answer the request. It is called off if the connection is lost before."""
         if not purgatory.try_complete_else_watch(operation, keys):
             self._waiting = operation
-            self.connection.context.add(operation)
+            _waiting_of(self.connection).add(operation)
         return DEFERRED
 
     def reply(self, response: Message) -> None:
         """Sends the response; once for each request."""
         if self._waiting is not None:
-            self.connection.context.discard(self._waiting)
+            _waiting_of(self.connection).discard(self._waiting)
             self._waiting = None
-        slot = self._slot
+        slot = self.slot
         if slot is None:
             raise HeadraceError(f"{self} is not to be answered")
         try:
@@ -191,11 +209,10 @@ class Dispatcher:
     # ---- what `net` calls
 
     def connection_made(self, connection: ServerConnection) -> None:
-        waiting: set[DelayedOperation] = set()
-        connection.context = waiting
+        """Nothing is kept of a connection before something waits for it."""
 
     def connection_lost(self, connection: ServerConnection, error: Exception | None) -> None:  # noqa: ARG002
-        for operation in connection.context:
+        for operation in connection.context or ():
             operation.cancel()
 
     def frame_received(self, connection: ServerConnection, frame: memoryview) -> None:
@@ -219,8 +236,9 @@ class Dispatcher:
             self._refuse(connection, f"a {api.key.name} v{version} request that cannot be read: {error}")
             return
         self._metrics[key].requests.value += 1
+        if key != _PRODUCE or request.acks != 0:  # type: ignore[attr-defined]
+            context.slot = connection.expect_reply()
         if self.intercept is not None and (action := self.intercept(context)) is not None:
-            context._slot = connection.expect_reply()
             kept = decode(api.request, version, bytearray(frame), position)  # it may be handled later
             action.apply(context, kept, lambda: self._handle(api, kept, context))
             return
@@ -230,13 +248,10 @@ class Dispatcher:
 
     def _handle(self, api: Api, request: Message, context: RequestContext) -> None:
         if api.is_async:
-            context._slot = context._slot or context.connection.expect_reply()
             task = asyncio.get_running_loop().create_task(self._run(api, request, context))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
-        if context._slot is None and not (api.key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0):
-            context._slot = context.connection.expect_reply()
         try:
             result = api.handler(self._broker, request, context)
         except Exception:  # noqa: BLE001 - logged there
@@ -295,7 +310,7 @@ class Dispatcher:
             )
             return
         # A client cannot know what to ask for before it has been told: version 0 is what all can read (KIP-511).
-        context._slot = context.connection.expect_reply()
+        context.slot = context.connection.expect_reply()
         context.api_version = 0
         context.reply(ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[api_version_entry(context.api)]))
 

@@ -12,12 +12,10 @@ import asyncio
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, cast
 
 from headrace.broker.dispatch import Action, RequestContext
 from headrace.broker.error_replies import error_reply
 from headrace.common.errors import HeadraceError, KafkaError
-from headrace.net.connection import ReplySlot
 from headrace.protocol import ApiKey, Message
 
 Proceed = Callable[[], None]
@@ -166,23 +164,11 @@ class Faults:
         return None
 
 
-def _is_unanswered(context: RequestContext, request: Message) -> bool:
-    """Whether the client waits for no reply: a produce with acks=0. Gives back the place that was kept for one."""
-    if context.api.key != ApiKey.PRODUCE or cast(Any, request).acks != 0:
-        return False
-    if context._slot is not None:
-        context._slot.discard()
-        context._slot = None
-    return True
-
-
 class Delay:
     def __init__(self, ms: int):
         self.ms = ms
 
-    def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:
-        _is_unanswered(context, request)
-
+    def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
         def go_on() -> None:
             if not context.connection.closed:
                 proceed()
@@ -195,7 +181,7 @@ class ReplyError:
         self.code = code
 
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
-        if _is_unanswered(context, request):
+        if context.slot is None:
             context.close("a fault that a test asked for")
         else:
             context.reply(error_reply(request, context.api_version, self.code))
@@ -211,9 +197,9 @@ class DropReply:
         """With a list, what has lost its reply is noted there; without, its connection is closed."""
         self._silenced = silenced
 
-    def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:
-        if not _is_unanswered(context, request):
-            context._slot = cast(ReplySlot, _LostReply(context, self._silenced))
+    def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
+        if context.slot is not None:
+            context.slot = _LostReply(context, self._silenced)
         proceed()
 
 
@@ -229,6 +215,3 @@ class _LostReply:
             self._context.close("a fault that a test asked for")
         else:
             self._silenced.append(self._context)
-
-    def discard(self) -> None:
-        self.send(None)
