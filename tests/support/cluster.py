@@ -71,10 +71,12 @@ class FakeBroker:
         """Partitions in a log directory that has failed."""
         self.undeletable: set[TopicPartition] = set()
         self.controller: Controller | None = None
+        self.hangs = False
+        """Its controller stands still in the middle of something, and will not go on by itself."""
 
     def handle(self, command: Command) -> CommandResult:
         self.commands.append(command)
-        if command.broker_epoch != self.info.epoch:
+        if command.broker_epoch < self.info.epoch:
             return CommandResult(StaleBrokerEpochError.code)
         try:
             self.image.fence(command.controller_id, command.controller_epoch)
@@ -147,7 +149,7 @@ class FakeChannel:
 
 
 class FakeCluster:
-    """`wrap` may put something between a broker's controller and the store, such as a store that breaks."""
+    """Brokers with a controller each. `start` may put something between a controller and the store."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -178,10 +180,10 @@ class FakeCluster:
         broker = FakeBroker(broker_id, self.store.new_session(), rack)
         if keeps is not None:
             broker.hosted = {tp: (-1, epoch) for tp, (_, epoch) in keeps.hosted.items()}
-        broker.info = await register_broker(broker.session, broker.info, self.clock)
         channel = FakeChannel(self)
         self.brokers[broker_id] = broker
         self.channels[broker_id] = channel
+        broker.info = await register_broker(broker.session, broker.info, self.clock)
         broker.controller = Controller(
             wrap(broker.session), broker_id, channel, self.clock, unclean_default=lambda: self.unclean
         )
@@ -220,7 +222,7 @@ class FakeCluster:
         quiet = 0
         while quiet < 10:
             await asyncio.sleep(0)
-            controllers = [broker.controller for broker in self.brokers.values() if broker.controller]
+            controllers = [one.controller for one in self.brokers.values() if one.controller and not one.hangs]
             quiet = quiet + 1 if all(one._idle.is_set() for one in controllers) else 0
 
     # ---- looking

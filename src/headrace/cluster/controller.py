@@ -244,12 +244,15 @@ class Controller:
     async def _elect(self) -> None:
         while self._reign is None:
             try:
-                data, _ = await self._store.get(znodes.CONTROLLER, self._controller_changed)
+                data, stat = await self._store.get(znodes.CONTROLLER, self._controller_changed)
             except NoNode:
                 pass
             else:
-                self._known_controller = znodes.decode_controller(data)
-                return
+                if stat.ephemeral_owner != self._store.session_id:
+                    self._known_controller = znodes.decode_controller(data)
+                    return
+                # Left over from a term of office that ended in trouble with the store.
+                await self._remove_own_node()
             fenced = await self._take_office()
             if fenced is None:
                 continue
@@ -290,11 +293,17 @@ class Controller:
             return
         self._drop_reign()
         try:
+            await self._remove_own_node()
+        except StoreError as error:
+            _logger.info("the store did not take the controller's leave: %s", error)
+
+    async def _remove_own_node(self) -> None:
+        try:
             _, stat = await self._store.get(znodes.CONTROLLER)
             if stat.ephemeral_owner == self._store.session_id:
                 await self._store.delete(znodes.CONTROLLER, stat.version)
-        except StoreError as error:
-            _logger.info("the store did not take the controller's leave: %s", error)
+        except (NoNode, BadVersion):
+            return
 
     def _controller_changed(self, _: WatchEvent) -> None:
         self._enqueue("controller changed", self._look_at_controller, once=True)

@@ -97,8 +97,9 @@ class PartitionStateMachine:
             failed |= await self._initialize(new)
         if old:
             failed |= await self._elect(old, election)
-        for tp, reason in failed.items():
-            _logger.warning("%s stays without a new leader: %s", tp, reason)
+        if failed:
+            first = next(iter(failed.values()))
+            _logger.warning("no new leader for %d partitions, such as: %s", len(failed), first)
         return failed
 
     def _check(self, tp: TopicPartition, target: PartitionStatus) -> None:

@@ -1,0 +1,478 @@
+"""Controllers die, hang and lose their sessions at every step of what they do, and others take over.
+
+`HEADRACE_CONTROLLER_SEEDS` sets how many random histories are run, `HEADRACE_SEED` where they begin.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+
+import pytest
+from tests.support.cluster import FakeBroker, FakeCluster, async_test
+
+from headrace.cluster import znodes
+from headrace.cluster.controller import Controller
+from headrace.cluster.elections import Election
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.requests import IsrChange
+from headrace.cluster.store import (
+    ANY_VERSION,
+    Operation,
+    OperationResult,
+    SessionListener,
+    Stat,
+    Watch,
+    WatchEvent,
+)
+from headrace.cluster.topics import NewTopic
+from headrace.cluster.tree import Change
+from headrace.cluster.znodes import Leadership
+from headrace.common.errors import KafkaError
+from headrace.common.types import TopicPartition
+
+SEEDS = int(os.environ.get("HEADRACE_CONTROLLER_SEEDS", "40"))
+FIRST_SEED = int(os.environ.get("HEADRACE_SEED", "0"))
+MOST_STEPS = 400
+
+
+class FaultyStore:
+    """A store whose caller stops for good, or until it is let go, before or after one of its operations."""
+
+    def __init__(self, inner: EmbeddedStore, on_hang: Callable[[], None]):
+        self._inner = inner
+        self._on_hang = on_hang
+        self._left: int | None = None
+        self._before = False
+        self._released = asyncio.Event()
+        self.hung = False
+
+    def arm(self, operations: int, *, before: bool = False) -> None:
+        """Stops after (or before) the operation with this number, counted from now."""
+        self._left, self._before = operations, before
+
+    def disarm(self) -> None:
+        self._left = None
+
+    def release(self) -> None:
+        self._released.set()
+
+    async def _step(self, work: Callable[[], Awaitable[object]]) -> object:
+        if self._left is not None and self._before and self._left == 0:
+            await self._hang()
+        result = await work()
+        if self._left is not None:
+            if self._left == 0 and not self._before:
+                await self._hang()
+            self._left -= 1
+        return result
+
+    async def _hang(self) -> None:
+        self.hung = True
+        self._left = None
+        self._on_hang()
+        await self._released.wait()
+
+    @property
+    def session_id(self) -> int:
+        return self._inner.session_id
+
+    def add_session_listener(self, listener: SessionListener) -> None:
+        self._inner.add_session_listener(listener)
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        return await self._step(lambda: self._inner.create(path, data, ephemeral=ephemeral, sequential=sequential))  # type: ignore[return-value]
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        return await self._step(lambda: self._inner.get(path, watch))  # type: ignore[return-value]
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        return await self._step(lambda: self._inner.exists(path, watch))  # type: ignore[return-value]
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        return await self._step(lambda: self._inner.children(path, watch))  # type: ignore[return-value]
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        return await self._step(lambda: self._inner.set(path, data, version))  # type: ignore[return-value]
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._step(lambda: self._inner.delete(path, version))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        return await self._step(lambda: self._inner.multi(operations))  # type: ignore[return-value]
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Watched(FakeCluster):
+    """A cluster whose every change of leaders is checked as it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faulty: dict[int, FaultyStore] = {}
+        self._seen: dict[str, Leadership] = {}
+        tree = self.store._shared.tree
+        apply = tree.apply
+
+        def checked(change: Change) -> list[tuple[int, Watch, WatchEvent]]:
+            self._check_change(change)
+            return apply(change)
+
+        tree.apply = checked  # type: ignore[method-assign]
+
+    def _check_change(self, change: Change) -> None:
+        for path, node in change.nodes.items():
+            if not path.endswith("/state"):
+                continue
+            if node is None:
+                self._seen.pop(path, None)
+                continue
+            after = znodes.decode_leadership(TopicPartition("", 0), node.data, node.version)
+            before = self._seen.get(path)
+            assert after.leader == -1 or after.leader in after.isr, f"{path}: {after}"
+            assert after.isr, f"{path} has an empty ISR"
+            if before is not None:
+                assert after.leader_epoch >= before.leader_epoch, f"{path}: {before} -> {after}"
+                assert after.controller_epoch >= before.controller_epoch, f"{path}: {before} -> {after}"
+                assert after.leader == before.leader or after.leader_epoch > before.leader_epoch, f"{path}: {after}"
+            self._seen[path] = after
+
+    async def start_faulty(self, broker_id: int, keeps: FakeBroker | None = None) -> FaultyStore:
+        """Starts a broker whose controller can be made to hang."""
+        made: list[FaultyStore] = []
+
+        def hang() -> None:
+            if broker_id in self.brokers:
+                self.brokers[broker_id].hangs = True
+
+        def wrap(store: object) -> FaultyStore:
+            assert isinstance(store, EmbeddedStore)
+            made.append(FaultyStore(store, hang))
+            return made[0]
+
+        await self.start(broker_id, wrap=wrap, keeps=keeps)
+        self.faulty[broker_id] = made[0]
+        return made[0]
+
+    async def lose_session_unnoticed(self, broker_id: int) -> None:
+        """The store gives a session up, and the broker, which stands still, does not hear of it."""
+        session = self.brokers[broker_id].session
+        await session._shared.end_session(session.session_id)
+        session._session_id = session._shared.open_session(session)
+        await self.settle()
+
+    def working_controller(self) -> Controller | None:
+        """The active controller that does not stand still."""
+        for broker in self.brokers.values():
+            if broker.controller is not None and broker.controller.is_active and not broker.hangs:
+                return broker.controller
+        return None
+
+    # ---- what must hold when everything is quiet
+
+    async def check(self) -> None:
+        topics = await self.store.children(znodes.TOPICS)
+        marked = set(await self.store.children(znodes.DELETE_TOPICS))
+        configs = await self.store.children("/config/topics")
+        registered = {int(name) for name in await self.store.children(znodes.BROKER_IDS)}
+        live = {one for one in self.brokers if one in registered and not self.brokers[one].hangs}
+        assert configs == topics, "a topic and its settings come and go together"
+        assert marked <= set(topics)
+        for topic in topics:
+            data, _ = await self.store.get(znodes.topic_path(topic))
+            assignment = znodes.decode_topic(topic, data)
+            if topic in marked:
+                replicas = {replica for one in assignment.partitions.values() for replica in one.replicas}
+                assert replicas - live, f"nothing keeps {topic} from being deleted"
+                assert not any(self.brokers[one].image.has_topic(topic) for one in live)
+                continue
+            for index, one in assignment.partitions.items():
+                await self._check_partition(TopicPartition(topic, index), one.replicas, live)
+        for broker_id in live:
+            broker = self.brokers[broker_id]
+            assert set(broker.image.topics) == set(topics) - marked
+            assert set(broker.image.brokers) == registered
+            gone = {tp for tp in broker.hosted if tp.topic not in topics}
+            assert not gone, f"broker {broker_id} still has {gone}"
+
+    async def _check_partition(self, tp: TopicPartition, replicas: tuple[int, ...], live: set[int]) -> None:
+        if await self.store.exists(znodes.state_path(tp)) is None:
+            # Made while none of its replicas was alive.
+            assert not set(replicas) & live, f"{tp} could have a leader"
+            return
+        state = await self.state(tp.topic, tp.partition)
+        if set(state.isr) & live:
+            assert state.leader in state.isr, f"{tp} has no leader: {state}, alive {live}"
+            assert state.leader in live
+        for broker_id in live:
+            broker = self.brokers[broker_id]
+            shown = broker.image.partition(tp.topic, tp.partition)
+            assert shown is not None, f"broker {broker_id} does not know {tp}"
+            assert (shown.leader, shown.leader_epoch, shown.isr, shown.partition_epoch) == (
+                state.leader,
+                state.leader_epoch,
+                state.isr,
+                state.partition_epoch,
+            ), f"broker {broker_id} knows {shown}, it is {state}"
+            if broker_id in replicas and state.leader in live:
+                assert broker.hosted.get(tp) == (state.leader, state.leader_epoch), f"{tp} on broker {broker_id}"
+
+
+async def make_cluster() -> tuple[Watched, FaultyStore]:
+    """Broker 1 is controller and can be made to hang; two topics, one of which has lost a follower."""
+    cluster = await Watched.make(())
+    assert isinstance(cluster, Watched)
+    faulty = await cluster.start_faulty(1)
+    for broker_id in (2, 3, 4):
+        await cluster.start(broker_id)
+    await cluster.create("old", {0: [2, 3, 4], 1: [3, 4, 2], 2: [1, 2, 3]})
+    await cluster.create("pair", {0: [4, 3], 1: [3, 4]})
+    await cluster.check()
+    return cluster, faulty
+
+
+# ---- what the controller is doing when it dies
+
+
+async def creates_a_topic(cluster: Watched) -> None:
+    await cluster.create("new", {0: [2, 3], 1: [3, 4], 2: [4, 1]})
+
+
+async def adds_partitions(cluster: Watched) -> None:
+    await cluster.admin.create_partitions("old", 5)
+    await cluster.settle()
+
+
+async def deletes_a_topic(cluster: Watched) -> None:
+    await cluster.admin.delete_topic("old")
+    await cluster.settle()
+
+
+async def makes_a_topic_again(cluster: Watched) -> None:
+    await cluster.admin.delete_topic("pair")
+    await cluster.settle()
+    if await cluster.store.exists(znodes.topic_path("pair")) is None:
+        await cluster.create("pair", {0: [3, 2]})
+
+
+async def deletes_with_a_broker_down(cluster: Watched) -> None:
+    four = await cluster.kill(4)
+    await cluster.admin.delete_topic("pair")
+    await cluster.settle()
+    await cluster.start(4, keeps=four)
+
+
+async def loses_a_broker(cluster: Watched) -> None:
+    await cluster.kill(3)
+
+
+async def loses_two_brokers(cluster: Watched) -> None:
+    await cluster.kill(3)
+    await cluster.kill(4)
+
+
+async def gets_a_broker_back(cluster: Watched) -> None:
+    three, four = await cluster.kill(3), await cluster.kill(4)
+    await cluster.start(4, keeps=four)
+    await cluster.start(3, keeps=three)
+
+
+async def gets_a_new_broker(cluster: Watched) -> None:
+    await cluster.start(5)
+    await cluster.create("on-five", {0: [5, 2]})
+
+
+async def does_much_at_once(cluster: Watched) -> None:
+    await cluster.admin.create_topic(NewTopic("a", 3, 2))
+    await cluster.admin.delete_topic("pair")
+    await cluster.admin.create_topic(NewTopic("b", 2, 3))
+    await cluster.admin.create_partitions("a", 5)
+    await cluster.kill(2)
+
+
+SCENARIOS = [
+    creates_a_topic,
+    adds_partitions,
+    deletes_a_topic,
+    makes_a_topic_again,
+    deletes_with_a_broker_down,
+    loses_a_broker,
+    loses_two_brokers,
+    gets_a_broker_back,
+    gets_a_new_broker,
+    does_much_at_once,
+]
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_controller_dies_at_every_step(scenario: Callable[[Watched], Awaitable[None]], before: bool) -> None:
+    async def run(step: int) -> bool:
+        cluster, faulty = await make_cluster()
+        faulty.arm(step, before=before)
+        await scenario(cluster)
+        died = faulty.hung
+        one = await cluster.kill(1)
+        await cluster.check()
+        await cluster.start(1, keeps=one)
+        await cluster.check()
+        await cluster.close()
+        return died
+
+    steps = 0
+    while steps < MOST_STEPS:
+        died: list[bool] = []
+
+        async def once(step: int = steps, died: list[bool] = died) -> None:
+            died.append(await run(step))
+
+        async_test(once)()
+        if not died[0]:
+            break
+        steps += 1
+    assert 0 < steps < MOST_STEPS
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_controller_hangs_at_every_step_and_wakes_up_as_a_zombie(
+    scenario: Callable[[Watched], Awaitable[None]],
+) -> None:
+    async def run(step: int) -> bool:
+        cluster, faulty = await make_cluster()
+        faulty.arm(step, before=True)
+        await scenario(cluster)
+        if not faulty.hung:
+            await cluster.close()
+            return False
+        await cluster.lose_session_unnoticed(1)
+        successor = cluster.working_controller()
+        assert successor is not None
+        assert successor.epoch == 2
+        await cluster.check()
+        cluster.brokers[1].hangs = False
+        faulty.release()
+        await cluster.settle()
+        cluster.brokers[1].hangs = True  # it is not registered; the others are what counts
+        await cluster.check()
+        assert successor.is_active
+        assert successor.epoch == 2
+        await cluster.close()
+        return True
+
+    for step in range(MOST_STEPS):
+        hung: list[bool] = []
+
+        async def once(step: int = step, hung: list[bool] = hung) -> None:
+            hung.append(await run(step))
+
+        async_test(once)()
+        if not hung[0]:
+            assert step > 0
+            return
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_random_histories(seed: int) -> None:
+    print(f"HEADRACE_SEED={seed} HEADRACE_CONTROLLER_SEEDS=1")
+    async_test(lambda: random_history(Random(seed)))()
+
+
+async def random_history(random: Random) -> None:
+    cluster = await Watched.make(())
+    assert isinstance(cluster, Watched)
+    down: dict[int, FakeBroker | None] = dict.fromkeys(range(1, 6))
+    for _ in range(3):
+        await bring_up(cluster, random, down)
+    for _ in range(40):
+        if random.random() < 0.3 and cluster.faulty:
+            random.choice(list(cluster.faulty.values())).arm(random.randrange(60), before=random.random() < 0.5)
+        for _ in range(random.randint(1, 3)):
+            await random.choice(ACTIONS)(cluster, random, down)
+        await cluster.settle()
+        while hanging := [one for one, broker in cluster.brokers.items() if broker.hangs]:
+            down[hanging[0]] = await cluster.kill(hanging[0])
+            cluster.faulty.pop(hanging[0], None)
+        await cluster.check()
+    for faulty in cluster.faulty.values():
+        faulty.disarm()
+    while down:
+        await bring_up(cluster, random, down)
+    await cluster.settle()
+    await cluster.check()
+    assert await cluster.store.children(znodes.DELETE_TOPICS) == []
+    await cluster.close()
+
+
+Down = dict[int, FakeBroker | None]
+
+
+async def bring_up(cluster: Watched, random: Random, down: Down) -> None:
+    if down:
+        broker_id = random.choice(list(down))
+        await cluster.start_faulty(broker_id, keeps=down.pop(broker_id))
+
+
+async def take_down(cluster: Watched, random: Random, down: Down) -> None:
+    if len(cluster.brokers) > 1:
+        broker_id = random.choice(list(cluster.brokers))
+        broker = cluster.brokers[broker_id]
+        if random.random() < 0.5 and not broker.hangs:
+            if broker_id in cluster.faulty:
+                cluster.faulty[broker_id].disarm()
+            down[broker_id] = await cluster.stop(broker_id)
+        else:
+            down[broker_id] = await cluster.kill(broker_id)
+        cluster.faulty.pop(broker_id, None)
+
+
+async def make_topic(cluster: Watched, random: Random, down: Down) -> None:
+    live = len(await cluster.store.children(znodes.BROKER_IDS))
+    factor = random.randint(1, max(1, min(3, live)))
+    await attempt(cluster.admin.create_topic(NewTopic(f"t{random.randrange(6)}", random.randint(1, 4), factor)))
+
+
+async def drop_topic(cluster: Watched, random: Random, down: Down) -> None:
+    await attempt(cluster.admin.delete_topic(f"t{random.randrange(6)}"))
+
+
+async def grow_topic(cluster: Watched, random: Random, down: Down) -> None:
+    await attempt(cluster.admin.create_partitions(f"t{random.randrange(6)}", random.randint(2, 7)))
+
+
+async def change_isr(cluster: Watched, random: Random, down: Down) -> None:
+    active = cluster.working_controller()
+    states = [(tp, state) for tp, state in (await cluster.states()).items() if state.leader in cluster.brokers]
+    if active is None or not states:
+        return
+    tp, state = random.choice(states)
+    data, _ = await cluster.store.get(znodes.topic_path(tp.topic))
+    replicas = znodes.decode_topic(tp.topic, data).partitions[tp.partition].replicas
+    isr = tuple(one for one in replicas if one == state.leader or random.random() < 0.6)
+    change = IsrChange(state.leader_epoch, state.partition_epoch, isr)
+    asked = asyncio.ensure_future(
+        active.alter_isr(state.leader, cluster.brokers[state.leader].info.epoch, {tp: change})
+    )
+    await cluster.settle()
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+
+
+async def elect_preferred(cluster: Watched, random: Random, down: Down) -> None:
+    active = cluster.working_controller()
+    if active is not None:
+        asked = asyncio.ensure_future(active.elect_leaders(Election.PREFERRED_REPLICA))
+        await cluster.settle()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+
+async def attempt(work: Awaitable[object]) -> None:
+    try:
+        await work
+    except KafkaError:
+        return
+
+
+ACTIONS = [bring_up, bring_up, take_down, make_topic, make_topic, drop_topic, grow_topic, change_isr, elect_preferred]

@@ -1,0 +1,72 @@
+import pytest
+
+from headrace.cluster.assignment import alternate_racks, assign_replicas
+from headrace.cluster.commands import BrokerInfo
+from headrace.common.errors import InvalidPartitionsError, InvalidReplicationFactorError
+from headrace.common.ids import make_random
+
+
+def brokers(count: int, racks: str = "") -> list[BrokerInfo]:
+    return [BrokerInfo(one, rack=racks[one] if racks else None) for one in range(count)]
+
+
+def test_the_table_of_kafkas_documentation() -> None:
+    assigned = assign_replicas(brokers(5), 10, 3, make_random(1), start_index=0)
+    assert assigned == {
+        0: (0, 1, 2),
+        1: (1, 2, 3),
+        2: (2, 3, 4),
+        3: (3, 4, 0),
+        4: (4, 0, 1),
+        5: (0, 2, 3),
+        6: (1, 3, 4),
+        7: (2, 4, 0),
+        8: (3, 0, 1),
+        9: (4, 1, 2),
+    }
+
+
+def test_racks_in_turn() -> None:
+    assert alternate_racks({0: "1", 1: "3", 2: "3", 3: "2", 4: "2", 5: "1"}) == [0, 3, 1, 5, 4, 2]
+    assert alternate_racks({0: "a", 1: "a", 2: "a", 3: "b"}) == [0, 3, 1, 2]
+
+
+def test_the_racks_of_kafkas_documentation() -> None:
+    assigned = assign_replicas(brokers(6, "133221"), 7, 3, make_random(1), start_index=0)
+    assert assigned == {
+        0: (0, 3, 1),
+        1: (3, 1, 5),
+        2: (1, 5, 4),
+        3: (5, 4, 2),
+        4: (4, 2, 0),
+        5: (2, 0, 3),
+        6: (0, 4, 2),
+    }
+
+
+def test_partitions_that_are_added_go_on_in_turn() -> None:
+    whole = assign_replicas(brokers(3), 9, 2, make_random(1), start_index=1)
+    first = assign_replicas(brokers(3), 3, 2, make_random(1), start_index=1)
+    assert all(whole[index] == first[index] for index in first)
+    more = assign_replicas(brokers(3), 2, 2, make_random(1), first_partition=3, start_index=1)
+    assert sorted(more) == [3, 4]
+
+
+def test_racks_count_only_if_all_have_one() -> None:
+    mixed = [BrokerInfo(0, rack="a"), BrokerInfo(1, rack="a"), BrokerInfo(2)]
+    assert assign_replicas(mixed, 1, 2, make_random(1), start_index=0) == {0: (0, 1)}
+
+
+def test_one_broker() -> None:
+    assert assign_replicas(brokers(1), 3, 1, make_random(1)) == {0: (0,), 1: (0,), 2: (0,)}
+
+
+def test_refused() -> None:
+    with pytest.raises(InvalidPartitionsError):
+        assign_replicas(brokers(1), 0, 1, make_random(1))
+    with pytest.raises(InvalidReplicationFactorError):
+        assign_replicas(brokers(1), 1, 0, make_random(1))
+    with pytest.raises(InvalidReplicationFactorError):
+        assign_replicas(brokers(1), 1, 2, make_random(1))
+    with pytest.raises(InvalidReplicationFactorError, match="larger than available brokers: 0"):
+        assign_replicas([], 1, 1, make_random(1))

@@ -1,0 +1,732 @@
+import asyncio
+import logging
+
+import pytest
+from tests.support.cluster import FakeCluster, async_test, until
+
+from headrace.cluster import controller as controller_module
+from headrace.cluster import znodes
+from headrace.cluster.commands import BrokerInfo, LeaderAndIsr, StopReplica, UpdateMetadata
+from headrace.cluster.configs import ConfigEntity, ConfigStore
+from headrace.cluster.context import PartitionStatus
+from headrace.cluster.controller import Controller
+from headrace.cluster.elections import Election
+from headrace.cluster.requests import IsrChange
+from headrace.cluster.store import ConnectionLoss, Operation, Set
+from headrace.cluster.topics import NewTopic
+from headrace.cluster.znodes import Leadership
+from headrace.common.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    FencedLeaderEpochError,
+    IneligibleReplicaError,
+    InvalidRequestError,
+    InvalidTopicError,
+    InvalidUpdateVersionError,
+    KafkaError,
+    NotControllerError,
+    StaleBrokerEpochError,
+    StaleControllerEpochError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.common.types import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+# ---- election
+
+
+@async_test
+async def test_the_first_broker_is_controller() -> None:
+    cluster = await FakeCluster.make()
+    assert cluster.controller.broker_id == 1
+    assert cluster.controller.epoch == 1
+    assert (await cluster.store.get(znodes.CONTROLLER_EPOCH))[0] == b"1"
+    for broker in cluster.brokers.values():
+        assert broker.controller is not None
+        assert broker.controller.active_id == 1
+        assert (broker.image.controller_id, broker.image.controller_epoch) == (1, 1)
+        assert sorted(broker.image.brokers) == [1, 2, 3]
+    await cluster.close()
+
+
+@async_test
+async def test_another_takes_over_with_the_next_epoch() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.kill(1)
+    assert cluster.controller.broker_id in (2, 3)
+    assert cluster.controller.epoch == 2
+    await cluster.stop(cluster.controller.broker_id)
+    assert cluster.controller.epoch == 3
+    (last,) = cluster.brokers.values()
+    assert sorted(last.image.brokers) == [last.id]
+    assert last.image.controller_epoch == 3
+    await cluster.close()
+
+
+@async_test
+async def test_one_who_lost_the_session_steps_down() -> None:
+    cluster = await FakeCluster.make()
+    old = cluster.brokers[1].controller
+    assert old is not None
+    await cluster.brokers[1].session.expire_session()
+    assert not old.is_active
+    await cluster.settle()
+    assert cluster.controller is not old or cluster.controller.epoch == 2
+    assert cluster.controller.epoch == 2
+    await cluster.close()
+
+
+@async_test
+async def test_one_whose_node_was_removed_steps_down() -> None:
+    cluster = await FakeCluster.make((1,))
+    await cluster.store.delete(znodes.CONTROLLER)
+    await cluster.settle()
+    assert cluster.controller.epoch == 2
+    await cluster.close()
+
+
+@async_test
+async def test_a_zombie_can_neither_write_nor_command() -> None:
+    """A controller that does not know that it was replaced: its writes fail, and brokers refuse its commands."""
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [1, 2, 3]})
+    zombie = cluster.brokers[1].controller
+    assert zombie is not None
+    await cluster.store.set(znodes.CONTROLLER_EPOCH, b"7")
+    for broker in cluster.brokers.values():
+        broker.image.fence(2, 7)
+    reign = zombie._active()
+    reign.batch.metadata([ORDERS])
+    reign.batch.send()
+    before = await cluster.state("orders")
+    for broker in cluster.brokers.values():
+        assert isinstance(broker.commands[-1], UpdateMetadata)
+        with pytest.raises(StaleControllerEpochError):
+            broker.image.apply(broker.commands[-1])
+    with pytest.raises(NotControllerError):
+        await zombie.alter_isr(1, cluster.brokers[1].info.epoch, {ORDERS: IsrChange(0, 0, (1,))})
+    assert await cluster.state("orders") == before
+    await cluster.settle()
+    assert zombie.epoch != 1
+    await cluster.close()
+
+
+@async_test
+async def test_a_controller_that_is_not_active_does_nothing() -> None:
+    cluster = await FakeCluster.make((1, 2))
+    idle = cluster.brokers[2].controller
+    assert idle is not None
+    assert idle.epoch == 0
+    with pytest.raises(NotControllerError):
+        await idle.elect_leaders(Election.PREFERRED_REPLICA)
+    with pytest.raises(NotControllerError):
+        _ = idle.context
+    await cluster.stop(2)
+    with pytest.raises(NotControllerError, match="has stopped"):
+        await idle.controlled_shutdown(2, 0)
+    await cluster.close()
+
+
+# ---- topics
+
+
+@async_test
+async def test_a_new_topic_reaches_every_broker() -> None:
+    cluster = await FakeCluster.make()
+    made = await cluster.create("orders", {0: [1, 2, 3], 1: [2, 3, 1]})
+    assert await cluster.state("orders", 0) == Leadership(1, 0, (1, 2, 3), 1, 0)
+    assert await cluster.state("orders", 1) == Leadership(2, 0, (2, 3, 1), 1, 0)
+    for broker in cluster.brokers.values():
+        assert broker.image.topic_is_ready("orders", 2)
+        assert broker.image.topic_id("orders") == made.topic_id
+        assert broker.hosted == {ORDERS: (1, 0), TopicPartition("orders", 1): (2, 0)}
+        told = [one for one in broker.told(LeaderAndIsr) if isinstance(one, LeaderAndIsr)]
+        assert len(told) == 1
+        assert all(state.is_new for state in told[0].partitions)
+    await cluster.close()
+
+
+@async_test
+async def test_only_its_replicas_host_a_partition() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2]})
+    assert [broker.id for broker in cluster.brokers.values() if broker.hosted] == [2]
+    assert all(broker.image.partition("orders", 0) for broker in cluster.brokers.values())
+    await cluster.close()
+
+
+@async_test
+async def test_many_topics_at_once() -> None:
+    cluster = await FakeCluster.make()
+    await asyncio.gather(*(cluster.admin.create_topic(NewTopic(f"t{number}", 4, 2)) for number in range(20)))
+    await cluster.settle()
+    for broker in cluster.brokers.values():
+        assert all(broker.image.topic_is_ready(f"t{number}", 4) for number in range(20))
+    await cluster.close()
+
+
+@async_test
+async def test_partitions_are_added() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [1, 2]})
+    await cluster.admin.create_partitions("orders", 3, [[2, 3], [3, 1]])
+    await cluster.settle()
+    assert (await cluster.state("orders", 2)).leader == 3
+    assert all(broker.image.topic_is_ready("orders", 3) for broker in cluster.brokers.values())
+    await cluster.close()
+
+
+@async_test
+async def test_a_damaged_topic_does_not_hold_up_others(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = await FakeCluster.make((1,))
+    await cluster.store.create("/brokers/topics/broken", b"?")
+    await cluster.create("orders", {0: [1]})
+    assert cluster.brokers[1].image.topic_is_ready("orders", 1)
+    assert "topic broken is left out" in caplog.text
+    await cluster.store.delete(znodes.CONTROLLER)
+    await cluster.settle()
+    assert cluster.controller.epoch == 2
+    await cluster.close()
+
+
+@async_test
+async def test_a_damaged_state_or_broker_does_not_hold_up_others(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = await FakeCluster.make((1, 2))
+    await cluster.create("orders", {0: [1]})
+    await cluster.create("clicks", {0: [2]})
+    await cluster.store.set(znodes.state_path(ORDERS), b"?")
+    await cluster.kill(1)
+    broken = cluster.store.new_session()
+    await broken.create("/brokers/ids/1", b"?", ephemeral=True)
+    await cluster.settle()
+    image = cluster.brokers[2].image
+    assert image.topic_is_ready("clicks", 1)
+    state = image.partition("orders", 0)
+    assert state is not None
+    assert state.leader == -1
+    assert "orders-0 can have no leader" in caplog.text
+    assert "broker 1 is left out" in caplog.text
+    await broken.close()
+    await cluster.start(1)
+    assert cluster.controller.context.partition_status[ORDERS] is PartitionStatus.OFFLINE
+    await cluster.close()
+
+
+# ---- brokers come and go
+
+
+@async_test
+async def test_a_leader_dies_and_comes_back() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [3, 2]})
+    dead = await cluster.kill(3)
+    assert await cluster.state("orders") == Leadership(2, 1, (2,), 1, 1)
+    state = cluster.brokers[1].image.partition("orders", 0)
+    assert state is not None
+    assert (state.leader, state.offline_replicas) == (2, (3,))
+    back = await cluster.start(3, keeps=dead)
+    assert back.hosted[ORDERS] == (2, 1)
+    assert (await cluster.state("orders")).leader == 2
+    assert back.image.topic_is_ready("orders", 1)
+    await cluster.close()
+
+
+@async_test
+async def test_a_follower_dies() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    await cluster.kill(3)
+    assert await cluster.state("orders") == Leadership(2, 1, (2,), 1, 1)
+    assert cluster.brokers[2].hosted[ORDERS] == (2, 1)
+    await cluster.close()
+
+
+@async_test
+async def test_without_a_leader_until_one_of_the_isr_is_back() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    two = await cluster.kill(2)
+    three = await cluster.kill(3)
+    assert await cluster.state("orders") == Leadership(-1, 2, (3,), 1, 2)
+    await cluster.start(2, keeps=two)
+    assert (await cluster.state("orders")).leader == -1
+    assert cluster.controller.context.partition_status[ORDERS] is PartitionStatus.OFFLINE
+    await cluster.start(3, keeps=three)
+    assert await cluster.state("orders") == Leadership(3, 3, (3,), 1, 3)
+    await cluster.close()
+
+
+@async_test
+async def test_unclean_elections_if_the_topic_allows() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    await cluster.create("clean", {0: [2, 3]})
+    two = await cluster.kill(2)
+    await cluster.kill(3)
+    await cluster.start(2, keeps=two)
+    await ConfigStore(cluster.store).set(ConfigEntity.topic("orders"), {"unclean.leader.election.enable": "true"})
+    cluster.controller.unclean_election_enabled("orders")
+    await cluster.settle()
+    assert (await cluster.state("orders")).leader == 2
+    assert (await cluster.state("orders")).isr == (2,)
+    assert (await cluster.state("clean")).leader == -1
+    cluster.unclean = True
+    cluster.controller.unclean_election_enabled()
+    await cluster.settle()
+    assert (await cluster.state("clean")).leader == 2
+    await cluster.close()
+
+
+@async_test
+async def test_a_broker_that_bounces_unseen() -> None:
+    """Gone and back before the controller looks: the new epoch tells, and it is a failure and a start."""
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    broker = cluster.brokers[2]
+    path = znodes.broker_path(2)
+    data, _ = await cluster.store.get(path)
+    await cluster.store.delete(path)
+    await broker.session.create(path, data, ephemeral=True)
+    stat = await cluster.store.exists(path)
+    assert stat is not None
+    broker.info = BrokerInfo(2, broker.info.endpoints, None, stat.czxid)
+    await cluster.settle()
+    assert (await cluster.state("orders")).leader == 3
+    assert broker.hosted[ORDERS][0] == 3
+    assert cluster.controller.context.brokers[2].epoch == stat.czxid
+    await cluster.close()
+
+
+@async_test
+async def test_a_broker_that_moves_to_another_address() -> None:
+    cluster = await FakeCluster.make()
+    data, _ = await cluster.store.get(znodes.broker_path(2))
+    await cluster.store.set(znodes.broker_path(2), data.replace(b"127.0.0.1", b"elsewhere"))
+    await cluster.settle()
+    assert cluster.brokers[3].image.endpoints("PLAINTEXT")[2].host == "elsewhere"
+    await cluster.close()
+
+
+@async_test
+async def test_a_new_partition_waits_for_a_replica_to_live() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [1]})
+    cluster.controller.context.brokers.pop(3)
+    three = await cluster.kill(3)
+    made = await cluster.admin.create_topic(NewTopic("clicks", assignment={0: [1]}))
+    await cluster.store.set(
+        znodes.topic_path("clicks"),
+        znodes.encode_topic(
+            znodes.TopicAssignment("clicks", made.topic_id, {0: made.partitions[0], 1: znodes.ReplicaAssignment((3,))})
+        ),
+    )
+    await cluster.settle()
+    state = cluster.brokers[1].image.partition("clicks", 1)
+    assert state is not None
+    assert state.leader == -1
+    await cluster.start(3, keeps=three)
+    assert (await cluster.state("clicks", 1)).leader == 3
+    assert cluster.brokers[1].image.topic_is_ready("clicks", 2)
+    await cluster.close()
+
+
+# ---- log directories
+
+
+@async_test
+async def test_a_log_directory_fails_and_heals() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3], 1: [2, 3]})
+    cluster.brokers[2].failed.add(ORDERS)
+    await cluster.brokers[2].session.create(
+        f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}", znodes.encode_log_dir_event(2), sequential=True
+    )
+    await cluster.settle()
+    assert (await cluster.state("orders", 0)).leader == 3
+    assert (await cluster.state("orders", 0)).isr == (3,)
+    assert (await cluster.state("orders", 1)).leader == 2
+    assert await cluster.store.children(znodes.LOG_DIR_EVENTS) == []
+    state = cluster.brokers[1].image.partition("orders", 0)
+    assert state is not None
+    assert state.offline_replicas == (2,)
+    two = await cluster.kill(2)
+    await cluster.start(2, keeps=two)
+    state = cluster.brokers[1].image.partition("orders", 0)
+    assert state is not None
+    assert state.offline_replicas == ()
+    await cluster.close()
+
+
+@async_test
+async def test_a_damaged_note_of_a_log_directory() -> None:
+    cluster = await FakeCluster.make((1,))
+    await cluster.store.create(f"{znodes.LOG_DIR_EVENTS}/x", b"?")
+    await cluster.settle()
+    assert await cluster.store.children(znodes.LOG_DIR_EVENTS) == []
+    assert cluster.controller.epoch == 1
+    await cluster.close()
+
+
+# ---- deletion
+
+
+async def topic_nodes(cluster: FakeCluster, topic: str) -> list[str]:
+    paths = (znodes.topic_path(topic), znodes.delete_topic_path(topic), znodes.config_path("topics", topic))
+    return [path for path in paths if await cluster.store.exists(path) is not None]
+
+
+@async_test
+async def test_a_topic_is_deleted_and_can_be_made_again() -> None:
+    cluster = await FakeCluster.make()
+    first = await cluster.create("orders", {0: [1, 2], 1: [2, 3]})
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    assert await topic_nodes(cluster, "orders") == []
+    for broker in cluster.brokers.values():
+        assert not broker.image.has_topic("orders")
+        assert broker.hosted == {}
+    second = await cluster.create("orders", {0: [3]})
+    assert second.topic_id != first.topic_id
+    assert all(broker.image.topic_id("orders") == second.topic_id for broker in cluster.brokers.values())
+    context = cluster.controller.context
+    assert list(context.topics) == ["orders"]
+    assert len(context.replica_status) == len(context.partition_status) == len(context.leaderships) == 1
+    assert context.to_delete == context.deletion_begun == context.deletion_halted == set()
+    await cluster.close()
+
+
+@async_test
+async def test_brokers_hear_that_a_topic_goes_before_its_logs_do() -> None:
+    cluster = await FakeCluster.make((1,))
+    await cluster.create("orders", {0: [1]})
+    cluster.brokers[1].commands.clear()
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    first, second = cluster.brokers[1].commands
+    assert isinstance(first, UpdateMetadata)
+    assert first.partitions[0].leader == -2
+    assert isinstance(second, StopReplica)
+    assert second.partitions[0].delete
+    await cluster.close()
+
+
+@async_test
+async def test_deletion_waits_for_a_broker_that_is_down() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    three = await cluster.kill(3)
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    assert len(await topic_nodes(cluster, "orders")) == 3
+    assert cluster.brokers[2].hosted == {}
+    assert not cluster.brokers[1].image.has_topic("orders")
+    assert cluster.controller.context.deletion_halted == {"orders"}
+    back = await cluster.start(3, keeps=three)
+    assert await topic_nodes(cluster, "orders") == []
+    assert back.hosted == {}
+    assert not back.image.has_topic("orders")
+    await cluster.close()
+
+
+@async_test
+async def test_a_broker_dies_while_it_deletes() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    cluster.paused.add(3)
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    assert len(await topic_nodes(cluster, "orders")) == 3
+    three = await cluster.kill(3)
+    cluster.paused.clear()
+    assert cluster.controller.context.deletion_halted == {"orders"}
+    await cluster.start(3, keeps=three)
+    assert await topic_nodes(cluster, "orders") == []
+    await cluster.close()
+
+
+@async_test
+async def test_a_broker_that_cannot_delete_is_asked_again_when_it_comes_back() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    cluster.brokers[3].undeletable.add(ORDERS)
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    assert len(await topic_nodes(cluster, "orders")) == 3
+    three = await cluster.kill(3)
+    await cluster.start(3, keeps=three)
+    assert await topic_nodes(cluster, "orders") == []
+    await cluster.close()
+
+
+@async_test
+async def test_a_slow_answer_finishes_the_deletion() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [1, 2], 1: [2, 3]})
+    await cluster.create("clicks", {0: [2]})
+    cluster.paused.add(2)
+    await cluster.admin.delete_topic("orders")
+    await cluster.admin.delete_topic("clicks")
+    await cluster.settle()
+    assert len(await topic_nodes(cluster, "orders")) == 3
+    cluster.paused.clear()
+    cluster.channels[1].deliver()
+    await cluster.settle()
+    assert await cluster.store.children(znodes.TOPICS) == []
+    await cluster.close()
+
+
+@async_test
+async def test_another_controller_goes_on_with_a_deletion() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    cluster.paused.update({2, 3})
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    cluster.paused.clear()
+    await cluster.kill(1)
+    assert await topic_nodes(cluster, "orders") == []
+    assert all(broker.hosted == {} for broker in cluster.brokers.values())
+    await cluster.close()
+
+
+@async_test
+async def test_made_and_deleted_before_the_controller_looks() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.admin.create_topic(NewTopic("orders", 3, 2))
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    assert await topic_nodes(cluster, "orders") == []
+    await cluster.close()
+
+
+@async_test
+async def test_a_mark_without_a_topic_is_removed() -> None:
+    cluster = await FakeCluster.make((1, 2))
+    await cluster.store.create(znodes.delete_topic_path("none"))
+    await cluster.settle()
+    assert await cluster.store.children(znodes.DELETE_TOPICS) == []
+    await cluster.stop(1)
+    await cluster.close()
+
+
+@async_test
+async def test_a_topic_without_settings_is_deleted_too() -> None:
+    cluster = await FakeCluster.make((1,))
+    await cluster.create("orders", {0: [1]})
+    await cluster.store.delete("/config/topics/orders")
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    assert await topic_nodes(cluster, "orders") == []
+    await cluster.close()
+
+
+@async_test
+async def test_a_topic_that_somebody_else_removed_is_forgotten() -> None:
+    cluster = await FakeCluster.make((1,))
+    await cluster.store.create(
+        "/brokers/topics/orders",
+        znodes.encode_topic(znodes.TopicAssignment("orders", (await cluster.create("other", {0: [1]})).topic_id, {})),
+    )
+    await cluster.settle()
+    assert "orders" in cluster.controller.context.topics
+    await cluster.store.delete("/brokers/topics/orders")
+    await cluster.settle()
+    assert list(cluster.controller.context.topics) == ["other"]
+    await cluster.close()
+
+
+@async_test
+async def test_a_topic_of_very_many_partitions() -> None:
+    cluster = await FakeCluster.make((1,))
+    await cluster.admin.create_topic(NewTopic("big", 1200, 1))
+    await cluster.settle()
+    assert cluster.brokers[1].image.topic_is_ready("big", 1200)
+    assert len(cluster.brokers[1].hosted) == 1200
+    await cluster.admin.delete_topic("big")
+    await cluster.settle()
+    assert await topic_nodes(cluster, "big") == []
+    await cluster.close()
+
+
+# ---- requests
+
+
+@async_test
+async def test_preferred_leaders() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3], 1: [3, 2]})
+    two = await cluster.kill(2)
+    await cluster.start(2, keeps=two)
+    epoch = cluster.brokers[3].info.epoch
+    state = await cluster.state("orders")
+    assert state.leader == 3
+    changes = {ORDERS: IsrChange(state.leader_epoch, state.partition_epoch, (3, 2))}
+    assert (await cluster.controller.alter_isr(3, epoch, changes))[ORDERS] == await cluster.state("orders")
+    results = await cluster.controller.elect_leaders(Election.PREFERRED_REPLICA)
+    assert results == {ORDERS: None}
+    assert (await cluster.state("orders")).leader == 2
+    assert cluster.brokers[2].hosted[ORDERS][0] == 2
+    other = TopicPartition("orders", 1)
+    none = TopicPartition("none", 0)
+    errors = await cluster.controller.elect_leaders(Election.PREFERRED_REPLICA, [ORDERS, other, none])
+    assert isinstance(errors[ORDERS], ElectionNotNeededError)
+    assert isinstance(errors[none], UnknownTopicOrPartitionError)
+    cluster.paused.add(2)
+    await cluster.admin.delete_topic("orders")
+    await cluster.settle()
+    errors = await cluster.controller.elect_leaders(Election.UNCLEAN, [ORDERS])
+    assert isinstance(errors[ORDERS], InvalidTopicError)
+    await cluster.close()
+
+
+@async_test
+async def test_unclean_elections_on_request() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    two = await cluster.kill(2)
+    await cluster.kill(3)
+    errors = await cluster.controller.elect_leaders(Election.UNCLEAN, [ORDERS])
+    assert isinstance(errors[ORDERS], EligibleLeadersNotAvailableError)
+    await cluster.start(2, keeps=two)
+    assert await cluster.controller.elect_leaders(Election.UNCLEAN, [ORDERS]) == {ORDERS: None}
+    assert (await cluster.state("orders")).isr == (2,)
+    errors = await cluster.controller.elect_leaders(Election.UNCLEAN, [ORDERS])
+    assert isinstance(errors[ORDERS], ElectionNotNeededError)
+    await cluster.close()
+
+
+@async_test
+async def test_changes_of_the_isr() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [2, 3]})
+    controller = cluster.controller
+    epoch = cluster.brokers[2].info.epoch
+
+    async def ask(leader_epoch: int, partition_epoch: int, *isr: int, broker: int = 2) -> Leadership | KafkaError:
+        answer = await controller.alter_isr(
+            broker, cluster.brokers[broker].info.epoch, {ORDERS: IsrChange(leader_epoch, partition_epoch, isr)}
+        )
+        return answer[ORDERS]
+
+    assert await ask(0, 0, 2) == Leadership(2, 0, (2,), 1, 1)
+    state = cluster.brokers[1].image.partition("orders", 0)
+    assert state is not None
+    assert (state.isr, state.partition_epoch, state.leader_epoch) == ((2,), 1, 0)
+    assert await ask(0, 0, 2) == Leadership(2, 0, (2,), 1, 1), "asked for again"
+    assert isinstance(await ask(0, 0, 2, 3), InvalidUpdateVersionError)
+    assert isinstance(await ask(-1, 1, 2, 3), FencedLeaderEpochError)
+    assert isinstance(await ask(1, 1, 2, 3), UnknownLeaderEpochError)
+    assert isinstance(await ask(0, 1, 3), InvalidRequestError)
+    assert isinstance(await ask(0, 1, 2, 9), InvalidRequestError)
+    assert isinstance(await ask(0, 1, 2, 2, 3), InvalidRequestError)
+    assert isinstance(await ask(0, 1, 2, 3, broker=3), InvalidRequestError)
+    assert await ask(0, 1, 2, 3) == Leadership(2, 0, (2, 3), 1, 2)
+    await ask(0, 2, 2)
+    await cluster.kill(3)
+    assert isinstance(await ask(0, 3, 2, 3), IneligibleReplicaError)
+    with pytest.raises(StaleBrokerEpochError, match=f"broker 2 has epoch {epoch}, not 5"):
+        await controller.alter_isr(2, 5, {})
+    none = TopicPartition("none", 0)
+    answer = await controller.alter_isr(2, epoch, {none: IsrChange(0, 0, (2,))})
+    assert isinstance(answer[none], UnknownTopicOrPartitionError)
+    await cluster.store.set(znodes.state_path(ORDERS), (await cluster.store.get(znodes.state_path(ORDERS)))[0])
+    cluster.controller.context.brokers[3] = BrokerInfo(3)
+    assert isinstance(await ask(0, 3, 2, 3), InvalidUpdateVersionError)
+    del cluster.controller.context.brokers[3]
+    await cluster.close()
+
+
+@async_test
+async def test_a_broker_shuts_down_in_order() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [3, 2], 1: [2, 3]})
+    await cluster.create("alone", {0: [3]})
+    epoch = cluster.brokers[3].info.epoch
+    assert await cluster.controller.controlled_shutdown(3, epoch) == set()
+    assert await cluster.state("orders", 0) == Leadership(2, 1, (2,), 1, 1)
+    assert (await cluster.state("orders", 1)).isr == (2,)
+    assert (await cluster.state("alone")).leader == 3
+    assert cluster.brokers[3].leads() == {TopicPartition("alone", 0)}
+    with pytest.raises(StaleBrokerEpochError):
+        await cluster.controller.controlled_shutdown(3, epoch + 1)
+    three = await cluster.stop(3)
+    assert (await cluster.state("alone")).leader == -1
+    await cluster.start(3, keeps=three)
+    assert (await cluster.state("alone")).leader == 3
+    assert cluster.controller.context.shutting_down == set()
+    await cluster.close()
+
+
+@async_test
+async def test_a_shutdown_that_leaves_partitions_behind() -> None:
+    cluster = await FakeCluster.make()
+    await cluster.create("orders", {0: [3, 2]})
+    await cluster.kill(2)
+    left = await cluster.controller.controlled_shutdown(3, cluster.brokers[3].info.epoch)
+    assert left == {ORDERS}
+    await cluster.close()
+
+
+# ---- trouble with the store
+
+
+@async_test
+async def test_a_store_that_fails_makes_the_controller_start_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(controller_module, "RETRY_SECONDS", 0.0)
+    caplog.set_level(logging.INFO)
+    cluster = await FakeCluster.make((1,))
+    session = cluster.brokers[1].session
+    real = session.multi
+    failures = 3
+
+    async def fail(operations: list[Operation]) -> object:
+        nonlocal failures
+        if failures and any(not isinstance(one, Set) for one in operations):
+            failures -= 1
+            raise ConnectionLoss("the disk is full")
+        return await real(operations)
+
+    monkeypatch.setattr(session, "multi", fail)
+    await cluster.admin.create_topic(NewTopic("orders", 2))
+    image = cluster.brokers[1].image
+    await until(lambda: image.topic_is_ready("orders", 2))
+    assert failures == 0
+    assert cluster.controller.epoch == 2
+    assert "starting over: the disk is full" in caplog.text
+    await cluster.close()
+
+
+@async_test
+async def test_a_request_that_the_store_fails_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = await FakeCluster.make((1, 2))
+    await cluster.create("orders", {0: [1, 2]})
+    epoch = cluster.brokers[1].info.epoch
+
+    async def fail(operations: list[Operation]) -> object:
+        raise ConnectionLoss("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.brokers[1].session, "multi", fail)
+        with pytest.raises(NotControllerError, match="alter ISR failed: the disk is full"):
+            await cluster.controller.alter_isr(1, epoch, {ORDERS: IsrChange(0, 0, (1,))})
+    await cluster.close()
+
+
+@async_test
+async def test_stopping_answers_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = await FakeCluster.make((1,))
+    controller: Controller = cluster.controller
+    never = asyncio.Event()
+    controller._enqueue("stuck", never.wait)  # type: ignore[arg-type]
+    asked = asyncio.create_task(controller.elect_leaders(Election.PREFERRED_REPLICA))
+    await asyncio.sleep(0)
+    await cluster.stop(1)
+    with pytest.raises(NotControllerError, match="has stopped"):
+        await asked
+    assert await cluster.store.exists(znodes.CONTROLLER) is None
+    await cluster.close()

@@ -1,0 +1,297 @@
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from tests.support.cluster import async_test
+
+from headrace.cluster import znodes
+from headrace.cluster.commands import BrokerInfo
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.registration import prepare_cluster, register_broker
+from headrace.cluster.store import CoordinationStore
+from headrace.cluster.topics import NewTopic, TopicAdmin, check_topic_name, find_clash, is_internal
+from headrace.common.errors import (
+    InvalidConfigurationError,
+    InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaError,
+    ReassignmentInProgressError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.common.ids import make_random
+from headrace.testing.clock import ManualClock
+
+
+async def make_store(*brokers: int) -> EmbeddedStore:
+    store = EmbeddedStore(None, ManualClock())
+    await prepare_cluster(store, make_random(1))
+    for broker_id in brokers:
+        await register_broker(store, BrokerInfo(broker_id), ManualClock())
+    return store
+
+
+def make_admin(store: CoordinationStore) -> TopicAdmin:
+    def check_config(topic: str, configs: Mapping[str, str]) -> None:
+        if "bad" in configs:
+            raise InvalidConfigurationError(f"bad is not a setting of {topic}")
+
+    return TopicAdmin(
+        store,
+        make_random(1),
+        default_partitions=lambda: 4,
+        default_replication_factor=lambda: 2,
+        check_config=check_config,
+    )
+
+
+# ---- names
+
+
+@pytest.mark.parametrize("name", ["a", "A-b_c.d9", "x" * 249, "...", "__consumer_offsets", "-", "_"])
+def test_names(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "the empty string"),
+        (".", "'.' is not allowed"),
+        ("..", "'..' is not allowed"),
+        ("x" * 250, "longer than the max allowed length 249"),
+        ("a/b", "contains one or more characters other than"),
+        ("a b", "contains one or more characters other than"),
+        ("größe", "contains one or more characters other than"),
+        ("a\n", "contains one or more characters other than"),
+        ("__cluster_metadata", "Kafka's own"),
+    ],
+)
+def test_names_that_are_none(name: str, problem: str) -> None:
+    with pytest.raises(InvalidTopicError, match=problem):
+        check_topic_name(name)
+
+
+def test_clashes() -> None:
+    assert find_clash("a.b", ["x", "a_b"]) == "a_b"
+    assert find_clash("a_b.c", ["a.b.c"]) == "a.b.c"
+    assert find_clash("a-b", ["a_b", "a.b"]) is None
+    assert find_clash("ab", ["a.b"]) is None
+
+
+def test_internal_topics() -> None:
+    assert is_internal("__consumer_offsets")
+    assert is_internal("__transaction_state")
+    assert not is_internal("orders")
+
+
+# ---- creating
+
+
+@async_test
+async def test_a_topic_is_written_with_its_settings() -> None:
+    store = await make_store(1, 2)
+    made = await make_admin(store).create_topic(NewTopic("orders", 3, 1, configs={"retention.ms": "5"}))
+    data, _ = await store.get("/brokers/topics/orders")
+    assert znodes.decode_topic("orders", data) == made
+    assert sorted(made.partitions) == [0, 1, 2]
+    data, _ = await store.get("/config/topics/orders")
+    assert znodes.decode_config("", data) == {"retention.ms": "5"}
+    (change,) = await store.children(znodes.CONFIG_CHANGES)
+    assert change == "config_change_0000000000"
+
+
+@async_test
+async def test_defaults() -> None:
+    made = await make_admin(await make_store(1, 2, 3)).create_topic(NewTopic("orders"))
+    assert len(made.partitions) == 4
+    assert {len(one.replicas) for one in made.partitions.values()} == {2}
+
+
+@async_test
+async def test_validating_writes_nothing() -> None:
+    store = await make_store(1, 2)
+    admin = make_admin(store)
+    made = await admin.create_topic(NewTopic("orders", 3), validate_only=True)
+    assert len(made.partitions) == 3
+    assert await store.children(znodes.TOPICS) == []
+    assert await store.children("/config/topics") == []
+    await admin.create_topic(NewTopic("orders", 3))
+    with pytest.raises(TopicAlreadyExistsError):
+        await admin.create_topic(NewTopic("orders", 3), validate_only=True)
+
+
+@async_test
+async def test_a_given_assignment() -> None:
+    store = await make_store(1, 2, 3)
+    made = await make_admin(store).create_topic(NewTopic("orders", assignment={1: [3, 1], 0: [2, 3]}))
+    assert {index: one.replicas for index, one in made.partitions.items()} == {0: (2, 3), 1: (3, 1)}
+
+
+REFUSED: list[tuple[NewTopic, type[KafkaError], str]] = [
+    (NewTopic("no/topic"), InvalidTopicError, "contains one or more characters"),
+    (NewTopic("orders"), TopicAlreadyExistsError, r"Topic 'orders' already exists\."),
+    (NewTopic("the_orders"), InvalidTopicError, "Topic 'the_orders' collides with existing topics: the.orders"),
+    (NewTopic("a", 0), InvalidPartitionsError, r"Number of partitions must be larger than 0\."),
+    (NewTopic("a", -2), InvalidPartitionsError, "larger than 0"),
+    (NewTopic("a", 1, 0), InvalidReplicationFactorError, r"Replication factor must be larger than 0\."),
+    (NewTopic("a", 1, 4), InvalidReplicationFactorError, r"Replication factor: 4 larger than available brokers: 3\."),
+    (NewTopic("a", configs={"bad": "1"}), InvalidConfigurationError, "bad is not a setting of a"),
+    (NewTopic("a", 1, assignment={0: [1]}), InvalidRequestError, "Both cannot be used at the same time"),
+    (NewTopic("a", -1, 1, assignment={0: [1]}), InvalidRequestError, "Both cannot be used at the same time"),
+    (NewTopic("a", assignment={}), InvalidPartitionsError, "larger than 0"),
+    (NewTopic("a", assignment={1: [1]}), InvalidReplicationAssignmentError, "consecutive 0-based"),
+    (NewTopic("a", assignment={0: [1], 2: [1]}), InvalidReplicationAssignmentError, "consecutive 0-based"),
+    (
+        NewTopic("a", assignment={0: []}),
+        InvalidReplicationAssignmentError,
+        "replication factor of 0 for partition id 0",
+    ),
+    (NewTopic("a", assignment={0: [1, 1]}), InvalidReplicationAssignmentError, "Duplicate brokers not allowed .* 1, 1"),
+    (
+        NewTopic("a", assignment={0: [1, 9]}),
+        InvalidReplicationAssignmentError,
+        r"Unknown broker\(s\) in replica assignment: 9\.",
+    ),
+    (
+        NewTopic("a", assignment={0: [1, 2], 1: [3]}),
+        InvalidReplicationAssignmentError,
+        "partition 0 has 2 while partition 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("new", "error", "message"), REFUSED)
+def test_refused(new: NewTopic, error: type[KafkaError], message: str) -> None:
+    async def run() -> None:
+        store = await make_store(1, 2, 3)
+        admin = make_admin(store)
+        await admin.create_topic(NewTopic("orders"))
+        await admin.create_topic(NewTopic("the.orders"))
+        with pytest.raises(error, match=message):
+            await admin.create_topic(new)
+        assert await store.children(znodes.TOPICS) == ["orders", "the.orders"]
+        assert await store.children("/config/topics") == ["orders", "the.orders"]
+
+    async_test(run)()
+
+
+@async_test
+async def test_only_one_of_many_creates_a_topic() -> None:
+    store = await make_store(1, 2)
+    outcomes = await asyncio.gather(
+        *(make_admin(store).create_topic(NewTopic("orders", 1)) for _ in range(10)), return_exceptions=True
+    )
+    assert sum(isinstance(one, TopicAlreadyExistsError) for one in outcomes) == 9
+
+
+@async_test
+async def test_settings_that_were_left_over_are_replaced() -> None:
+    store = await make_store(1, 2)
+    await store.create("/config/topics/orders", znodes.encode_config({"old": "1"}))
+    await make_admin(store).create_topic(NewTopic("orders", 1))
+    assert (await store.get("/config/topics/orders"))[0] == znodes.encode_config({})
+
+
+# ---- more partitions
+
+
+@async_test
+async def test_adding_partitions() -> None:
+    store = await make_store(1, 2, 3)
+    admin = make_admin(store)
+    before = await admin.create_topic(NewTopic("orders", 2, 2))
+    after = await admin.create_partitions("orders", 5)
+    assert after.topic_id == before.topic_id
+    assert {index: after.partitions[index] for index in (0, 1)} == dict(before.partitions)
+    assert sorted(after.partitions) == [0, 1, 2, 3, 4]
+    assert all(len(set(one.replicas)) == 2 for one in after.partitions.values())
+    assert await admin.create_partitions("orders", 6, [[3, 1]], validate_only=True) != after
+    assert znodes.decode_topic("orders", (await store.get("/brokers/topics/orders"))[0]) == after
+    given = await admin.create_partitions("orders", 7, [[3, 1], [1, 3]])
+    assert (given.partitions[5].replicas, given.partitions[6].replicas) == ((3, 1), (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("total", "assignments", "error", "message"),
+    [
+        (1, None, InvalidPartitionsError, r"Topic currently has 2 partitions, which is higher than the requested 1\."),
+        (2, None, InvalidPartitionsError, r"Topic already has 2 partitions\."),
+        (4, [[1, 2]], InvalidReplicationAssignmentError, "by 2 but 1 assignments provided"),
+        (3, [[1]], InvalidReplicationAssignmentError, "partition 0 has 2 while partition 2 has 1"),
+        (3, [[1, 7]], InvalidReplicationAssignmentError, r"Unknown broker\(s\)"),
+        (3, [[1, 1]], InvalidReplicationAssignmentError, "Duplicate"),
+        (3, [[]], InvalidReplicationAssignmentError, "replication factor of 0"),
+    ],
+)
+def test_partitions_that_cannot_be_added(
+    total: int, assignments: list[list[int]] | None, error: type[KafkaError], message: str
+) -> None:
+    async def run() -> None:
+        admin = make_admin(await make_store(1, 2))
+        await admin.create_topic(NewTopic("orders", 2, 2))
+        with pytest.raises(error, match=message):
+            await admin.create_partitions("orders", total, assignments)
+        with pytest.raises(UnknownTopicOrPartitionError, match="The topic 'none' does not exist"):
+            await admin.create_partitions("none", total, assignments)
+
+    async_test(run)()
+
+
+@async_test
+async def test_no_partitions_while_a_topic_is_moved() -> None:
+    store = await make_store(1, 2)
+    admin = make_admin(store)
+    made = await admin.create_topic(NewTopic("orders", 1, 1))
+    moved = znodes.TopicAssignment("orders", made.topic_id, {0: znodes.ReplicaAssignment((1, 2), (2,), (1,))})
+    await store.set("/brokers/topics/orders", znodes.encode_topic(moved))
+    with pytest.raises(ReassignmentInProgressError, match="in progress for the topic 'orders'"):
+        await admin.create_partitions("orders", 2)
+
+
+@async_test
+async def test_two_who_add_partitions_do_not_undo_each_other() -> None:
+    store = await make_store(1, 2)
+    admin = make_admin(store)
+    await admin.create_topic(NewTopic("orders", 1, 1))
+    outcomes = await asyncio.gather(
+        *(admin.create_partitions("orders", total) for total in (3, 5, 4)), return_exceptions=True
+    )
+    assert len(znodes.decode_topic("orders", (await store.get("/brokers/topics/orders"))[0]).partitions) == 5
+    assert all(isinstance(one, znodes.TopicAssignment | InvalidPartitionsError) for one in outcomes)
+
+
+# ---- deleting
+
+
+@async_test
+async def test_deleting_marks() -> None:
+    store = await make_store(1, 2)
+    admin = make_admin(store)
+    await admin.create_topic(NewTopic("orders", 1, 1))
+    assert not await admin.is_marked_for_deletion("orders")
+    await admin.delete_topic("orders")
+    await admin.delete_topic("orders")
+    assert await admin.is_marked_for_deletion("orders")
+    with pytest.raises(TopicAlreadyExistsError, match="Topic 'orders' is marked for deletion"):
+        await admin.create_topic(NewTopic("orders", 1, 1))
+    with pytest.raises(InvalidTopicError, match="queued for deletion"):
+        await admin.create_partitions("orders", 2)
+    with pytest.raises(UnknownTopicOrPartitionError, match="The topic 'none' does not exist"):
+        await admin.delete_topic("none")
+
+
+@async_test
+async def test_adding_partitions_against_deletion() -> None:
+    """One who read the topic before it was marked cannot add to it after."""
+    store = await make_store(1, 2)
+    admin = make_admin(store)
+    await admin.create_topic(NewTopic("orders", 1, 1))
+    _, version = await admin._read_topic("orders")
+    await admin.delete_topic("orders")
+    stat = await store.exists("/brokers/topics/orders")
+    assert stat is not None
+    assert stat.version > version
