@@ -6,7 +6,7 @@ and the table's default.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from headrace.broker.config import BROKER_KEYS, TOPIC_KEYS
@@ -56,24 +56,34 @@ def show_value(value: Any) -> str | None:
     return str(value)
 
 
-def topic_entries(configs: Configs, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """All settings of a topic on which these are set."""
-    defaults = configs.topic_defaults()
-    return [
-        _topic_entry(configs, TOPIC_KEYS.keys[name], overrides.get(name), defaults.get(name))
-        for name in sorted(TOPIC_KEYS.keys)
-    ]
+class TopicEntries:
+    """The settings of topics. What they inherit from the brokers is worked out once: make one for each request."""
+
+    def __init__(self, configs: Configs):
+        defaults = configs.topic_defaults()
+        self._inherited = {
+            name: _inherited_entry(configs, key, defaults.get(name, key.default))
+            for name, key in sorted(TOPIC_KEYS.keys.items())
+        }
+
+    def of(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """All settings of a topic on which these are set."""
+        return [
+            entry if name not in overrides else _own_entry(entry, overrides[name])
+            for name, entry in self._inherited.items()
+        ]
 
 
-def _topic_entry(configs: Configs, key: ConfigKey, own: str | None, default: Any) -> ConfigEntry:
+def _inherited_entry(configs: Configs, key: ConfigKey, value: Any) -> ConfigEntry:
     synonyms = tuple(_synonyms(configs, tuple(synonym.name for synonym in key.synonyms)))
-    if own is not None:
-        value = _normalise(key, own)
-        synonyms = (ConfigSynonym(key.name, value, ConfigSource.TOPIC), *synonyms)
-    else:
-        value = show_value(key.default if default is None else default)
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-    return ConfigEntry(key.name, value, source, False, _TYPE_NUMBERS[key.type], key.doc, synonyms)
+    return ConfigEntry(key.name, show_value(value), source, False, _TYPE_NUMBERS[key.type], key.doc, synonyms)
+
+
+def _own_entry(inherited: ConfigEntry, own: str) -> ConfigEntry:
+    value = _normalise(TOPIC_KEYS.keys[inherited.name], own)
+    synonyms = (ConfigSynonym(inherited.name, value, ConfigSource.TOPIC), *inherited.synonyms)
+    return replace(inherited, value=value, source=ConfigSource.TOPIC, synonyms=synonyms)
 
 
 def _normalise(key: ConfigKey, value: object) -> str | None:

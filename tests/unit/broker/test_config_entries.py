@@ -5,10 +5,10 @@ import pytest
 from headrace.broker.config import BROKER_KEYS, TOPIC_KEYS
 from headrace.broker.config_entries import (
     ConfigEntry,
+    TopicEntries,
     all_brokers_entries,
     broker_entries,
     show_value,
-    topic_entries,
 )
 from headrace.broker.configs import Configs, ConfigSource
 from headrace.cluster.znodes import DEFAULT_ENTITY
@@ -16,7 +16,7 @@ from headrace.cluster.znodes import DEFAULT_ENTITY
 
 def _topic_entry(configs: Configs, name: str, **overrides: str) -> ConfigEntry:
     given = {key.replace("_", "."): value for key, value in overrides.items()}
-    return next(entry for entry in topic_entries(configs, given) if entry.name == name)
+    return next(entry for entry in TopicEntries(configs).of(given) if entry.name == name)
 
 
 def _broker_entry(configs: Configs, name: str) -> ConfigEntry:
@@ -24,7 +24,7 @@ def _broker_entry(configs: Configs, name: str) -> ConfigEntry:
 
 
 def test_all_topic_keys_are_there_in_order() -> None:
-    entries = topic_entries(Configs({}), {})
+    entries = TopicEntries(Configs({})).of({})
     assert [entry.name for entry in entries] == sorted(TOPIC_KEYS.keys)
     assert all(entry.documentation and not entry.read_only and entry.value is not None for entry in entries)
     assert {entry.source for entry in entries} == {ConfigSource.DEFAULT}

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.broker.config import BROKER_KEYS, TOPIC_KEYS
-from headrace.broker.config_entries import ConfigEntry, all_brokers_entries, broker_entries, topic_entries
+from headrace.broker.config_entries import ConfigEntry, TopicEntries, all_brokers_entries, broker_entries
 from headrace.cluster.configs import ConfigEntity
 from headrace.cluster.topics import check_topic_name
 from headrace.common.config import ConfigKey
@@ -49,18 +49,32 @@ R = TypeVar("R", bound=Resource)
 # ---- describing
 
 
-def describe(broker: "Broker", resource_type: int, name: str) -> list[ConfigEntry]:
-    """All settings of a topic, of this broker, or for all brokers."""
-    if resource_type == ResourceType.TOPIC:
-        check_topic_name(name)
-        if not broker.image.has_topic(name):
-            raise UnknownTopicOrPartitionError(f"The topic '{name}' does not exist.")
-        return topic_entries(broker.configs, broker.configs.topic_overrides(name))
-    if resource_type == ResourceType.BROKER:
-        if _broker_entity(broker, name) == ConfigEntity.all_brokers():
-            return all_brokers_entries(broker.configs)
-        return broker_entries(broker.configs)
-    raise unknown_type(resource_type)
+class Description:
+    """Describes resources, for the time of one request."""
+
+    def __init__(self, broker: "Broker"):
+        self._broker = broker
+        self._configs = broker.configs
+
+    def entries_of(self, resource_type: int, name: str) -> list[ConfigEntry]:
+        """All settings of a topic, of this broker, or for all brokers."""
+        if resource_type == ResourceType.TOPIC:
+            check_topic_name(name)
+            if not self._broker.image.has_topic(name):
+                raise UnknownTopicOrPartitionError(f"The topic '{name}' does not exist.")
+            return self._topics.of(self._configs.topic_overrides(name))
+        if resource_type == ResourceType.BROKER:
+            is_for_all = _broker_entity(self._broker, name) == ConfigEntity.all_brokers()
+            return all_brokers_entries(self._configs) if is_for_all else self._of_this_broker
+        raise unknown_type(resource_type)
+
+    @cached_property
+    def _topics(self) -> TopicEntries:
+        return TopicEntries(self._configs)
+
+    @cached_property
+    def _of_this_broker(self) -> list[ConfigEntry]:
+        return broker_entries(self._configs)
 
 
 def unknown_type(resource_type: int) -> InvalidRequestError:

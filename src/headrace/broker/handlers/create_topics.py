@@ -13,7 +13,7 @@ Not done: creation policies (`create.topic.policy.class.name`).
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from headrace.broker.config_entries import topic_entries
+from headrace.broker.config_entries import TopicEntries
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.handlers.waiting import wait_for_all
 from headrace.cluster.topics import BROKER_DEFAULT, NewTopic
@@ -71,6 +71,7 @@ class _Creation:
         self._validate_only = request.validate_only
         self._times = Counter(topic.name for topic in request.topics)
         self._partitions = 0
+        self._entries = TopicEntries(broker.configs)
 
     async def create(self, topic: CreatableTopic) -> None:
         try:
@@ -98,7 +99,7 @@ class _Creation:
                 CreatableTopicConfigs(
                     name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
                 )
-                for entry in topic_entries(self._broker.configs, configs)
+                for entry in self._entries.of(configs)
             ],
         )
         if not self._validate_only:

@@ -8,12 +8,13 @@ documentation is Headrace's own.
 Not done: client metrics and groups, which have no settings yet; passwords, as no key has one.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.broker.config_entries import ConfigEntry
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.handlers.broker_loggers import logger_entries
-from headrace.broker.handlers.config_resources import ResourceType, check_broker_id, describe
+from headrace.broker.handlers.config_resources import Description, ResourceType, check_broker_id
 from headrace.common.errors import HeadraceError, InvalidRequestError, code_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_configs import (
@@ -29,19 +30,32 @@ if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
 
+_RESOURCES_AT_ONCE = 50
+"""Tools ask for all topics in one request. After so many, others get their turn."""
+
+
 @api(ApiKey.DESCRIBE_CONFIGS, 1, 4)
-def handle(broker: "Broker", request: DescribeConfigsRequest, _: RequestContext) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(broker, resource, request) for resource in request.resources])
+async def handle(broker: "Broker", request: DescribeConfigsRequest, _: RequestContext) -> DescribeConfigsResponse:
+    description = Description(broker)
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        results.append(_describe(broker, description, resource, request))
+        if len(results) % _RESOURCES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: "Broker", description: Description, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
-        entries = _entries_of(broker, resource)
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            entries = _loggers_of(broker, resource.resource_name)
+        else:
+            entries = description.entries_of(resource.resource_type, resource.resource_name)
     except HeadraceError as error:
         result.error_code, result.error_message = code_of(error), str(error)
         return result
@@ -50,12 +64,10 @@ def _describe(
     return result
 
 
-def _entries_of(broker: "Broker", resource: DescribeConfigsResource) -> list[ConfigEntry]:
-    if resource.resource_type != ResourceType.BROKER_LOGGER:
-        return describe(broker, resource.resource_type, resource.resource_name)
-    if resource.resource_name == "":
+def _loggers_of(broker: "Broker", name: str) -> list[ConfigEntry]:
+    if name == "":
         raise InvalidRequestError("Broker id must not be empty")
-    check_broker_id(broker, resource.resource_name)
+    check_broker_id(broker, name)
     return logger_entries()
 
 
