@@ -31,8 +31,8 @@ $(VENV)/.built: $(VENV)/.installed $(KERNEL)
 	  echo "==> building the kernel"; $(BIN)/python setup.py -q build_ext --inplace; fi
 	@touch $@
 
-run: $(VENV)/.built  ## write, read, kill and recover a partition of a million records
-	@$(BIN)/python examples/log_tour.py
+run: $(VENV)/.built  ## start a broker, write and read with Kafka clients, kill it, and check that nothing is lost
+	@$(BIN)/python examples/broker_tour.py
 
 test: $(VENV)/.built  ## unit, property, integration and compatibility tests
 	@$(BIN)/python -m pytest
@@ -50,7 +50,7 @@ bench: $(VENV)/.built  ## measure against peers in one run; results go to bench/
 
 soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model tests (hours)
 	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=100000 \
-	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property
+	  HEADRACE_CODEC_EXAMPLES=300 HEADRACE_HOSTILE_ROUNDS=500 $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property
 
 docs: $(VENV)/.built  ## make the generated reference pages again
 	@$(BIN)/python docs/generate.py

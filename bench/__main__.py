@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tests.support.apache_kafka import KafkaUnavailable
 
-from bench import broker, log, records
+from bench import broker, log, protocol, records
 from bench.harness import write_results
 
 ROUNDS = 11
-ALL = ["records", "log", "broker"]
+ALL = ["records", "log", "protocol", "broker"]
 
 
 def main() -> None:
@@ -33,6 +33,8 @@ def main() -> None:
     if "log" in which:
         with data_directory(arguments.directory) as directory:
             write_results("log", *log.run(directory, arguments.rounds or ROUNDS))
+    if "protocol" in which:
+        write_results("protocol", protocol.run(arguments.rounds or ROUNDS), [])
     if "broker" in which:
         with data_directory(arguments.directory) as directory:
             run_broker(arguments, directory)

@@ -59,3 +59,10 @@ def test_the_tour_runs(tmp_path: Path) -> None:
     )
     assert again.returncode == 2
     assert "is not empty" in again.stderr
+
+
+def test_the_tour_of_the_broker_runs() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "broker_tour.py"), "--records", "2000"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("each acknowledged one as it was sent") == 2
