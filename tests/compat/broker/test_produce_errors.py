@@ -28,14 +28,19 @@ def small_batches(client: Client) -> dict[str, object]:
 
 
 def test_a_record_that_is_too_large(client: Client, new_topic: Callable[..., str]) -> None:
-    """It is refused, once and for all; what is sent to other partitions, or after it, goes through."""
+    """It is refused, once and for all; what is sent to other partitions, or after it, goes through.
+
+    Nothing follows it at once to its partition: if a small record finds room beside it, then the Java client (4.3)
+    splits the batch into the same two again and again, against Apache Kafka too.
+    """
     topic = new_topic(3)
     small = [row for partition in range(3) for row in numbered(5, partition)]
     large = Record(1, b"large", bytes(2_000_000), timestamp=START_MS)
-    rows = [*small[:8], large, *small[8:]]
-    acks = client.write(topic, rows, **small_batches(client))
-    assert [ack.error for ack in acks] == [0] * 8 + [MESSAGE_TOO_LARGE] + [0] * 7
-    assert_same(client.read(topic, range(3)), with_offsets(small))
+    acks = client.write(topic, [*small[:10], large, *small[10:]], **small_batches(client))
+    assert [ack.error for ack in acks] == [0] * 10 + [MESSAGE_TOO_LARGE] + [0] * 5
+    after = numbered(1, partition=1)
+    assert [(ack.offset, ack.error) for ack in client.write(topic, after)] == [(5, 0)]
+    assert_same(client.read(topic, range(3)), with_offsets([*small, *after]))
 
 
 def test_the_limit_is_that_of_the_batch(client: Client, new_topic: Callable[..., str]) -> None:
