@@ -27,7 +27,6 @@ ROUNDS = 5
 RATE = 1000
 IDLE_SECONDS = 5
 LARGE_BATCH = 1024 * 1024
-CONSUMED = [f"consume, {generator.name}" for generator in (Librdkafka, Java)]
 BATCHES = {"16 KB": 16 * 1024, "1 MB": LARGE_BATCH}
 Pair = tuple[float, float]
 Generator = Librdkafka | Java
@@ -153,10 +152,9 @@ class Bench:
         try:
             for side in sides:
                 side.start()
-                if self.wants(*CONSUMED):
-                    # Read by all rounds; its writing is a part of the warm-up.
-                    make_topic(side.port, "consumed", PARTITIONS)
-                    self._librdkafka.produce(side.bootstrap, "consumed", self._sizes.consumed, BATCHES["16 KB"], "1")
+                # Read by all rounds; its writing is a part of the warm-up.
+                make_topic(side.port, "consumed", PARTITIONS)
+                self._librdkafka.produce(side.bootstrap, "consumed", self._sizes.consumed, BATCHES["16 KB"], "1")
             print("warm-up, not counted", file=sys.stderr, flush=True)
             kept, self.results = self.results, Results()
             self._warm_round(sides, 0)
@@ -258,6 +256,7 @@ def run(
     sizes = QUICK if quick else Sizes()
     kinds: tuple[type[Side], type[Side]] = (Kafka if self_check else Headrace, Kafka)
     bench = Bench(directory, kinds, sizes, only)
+    bench.notes.append(f"Load average of the machine before: {os.getloadavg()[0]:.1f} (quiet is near 0).")
     for number in range(rounds):
         print(f"fresh brokers, round {number + 1} of {rounds}", file=sys.stderr, flush=True)
         bench.fresh_round(number)
