@@ -1,0 +1,341 @@
+"""The transport with a socket that does as it is told."""
+
+import errno
+import socket
+from typing import Any
+
+import pytest
+from tests.support.net import FakeLoop
+
+from headrace.net.transport import JOIN_BYTES, READS_PER_TURN, SMALL_SLICE_BYTES, TURN_BYTES, PlainTransport
+
+FD = 7
+
+
+class FakeSocket:
+    def __init__(self) -> None:
+        self.inbox: list[bytes | OSError] = []
+        self.out = bytearray()
+        self.calls: list[tuple[int, int]] = []
+        self.room: int | None = None
+        self.error: OSError | None = None
+        self.closed = False
+
+    def fileno(self) -> int:
+        return FD
+
+    def close(self) -> None:
+        self.closed = True
+
+    def recv_into(self, buffer: memoryview) -> int:
+        if not self.inbox:
+            raise BlockingIOError
+        data = self.inbox.pop(0)
+        if isinstance(data, OSError):
+            raise data
+        size = min(len(data), len(buffer))
+        buffer[:size] = data[:size]
+        if size < len(data):
+            self.inbox.insert(0, data[size:])
+        return size
+
+    def send(self, data: bytes | memoryview, flags: int = 0) -> int:
+        sent = self.take(bytes(data))
+        self.calls.append((sent, flags))
+        return sent
+
+    def take(self, data: bytes) -> int:
+        if self.error is not None:
+            raise self.error
+        if self.room == 0:
+            raise BlockingIOError
+        size = len(data) if self.room is None else min(self.room, len(data))
+        if self.room is not None:
+            self.room -= size
+        self.out += data[:size]
+        return size
+
+
+class FakeSlice:
+    def __init__(self, sock: FakeSocket, data: bytes, missing: int = 0, largest: int = 1 << 30) -> None:
+        self.sock = sock
+        self.size = len(data)
+        self.data = data[: self.size - missing]
+        self.largest = largest
+        self.calls = 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        return self.data
+
+    def send_to(self, fd: int, sent: int = 0, /) -> int:
+        assert fd == FD
+        self.calls += 1
+        data = self.data[sent : sent + self.largest]
+        return self.sock.take(data) if data else 0
+
+
+class FakeProtocol:
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.buffer = memoryview(bytearray(10))
+        self.events: list[str] = []
+        self.errors: list[Exception | None] = []
+        self.keep_open = False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += self.buffer[:nbytes]
+
+    def eof_received(self) -> bool:
+        self.events.append("eof")
+        return self.keep_open
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.events.append("lost")
+        self.errors.append(error)
+
+
+class Parts:
+    """The transport and what it is connected to."""
+
+    def __init__(self) -> None:
+        self.loop = FakeLoop()
+        self.sock = FakeSocket()
+        self.protocol = FakeProtocol()
+        loop: Any = self.loop
+        sock: Any = self.sock
+        self.transport = PlainTransport(loop, sock, self.protocol)
+
+    def slice(self, data: bytes, **options: int) -> FakeSlice:
+        return FakeSlice(self.sock, data, **options)
+
+    def writable(self, room: int | None = None) -> None:
+        self.sock.room = room
+        self.loop.writers[FD]()
+
+
+@pytest.fixture
+def parts() -> Parts:
+    return Parts()
+
+
+class TestReading:
+    def test_bytes_go_to_the_protocol(self, parts: Parts) -> None:
+        parts.sock.inbox = [b"abc"]
+        parts.transport.resume_reading()
+        assert parts.transport.is_reading()
+        parts.loop.readers[FD]()
+        parts.loop.readers[FD]()
+        assert parts.protocol.received == b"abc"
+
+    def test_full_buffers_are_read_again_for_a_while(self, parts: Parts) -> None:
+        parts.sock.inbox = [b"0123456789" * 10]
+        parts.transport.resume_reading()
+        parts.loop.readers[FD]()
+        assert len(parts.protocol.received) == 10 * READS_PER_TURN
+
+    def test_pausing(self, parts: Parts) -> None:
+        parts.transport.resume_reading()
+        parts.transport.resume_reading()
+        parts.transport.pause_reading()
+        parts.transport.pause_reading()
+        assert parts.loop.readers == {}
+        assert not parts.transport.is_reading()
+
+    @pytest.mark.parametrize("keep_open", [False, True])
+    def test_the_end(self, parts: Parts, keep_open: bool) -> None:
+        parts.protocol.keep_open = keep_open
+        parts.sock.inbox = [b""]
+        parts.transport.resume_reading()
+        parts.loop.readers[FD]()
+        assert parts.loop.readers == {}, "or it would be readable for ever"
+        assert parts.sock.closed is not keep_open
+        parts.loop.run()
+        assert parts.protocol.events == (["eof"] if keep_open else ["eof", "lost"])
+
+    def test_a_reset(self, parts: Parts) -> None:
+        reset = ConnectionResetError(errno.ECONNRESET, "reset")
+        parts.sock.inbox = [reset]
+        parts.transport.resume_reading()
+        parts.loop.readers[FD]()
+        assert parts.protocol.events == [], "not from within the read"
+        parts.loop.run()
+        assert parts.protocol.errors == [reset]
+        assert parts.sock.closed
+
+
+class TestSendingBytes:
+    @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, lambda data: [data[:2], b"", data[2:]]])
+    def test_at_once(self, parts: Parts, make: Any) -> None:
+        parts.transport.send(make(b"abcde"))
+        assert parts.sock.out == b"abcde"
+        assert len(parts.sock.calls) == 1
+        assert parts.protocol.events == []
+        assert parts.transport.pending_bytes == 0
+
+    @pytest.mark.parametrize("make", [bytes, bytearray, lambda data: [data[:2], data[2:]]])
+    @pytest.mark.parametrize("room", [0, 1, 3, 4])
+    def test_the_rest_follows(self, parts: Parts, make: Any, room: int) -> None:
+        parts.sock.room = room
+        parts.transport.send(make(b"abcde"))
+        assert (parts.transport.pending_bytes, parts.protocol.events) == (5 - room, ["pause"])
+        parts.writable(0)
+        assert parts.transport.pending_bytes == 5 - room
+        while parts.transport.pending_bytes:
+            parts.writable(1)
+        assert parts.sock.out == b"abcde"
+        assert parts.protocol.events == ["pause", "resume"]
+        assert parts.loop.writers == {}
+
+    def test_a_large_part_is_not_copied_to_its_neighbours(self, parts: Parts) -> None:
+        large = bytes(JOIN_BYTES)
+        parts.transport.send([b"head", large, b"tail"])
+        assert parts.sock.out == b"head" + large + b"tail"
+        assert [size for size, _ in parts.sock.calls] == [4, JOIN_BYTES, 4]
+
+    def test_an_empty_list(self, parts: Parts) -> None:
+        parts.transport.send([])
+        parts.transport.send([b"", b""])
+        assert (parts.sock.calls, parts.protocol.events) == ([], [])
+
+
+class TestSendingSlices:
+    LARGE = bytes(range(256)) * 1024
+
+    def test_between_bytes(self, parts: Parts) -> None:
+        part = parts.slice(self.LARGE)
+        parts.transport.send([b"head", part, b"tail"])
+        assert parts.sock.out == b"head" + self.LARGE + b"tail"
+        assert parts.sock.calls == [(4, socket.MSG_MORE), (4, 0)], "the head does not leave without what follows"
+        assert part.calls == 1
+
+    def test_small_ones_are_read_and_joined(self, parts: Parts) -> None:
+        small = bytes(1000)
+        parts.transport.send([b"a", parts.slice(small), b"b", parts.slice(small), b"c"])
+        assert parts.sock.out == b"a" + small + b"b" + small + b"c"
+        assert len(parts.sock.calls) == 1
+
+    def test_joining_has_a_limit(self, parts: Parts) -> None:
+        """Many small ones are not all read at once, for a peer that may be slow to take them."""
+        small = bytes(SMALL_SLICE_BYTES)
+        slices = [parts.slice(small) for _ in range(10)]
+        parts.sock.room = 0
+        parts.transport.send(slices)
+        assert parts.transport.pending_bytes == 10 * SMALL_SLICE_BYTES
+        parts.writable()
+        assert bytes(parts.sock.out) == small * 10
+        assert max(size for size, _ in parts.sock.calls) <= JOIN_BYTES
+
+    @pytest.mark.parametrize("step", [1, 1000, 4096, 300_000])
+    def test_in_pieces(self, parts: Parts, step: int) -> None:
+        parts.sock.room = 0
+        data = self.LARGE if step > 1 else self.LARGE[: SMALL_SLICE_BYTES + 10]
+        parts.transport.send([b"head", parts.slice(data), parts.slice(data, largest=step), b"tail"])
+        turns = 0
+        while parts.transport.pending_bytes:
+            parts.writable(step)
+            turns += 1
+        assert parts.sock.out == b"head" + data + data + b"tail"
+        assert turns >= 2 * len(data) // step
+        assert parts.protocol.events == ["pause", "resume"]
+
+    def test_a_turn_has_an_end(self, parts: Parts) -> None:
+        data = bytes(3 * TURN_BYTES)
+        part = parts.slice(data, largest=100_000)
+        parts.transport.send([part])
+        assert TURN_BYTES <= len(parts.sock.out) < TURN_BYTES + 100_000
+        assert parts.protocol.events == ["pause"]
+        while parts.loop.writers:
+            parts.writable()
+        assert parts.sock.out == data
+
+    @pytest.mark.parametrize("size", [100, 300_000])
+    def test_a_file_that_is_too_short(self, parts: Parts, size: int, caplog: pytest.LogCaptureFixture) -> None:
+        parts.transport.send([b"head", parts.slice(bytes(size), missing=10), b"tail"])
+        assert parts.sock.closed
+        assert b"tail" not in parts.sock.out
+        assert "a reply broke off, so its connection is closed: a file" in caplog.text
+        parts.loop.run()
+        assert parts.protocol.events == ["lost"]
+
+    def test_a_slice_that_fails(self, parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+        class Broken(FakeSlice):
+            def send_to(self, fd: int, sent: int = 0, /) -> int:
+                raise ValueError("broken")
+
+        parts.transport.send([b"head", Broken(parts.sock, self.LARGE)])
+        assert parts.sock.closed
+        assert "ValueError: broken" in caplog.text
+
+    @pytest.mark.parametrize("code", [errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT])
+    @pytest.mark.parametrize("kind", ["bytes", "list", "slice", "later"])
+    def test_a_peer_that_is_gone(self, parts: Parts, code: int, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+        error = OSError(code, "gone")
+        if kind == "later":
+            parts.sock.room = 1
+        else:
+            parts.sock.error = error
+        parts.transport.send({"bytes": b"ab", "list": [b"ab"], "slice": [parts.slice(self.LARGE)]}.get(kind, b"ab"))
+        if kind == "later":
+            parts.sock.error = error
+            parts.writable()
+        assert parts.sock.closed
+        parts.transport.send(b"more")
+        parts.loop.run()
+        assert parts.protocol.errors == [error]
+        assert (parts.loop.readers, parts.loop.writers) == ({}, {})
+        assert caplog.text == ""
+
+    def test_a_failing_disk_is_somebodys_fault(self, parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+        parts.sock.error = OSError(errno.EIO, "disk")
+        parts.transport.send([parts.slice(self.LARGE)])
+        assert "disk" in caplog.text
+        assert parts.sock.closed
+
+
+class TestClosing:
+    def test_sends_what_is_pending(self, parts: Parts) -> None:
+        parts.transport.resume_reading()
+        parts.sock.room = 2
+        parts.transport.send(b"abcde")
+        parts.transport.close()
+        parts.transport.close()
+        assert (parts.sock.closed, parts.transport.is_closing()) == (False, True)
+        parts.transport.resume_reading()
+        assert parts.loop.readers == {}
+        parts.writable()
+        assert (parts.sock.out, parts.sock.closed) == (b"abcde", True)
+        parts.loop.run()
+        assert parts.protocol.events == ["pause", "lost"]
+
+    def test_abort_does_not(self, parts: Parts) -> None:
+        parts.transport.resume_reading()
+        parts.sock.room = 2
+        parts.transport.send(b"abcde")
+        parts.transport.abort()
+        parts.transport.abort()
+        parts.transport.close()
+        assert (parts.sock.out, parts.sock.closed) == (b"ab", True)
+        assert (parts.loop.readers, parts.loop.writers, parts.transport.pending_bytes) == ({}, {}, 0)
+        parts.loop.run()
+        assert parts.protocol.events == ["pause", "lost"]
+
+    def test_abort_after_close(self, parts: Parts) -> None:
+        parts.sock.room = 2
+        parts.transport.send(b"abcde")
+        parts.transport.close()
+        parts.transport.abort()
+        parts.loop.run()
+        assert parts.sock.closed
+        assert parts.protocol.events == ["pause", "lost"]
