@@ -118,7 +118,8 @@ def _broker_entry(configs: Configs, name: str) -> ConfigEntry:
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     if key is None:
         return ConfigEntry(name, synonyms[0].value, source, False, STRING_TYPE, "Has no effect.", synonyms)
-    value = show_value(configs.broker(name))
+    # The id may be one that was found in the data directory.
+    value = str(configs.node_id) if name in ("node.id", "broker.id") else show_value(configs.broker(name))
     return ConfigEntry(name, value, source, not key.dynamic, _TYPE_NUMBERS[key.type], key.doc, synonyms)
 
 

@@ -84,8 +84,7 @@ class Configs:
         self.on_topics_changed: list[Callable[[Mapping[str, TopicConfig]], object]] = []
         """Called with the new settings of topics that may have other settings than before."""
         self.on_broker_changed: list[Callable[[Mapping[str, Any]], object]] = []
-        """Called with the new values of broker keys that have another value than before. See also `changed_limits` and
-        `changed_manager`."""
+        """Called with the new values of broker keys that have another value than before; see `limits`, `manager`."""
         self._server = dict(server)
         self._all_brokers: dict[str, str] = {}
         self._this_broker: dict[str, str] = {}
@@ -179,6 +178,20 @@ class Configs:
         """The value that is in force for a broker key."""
         return self._values[name]
 
+    def limits(self, started_with: Limits) -> Limits:
+        """The limits of the socket server that are in force."""
+        return replace(
+            started_with,
+            max_connections=self._values["max.connections"],
+            max_connections_per_ip=self._values["max.connections.per.ip"],
+            per_ip_overrides=parse_per_ip_overrides(self._values["max.connections.per.ip.overrides"]),
+        )
+
+    def manager(self, started_with: ManagerConfig) -> ManagerConfig:
+        """The settings of the log manager that are in force."""
+        dynamic = (key for key in MANAGER_KEYS.keys.values() if key.dynamic)
+        return replace(started_with, **{key.attribute: self._values[key.name] for key in dynamic})
+
     def broker_overrides(self, entity: str) -> Mapping[str, str]:
         """What is set at run time for an id, or for DEFAULT_ENTITY."""
         return dict(self._layer(entity) or {})
@@ -265,22 +278,3 @@ class Configs:
 def _unknown(kind: str, name: str, table: ConfigTable) -> str:
     near = difflib.get_close_matches(name, table.keys, n=1)
     return f"Unknown {kind} config name: {name}{f', did you mean {near[0]}?' if near else ''}"
-
-
-def changed_limits(before: Limits, changed: Mapping[str, Any]) -> Limits:
-    """The limits of the socket server after a change of broker keys."""
-    after = replace(
-        before,
-        max_connections=changed.get("max.connections", before.max_connections),
-        max_connections_per_ip=changed.get("max.connections.per.ip", before.max_connections_per_ip),
-    )
-    overrides = changed.get("max.connections.per.ip.overrides")
-    return after if overrides is None else replace(after, per_ip_overrides=parse_per_ip_overrides(overrides))
-
-
-def changed_manager(before: ManagerConfig, changed: Mapping[str, Any]) -> ManagerConfig:
-    """The settings of the log manager after a change of broker keys."""
-    return replace(
-        before,
-        **{MANAGER_KEYS.keys[name].attribute: value for name, value in changed.items() if name in MANAGER_KEYS.keys},
-    )

@@ -19,6 +19,12 @@ from tests.support.wire import WireClient
 from tests.support.wire_calls import batch, produce
 
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError, MessageSizeTooLargeError
+from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from headrace.testing import EmbeddedBroker
 
@@ -119,3 +125,38 @@ def test_what_can_have_settings_is_listed(broker: EmbeddedBroker, client: WireCl
     create_topic(client, "t")
     listed = client.call(ListConfigResourcesRequest(resource_types=[TOPIC, BROKER])).config_resources
     assert [(each.resource_type, each.resource_name) for each in listed] == [(TOPIC, "t"), (BROKER, broker_id(broker))]
+
+
+def test_settings_of_very_many_topics(broker: EmbeddedBroker, client: WireClient) -> None:
+    create_topic(client, "t")
+    asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"])
+    reply = client.call(DescribeConfigsRequest(resources=[asked] * 1000))
+    assert len(reply.results) == 1000
+    assert {result.configs[0].value for result in reply.results} == {str(7 * 24 * 3_600_000)}
+
+
+def test_many_clients_change_a_topic_at_once(broker: EmbeddedBroker, client: WireClient) -> None:
+    create_topic(client, "t")
+    keys = ["retention.ms", "segment.ms", "flush.ms", "flush.messages", "retention.bytes", "max.message.bytes"]
+    clients = [WireClient(broker.address) for _ in keys]
+    try:
+        sent = [
+            each.send(
+                IncrementalAlterConfigsRequest(
+                    resources=[
+                        AlterConfigsResource(
+                            resource_type=TOPIC,
+                            resource_name="t",
+                            configs=[AlterableConfig(name=key, config_operation=SET, value="123456")],
+                        )
+                    ]
+                )
+            )
+            for each, key in zip(clients, keys, strict=True)
+        ]
+        for each, request in zip(clients, sent, strict=True):
+            assert each.receive(request).responses[0].error_code == 0
+    finally:
+        for each in clients:
+            each.close()
+    assert describe_configs(client, TOPIC, "t", *keys) == dict.fromkeys(keys, ("123456", 1))

@@ -16,6 +16,7 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import ZERO_UUID
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -152,3 +153,15 @@ def test_topics_survive_a_restart(clean: bool) -> None:
             assert made.topic_id != ZERO_UUID
             assert end_offset(client, "kept", 1) == 2
             assert create_topic(client, "kept").error_code == TopicAlreadyExistsError.code
+
+
+def test_many_clients_make_the_same_topic_at_once(broker: EmbeddedBroker) -> None:
+    clients = [WireClient(broker.address) for _ in range(8)]
+    try:
+        asked = CreatableTopic(name="contested", num_partitions=2, replication_factor=1)
+        sent = [each.send(CreateTopicsRequest(topics=[asked], timeout_ms=20_000)) for each in clients]
+        codes = [each.receive(request).topics[0].error_code for each, request in zip(clients, sent, strict=True)]
+    finally:
+        for each in clients:
+            each.close()
+    assert sorted(codes) == [0] + [TopicAlreadyExistsError.code] * 7

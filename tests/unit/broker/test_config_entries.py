@@ -70,6 +70,11 @@ def test_all_broker_keys_are_there_and_say_whether_they_can_be_changed() -> None
     assert (by_name["log.retention.ms"].read_only, by_name["log.retention.ms"].value) == (False, None)
 
 
+@pytest.mark.parametrize("key", ["node.id", "broker.id"])
+def test_the_id_is_shown_wherever_it_comes_from(key: str) -> None:
+    assert _broker_entry(Configs({}, node_id=7), key).value == "7"
+
+
 def test_a_broker_key_that_has_no_effect_is_shown_where_it_is_set() -> None:
     configs = Configs({}, node_id=1)
     configs.set_broker_overrides("1", {"num.io.threads": "16"})

@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from headrace.broker.configs import Configs, TopicConfig, changed_limits, changed_manager
+from headrace.broker.configs import Configs, TopicConfig
 from headrace.cluster.znodes import DEFAULT_ENTITY
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
 from headrace.net.limits import Limits
@@ -91,16 +92,18 @@ def test_listeners_hear_of_broker_keys() -> None:
     assert told[1]["max.connections"] == 50
 
 
-def test_changes_are_taken_over_into_limits_and_manager() -> None:
-    limits = changed_limits(
-        Limits(max_connections=5, max_connections_per_ip=4),
-        {"max.connections": 6, "max.connections.per.ip.overrides": "127.0.0.1:2"},
-    )
+def test_limits_and_manager_have_what_is_in_force() -> None:
+    configs = Configs({"max.connections.per.ip": "4", "log.cleaner.io.buffer.size": "4096"}, node_id=1)
+    overrides = {"max.connections": "6", "max.connections.per.ip.overrides": "127.0.0.1:2"}
+    configs.set_broker_overrides("1", {**overrides, "log.cleaner.io.buffer.size": "2048"})
+    limits = configs.limits(Limits(backlog=7))
     assert (limits.max_connections, limits.max_connections_per_ip, limits.per_ip("127.0.0.1")) == (6, 4, 2)
-    manager = changed_manager(
-        ManagerConfig.from_properties({}), {"log.cleaner.io.buffer.size": 2048, "max.connections": 1}
-    )
-    assert manager.log_cleaner_io_buffer_size == 2048
+    assert limits.backlog == 7
+    started_with = ManagerConfig.from_properties({"log.dirs": "x"})
+    assert configs.manager(started_with) == replace(started_with, log_cleaner_io_buffer_size=2048)
+    configs.set_broker_overrides("1", {})
+    assert configs.limits(Limits()) == Limits(max_connections_per_ip=4)
+    assert configs.manager(started_with).log_cleaner_io_buffer_size == 4096
 
 
 @pytest.mark.parametrize(
