@@ -2,8 +2,8 @@
 Kafka's LeaderAndIsr, StopReplica and UpdateMetadata requests.
 
 A broker refuses a command whose controller epoch is older than one it has seen (STALE_CONTROLLER_EPOCH), and one meant
-for an earlier life of it (a lower broker epoch: STALE_BROKER_EPOCH): a controller that was replaced and does not know it
-can do no harm. The first commands may come before the broker has learnt its own epoch.
+for an earlier life of it (a lower broker epoch: STALE_BROKER_EPOCH): a controller that was replaced and does not know
+it can do no harm. The first commands may come before the broker has learnt its own epoch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
