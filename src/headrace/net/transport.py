@@ -251,6 +251,8 @@ class PlainTransport(asyncio.Transport):
         self._fd = -1
         self._sock.close()
         self._loop.call_soon(self._protocol.connection_lost, error)
+        # It has this transport too: without the cycle both go when they are done with, not when garbage is collected.
+        del self._protocol
 
 
 def reply_size(reply: Reply) -> int:

@@ -1,0 +1,241 @@
+"""What peers may not do, and what they may not make the server do."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.support.net import Peer, Recorder, echo, frame, serving, until
+
+from headrace.common.clock import SystemClock
+from headrace.common.metrics import Metrics
+from headrace.net import BindError, Limits, Listener, SocketServer
+from headrace.testing.clock import ManualClock
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_claims_cost_no_memory() -> None:
+    async def scenario() -> None:
+        async with serving(Recorder(), Limits(backlog=300)) as server:
+            before = resident_bytes()
+            peers = [await Peer.connect(server) for _ in range(300)]
+            for peer in peers:
+                await peer.send(struct.pack(">i", 100_000_000) + b"a")
+            await until(lambda: server.memory.held_bytes >= 300 * 100_000_000)
+            assert resident_bytes() - before < 30_000_000
+            for peer in peers:
+                peer.close()
+            await until(lambda: not server.connections)
+            assert server.memory.held_bytes == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("data", [struct.pack(">i", 2_000_000), struct.pack(">i", -1), b"GET / HTTP/1.1\r\n\r\n"])
+def test_frames_that_are_not(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        async with serving(Recorder(echo), Limits(request_max_bytes=1_000_000)) as server:
+            good, bad = await Peer.connect(server), await Peer.connect(server)
+            await bad.send(data)
+            assert await bad.ended()
+            await good.send(frame(b"still here"))
+            assert await good.reply() == b"still here"
+            assert server.invalid_frames == 1
+            good.close()
+            bad.close()
+
+    asyncio.run(scenario())
+    assert "closing the connection of 127.0.0.1:" in caplog.text
+
+
+def test_max_connections(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        handler = Recorder(echo)
+        async with serving(handler, Limits(max_connections=3)) as server:
+            peers = [await Peer.connect(server) for _ in range(3)]
+            await until(lambda: server.connections_open == 3)
+            for _ in range(5):
+                over = await Peer.connect(server)
+                assert await over.ended()
+                over.close()
+            assert (server.rejected, len(handler.made)) == (5, 3)
+            peers.pop().close()
+            await until(lambda: server.connections_open == 2)
+            peers.append(await Peer.connect(server))
+            await peers[-1].send(frame(b"in"))
+            assert await peers[-1].reply() == b"in"
+            for peer in peers:
+                peer.close()
+
+    asyncio.run(scenario())
+    assert caplog.text.count("refusing a connection of 127.0.0.1:") == 1, "not a line for each"
+    assert "max.connections" in caplog.text
+
+
+def test_max_connections_per_ip() -> None:
+    async def scenario() -> None:
+        limits = Limits(max_connections_per_ip=2, per_ip_overrides={"127.0.0.2": 1})
+        async with serving(Recorder(echo), limits, host="0.0.0.0") as server:
+            peers: list[Peer] = []
+
+            async def admitted(source: str) -> bool:
+                sock = socket.socket()
+                sock.bind((source, 0))
+                sock.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", server.endpoints[0].port))
+                peers.append(Peer(sock))
+                with suppress(ConnectionError):
+                    await peers[-1].send(frame(b"x"))
+                return await peers[-1].receive(5) == frame(b"x")
+
+            assert [await admitted("127.0.0.1") for _ in range(3)] == [True, True, False]
+            assert [await admitted("127.0.0.2") for _ in range(2)] == [True, False]
+            assert server.rejected == 2
+            for peer in peers:
+                peer.close()
+
+    asyncio.run(scenario())
+
+
+def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        handler = Recorder(echo)
+        async with serving(handler, Limits(idle_ms=10_000), clock=clock) as server:
+            idle, busy, waiting = [await Peer.connect(server) for _ in range(3)]
+            await until(lambda: server.connections_open == 3)
+            handler.on_frame = handler.defer
+            await waiting.send(frame(b"w"))
+            await until(lambda: handler.slots)
+            handler.on_frame = echo
+            server.close_idle()
+            for _ in range(4):
+                clock.advance(4_000)
+                await busy.send(frame(b"b"))
+                assert await busy.reply() == b"b"
+                server.close_idle()
+            assert await idle.ended()
+            assert (server.connections_open, server.idle_closed) == (2, 1)
+            handler.slots[0].send(frame(b"at last"))
+            assert await waiting.reply() == b"at last"
+            for peer in (idle, busy, waiting):
+                peer.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_clock_alone_closes_idle_connections() -> None:
+    async def scenario() -> None:
+        async with serving(Recorder(echo), Limits(idle_ms=50)) as server:
+            peer = await Peer.connect(server)
+            assert await peer.ended()
+            peer.close()
+            assert server.idle_closed == 1
+
+    asyncio.run(scenario())
+
+
+def test_negative_idle_time_means_never() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        async with serving(Recorder(echo), Limits(idle_ms=-1), clock=clock) as server:
+            peer = await Peer.connect(server)
+            await until(lambda: server.connections_open == 1)
+            for _ in range(3):
+                clock.advance(10**9)
+                server.close_idle()
+            await peer.send(frame(b"x"))
+            assert await peer.reply() == b"x"
+            peer.close()
+
+    asyncio.run(scenario())
+
+
+def test_out_of_file_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The server stops accepting for a moment instead of spinning, and goes on by itself."""
+    monkeypatch.setattr("headrace.net.server._ACCEPT_RETRY_SECONDS", 0.01)
+    failures = 0
+    real = socket.socket.accept
+
+    def accept(self: socket.socket) -> tuple[socket.socket, object]:
+        nonlocal failures
+        if failures < 3:
+            failures += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(self)
+
+    async def scenario() -> None:
+        async with serving(Recorder(echo)) as server:
+            monkeypatch.setattr(socket.socket, "accept", accept)
+            peer = await Peer.connect(server)
+            await peer.send(frame(b"x"))
+            assert await peer.reply() == b"x"
+            peer.close()
+
+    asyncio.run(scenario())
+    assert failures == 3
+    assert caplog.text.count("cannot accept connections on PLAINTEXT: Too many open files") == 1
+
+
+def test_limits_may_change_while_it_runs() -> None:
+    async def scenario() -> None:
+        async with serving(Recorder(echo), Limits(max_connections=0)) as server:
+            refused = await Peer.connect(server)
+            assert await refused.ended()
+            server.limits = Limits(max_connections=1)
+            peer = await Peer.connect(server)
+            await peer.send(frame(b"x"))
+            assert await peer.reply() == b"x"
+            refused.close()
+            peer.close()
+
+    asyncio.run(scenario())
+
+
+def test_addresses_that_cannot_be_had() -> None:
+    async def start(*listeners: Listener) -> None:
+        server = SocketServer(list(listeners), Recorder(), Limits(), SystemClock())
+        try:
+            await server.start()
+        finally:
+            await server.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        good = Listener("GOOD", "127.0.0.1", 0)
+        with pytest.raises(BindError, match=rf"cannot listen on BAD://127\.0\.0\.1:{port}: the port is in use"):
+            asyncio.run(start(good, Listener("BAD", "127.0.0.1", port)))
+    with pytest.raises(BindError, match=r"BAD://203\.0\.113\.1:0: this machine does not have that address"):
+        asyncio.run(start(good, Listener("BAD", "203.0.113.1", 0)))
+    with pytest.raises(BindError, match=r"BAD://no\.such\.host\.invalid:0: cannot resolve 'no\.such\.host\.invalid'"):
+        asyncio.run(start(Listener("BAD", "no.such.host.invalid", 0)))
+    with pytest.raises(BindError, match="there is no such port"):
+        asyncio.run(start(Listener("BAD", "127.0.0.1", 70_000)))
+
+
+def test_metrics() -> None:
+    async def scenario() -> None:
+        metrics = Metrics()
+        server = SocketServer([Listener("P", "127.0.0.1", 0)], Recorder(echo), Limits(), SystemClock(), metrics)
+        await server.start()
+        peer = await Peer.connect(server)
+        await peer.send(frame(b"abc"))
+        await peer.reply()
+        shown = metrics.snapshot()
+        assert shown["net_connections_open"] == 1
+        assert shown["net_frames_in_total"] == 1
+        assert (shown["net_bytes_in_total"], shown["net_bytes_out_total"]) == (7, 7)
+        peer.close()
+        await server.close()
+
+    asyncio.run(scenario())
