@@ -6,7 +6,7 @@ the settings that a notification names, and applies them. Whether a value makes 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -16,6 +16,7 @@ from headrace.cluster.store import (
     BadVersion,
     CoordinationStore,
     Create,
+    Delete,
     NodeExists,
     NoNode,
     Operation,
@@ -165,11 +166,11 @@ class ConfigWatcher:
     async def _process(self) -> None:
         names = await self._store.children(znodes.CONFIG_CHANGES, self._on_change)
         for name in names:
-            path = f"{znodes.CONFIG_CHANGES}/{name}"
             if name > self._last_seen:
                 self._last_seen = name
-                await self._safely(partial(self._tell, path))
-            await self._purge(path)
+                await self._safely(partial(self._tell, f"{znodes.CONFIG_CHANGES}/{name}"))
+        # Only now: a topic may be waiting for its settings.
+        await self._purge([f"{znodes.CONFIG_CHANGES}/{name}" for name in names])
 
     async def _tell(self, path: str) -> None:
         try:
@@ -179,10 +180,16 @@ class ConfigWatcher:
         entity = ConfigEntity(*znodes.decode_config_change(path, data))
         self._listener(entity, await self._configs.get(entity))
 
-    async def _purge(self, path: str) -> None:
-        try:
+    async def _purge(self, paths: Sequence[str]) -> None:
+        """Removes what is old, unless another broker was quicker."""
+        old: list[Operation] = []
+        for path in paths:
             stat = await self._store.exists(path)
-            if stat is not None and stat.ctime_ms + NOTIFICATION_RETENTION_MS <= self._clock.time_ms():
-                await self._store.delete(path)
+            if stat is not None and stat.ctime_ms + NOTIFICATION_RETENTION_MS > self._clock.time_ms():
+                break  # they are in the order in which they were made
+            old.append(Delete(path))
+        try:
+            if old:
+                await self._store.multi(old)
         except StoreError as error:
-            _logger.debug("%s stays for now: %s", path, error)
+            _logger.debug("old notifications stay for now: %s", error)

@@ -101,8 +101,10 @@ class Reign:
             self.channel.add_broker(broker)
         self.replicas.load()
         self.partitions.load()
-        self.batch.full_metadata(context.brokers)
+        # Who the brokers are must be known before anybody is told to fetch from one of them.
+        self.batch.metadata()
         self.batch.send()
+        self.batch.full_metadata(context.brokers)
         online = [one for one, status in context.replica_status.items() if status is ReplicaStatus.ONLINE]
         await self.replicas.move(online, ReplicaStatus.ONLINE)
         await self.partitions.elect_missing()
@@ -179,11 +181,9 @@ class Reign:
             self.channel.add_broker(broker)
         ids = [broker.id for broker in brokers]
         self.batch.metadata()
-        self.batch.full_metadata(ids)
-        # Who the brokers are must be known before anybody is told to fetch from one of them.
         self.batch.send()
-        replicas = context.replicas_on(ids)
-        await self._replicas_come(replicas)
+        self.batch.full_metadata(ids)
+        await self._replicas_come(context.replicas_on(ids))
 
     async def _replicas_come(self, replicas: Collection[Replica]) -> None:
         deleted = (ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL)
