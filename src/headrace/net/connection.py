@@ -35,6 +35,7 @@ _SLOW_PEER = 2
 _TURN = 4
 _SERVER = 8
 _FINISHING = 16
+_PEER_FINISHED = 32
 
 _NOTHING = b""
 _JOIN_REPLIES_BYTES = 64 * 1024
@@ -249,9 +250,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._handler_failed()
 
     def eof_received(self) -> bool:
-        """A peer that has finished sending still gets the replies that are due."""
+        """A peer that has finished sending still gets the replies that are due; see `SocketServer.close_idle`."""
         if self._frames.buffered_bytes:
             logger.debug("%s closed within a frame", self)
+        self._hold(_PEER_FINISHED)
         self.finish("the peer closed it")
         return True
 
@@ -285,13 +287,18 @@ class ServerConnection(asyncio.BufferedProtocol):
         """No reply is due, and none is on its way to the socket."""
         return self._head is None and not self._waits
 
+    @property
+    def peer_finished(self) -> bool:
+        """The peer has closed its direction, and most likely the other one too."""
+        return bool(self._holds & _PEER_FINISHED)
+
     def idle_seconds(self, now: float) -> float:
         """How long nothing has happened. Asked now and then, and sees only whether something did in between.
 
         Waiting for the server is no idleness; waiting for a peer that does not read is.
         """
         pending = self._transport.pending_bytes
-        waits = self._head is not None and self._head._reply is None and not self._holds & _FINISHING
+        waits = self._head is not None and self._head._reply is None and not self._holds & _PEER_FINISHED
         if self._active or waits or pending != self._pending_seen:
             self._active = False
             self._pending_seen = pending

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN = 32
 _ACCEPT_RETRY_SECONDS = 1.0
 _TICK_SECONDS = 1.0
+_LINGER_SECONDS = 1.0
 _COMPLAINT_SECONDS = 10.0
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -274,15 +275,22 @@ class SocketServer:
         self.close_idle()
 
     def close_idle(self) -> None:
-        """Closes connections that nothing has happened on for too long, and takes back memory that is not used."""
+        """Closes connections that nothing has happened on for too long, and takes back memory that is not used.
+
+        A peer that has closed may want its last replies, but mostly it is gone, and nobody will read what its requests
+        wait for: it gets a moment.
+        """
         if self._paused:
             return
         now = self._clock.monotonic()
         limit = self.limits.idle_ms / 1000
-        idle = [connection for connection in self.connections if connection.idle_seconds(now) > limit >= 0]
-        for connection in idle:
-            self.idle_closed += 1
-            connection.close(f"idle for {limit:g} seconds (connections.max.idle.ms)")
+        for connection in self.connections:
+            idle = connection.idle_seconds(now)
+            if connection.peer_finished and idle > _LINGER_SECONDS:
+                connection.close("the peer closed it, and its replies are not ready")
+            elif idle > limit >= 0:
+                self.idle_closed += 1
+                connection.close(f"idle for {limit:g} seconds (connections.max.idle.ms)")
         self.memory.trim()
 
     def _show(self, metrics: Metrics) -> None:
