@@ -31,11 +31,20 @@ class FakeLoop:
 
     def __init__(self) -> None:
         self.soon: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self.later: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.readers: dict[int, Callable[[], object]] = {}
         self.writers: dict[int, Callable[[], object]] = {}
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         self.soon.append((callback, args))
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
+        self.later.append((callback, args))
+
+    def time_passes(self) -> None:
+        later, self.later = self.later, []
+        for callback, args in later:
+            callback(*args)
 
     def turn(self) -> None:
         soon, self.soon = self.soon, []

@@ -35,7 +35,9 @@ _SLOW_PEER = 2
 _TURN = 4
 _SERVER = 8
 _FINISHING = 16
-_PEER_FINISHED = 32
+
+LINGER_SECONDS = 1.0
+"""For so long requests of a peer that has closed its direction may wait for their replies."""
 
 _NOTHING = b""
 _JOIN_REPLIES_BYTES = 64 * 1024
@@ -250,11 +252,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._handler_failed()
 
     def eof_received(self) -> bool:
-        """A peer that has finished sending still gets the replies that are due; see `SocketServer.close_idle`."""
+        """A peer that has finished sending still gets the replies that are due, if they are ready soon.
+
+        Mostly it is gone, and nobody would read what its requests wait for.
+        """
         if self._frames.buffered_bytes:
             logger.debug("%s closed within a frame", self)
-        self._hold(_PEER_FINISHED)
         self.finish("the peer closed it")
+        if self._waits_for_server:
+            self._loop.call_later(LINGER_SECONDS, self._linger_is_over)
         return True
 
     def pause_writing(self) -> None:
@@ -287,25 +293,25 @@ class ServerConnection(asyncio.BufferedProtocol):
         """No reply is due, and none is on its way to the socket."""
         return self._head is None and not self._waits
 
-    @property
-    def peer_finished(self) -> bool:
-        """The peer has closed its direction, and most likely the other one too."""
-        return bool(self._holds & _PEER_FINISHED)
-
     def idle_seconds(self, now: float) -> float:
         """How long nothing has happened. Asked now and then, and sees only whether something did in between.
 
         Waiting for the server is no idleness; waiting for a peer that does not read is.
         """
         pending = self._transport.pending_bytes
-        waits = self._head is not None and self._head._reply is None and not self._holds & _PEER_FINISHED
-        if self._active or waits or pending != self._pending_seen:
+        if self._active or pending != self._pending_seen or self._waits_for_server:
             self._active = False
             self._pending_seen = pending
             self._last_active = now
-        else:
-            self._frames.release_if_empty()
         return now - self._last_active
+
+    @property
+    def _waits_for_server(self) -> bool:
+        return self._head is not None and self._head._reply is None
+
+    def _linger_is_over(self) -> None:
+        if self._waits_for_server:
+            self.close("the peer closed it, and its replies are not ready")
 
     # Frames
 

@@ -10,8 +10,8 @@ end of a read goes one of two ways:
   once at most, so a sender that dribbles bytes causes no quadratic copying.
 - Else the rest is moved to a buffer of the connection's own, and what follows is received straight into it. That buffer
   is mapped, not filled: a size that is claimed costs address space, and memory only as bytes arrive. It is kept for the
-  large frames that follow, which are then received without being copied at all, until `release_if_empty` is called or
-  small frames have taken over.
+  large frames that follow, which are then received without being copied at all, until small frames have taken over or
+  it has not been used for a while.
 
 Fresh memory is dear (a page fault for every 4 KB takes longer than receiving them), so buffers of the usual large size
 go round in `ReceiveMemory`.
@@ -62,7 +62,7 @@ def _explain(prefix: bytes, size: int, max_bytes: int) -> str:
 class ReceiveMemory:
     """The scratch buffer of a loop, and large buffers on their way from one connection to the next."""
 
-    __slots__ = ("_free", "held_bytes", "keep_bytes", "max_frame_bytes", "max_free", "scratch")
+    __slots__ = ("_free", "_taken", "held_bytes", "holders", "keep_bytes", "max_frame_bytes", "max_free", "scratch")
 
     def __init__(self, max_frame_bytes: int, keep_bytes: int = 64 * 1024 * 1024, max_free: int = 8):
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -71,7 +71,9 @@ class ReceiveMemory:
         """Connections keep their buffers between frames as long as all of them together hold no more than this."""
         self.max_free = max_free
         self.held_bytes = 0
+        self.holders: set[FrameReader] = set()
         self._free: list[memoryview] = []
+        self._taken = False
 
     def take(self, size: int) -> memoryview:
         """A buffer of at least that size, whose content is undefined."""
@@ -79,7 +81,8 @@ class ReceiveMemory:
             # Rounded up, so that a frame that is a little larger than the one before fits too.
             size = LARGE_BYTES if size <= LARGE_BYTES else -(-size // _ROUND_BYTES) * _ROUND_BYTES
         buffer = self._free.pop() if size == LARGE_BYTES and self._free else _map(size)
-        self.held_bytes += size
+        self.held_bytes += len(buffer)
+        self._taken = True
         return buffer
 
     def give_back(self, buffer: memoryview) -> None:
@@ -88,8 +91,12 @@ class ReceiveMemory:
             self._free.append(buffer)
 
     def trim(self) -> None:
-        """Lets go of what nobody uses."""
-        self._free.clear()
+        """Lets go of what nobody has used since the last time."""
+        for holder in list(self.holders):
+            holder.release_if_unused()
+        if not self._taken:
+            self._free.clear()
+        self._taken = False
 
 
 def _map(size: int) -> memoryview:
@@ -108,7 +115,7 @@ class FrameReader:
     memory that is used again: it is valid until `settle` is called.
     """
 
-    __slots__ = ("_carry", "_end", "_memory", "_need", "_own", "_small_run", "_start", "_view")
+    __slots__ = ("_carry", "_end", "_memory", "_need", "_own", "_small_run", "_start", "_used", "_view")
 
     def __init__(self, memory: ReceiveMemory):
         self._memory = memory
@@ -121,6 +128,7 @@ class FrameReader:
         self._need = 0
         """The size of the frame at `_start` with its size field, once it is known that it is not whole; else 0."""
         self._small_run = 0
+        self._used = False
 
     @property
     def holds_buffer(self) -> bool:
@@ -194,6 +202,7 @@ class FrameReader:
 
     def _settle_own(self, left: int) -> None:
         assert self._own is not None
+        self._used = True
         capacity = len(self._own)
         need = self._need
         if left == 0:
@@ -201,7 +210,7 @@ class FrameReader:
             self._small_run += 1
             kept = capacity >= LARGE_BYTES and self._small_run <= SMALL_RUN
             if not kept or self._memory.held_bytes > self._memory.keep_bytes:
-                self.release_if_empty()
+                self._release()
         elif need > capacity:
             self._move(need)
         elif self._start + max(need, 4) > capacity:
@@ -213,23 +222,28 @@ class FrameReader:
         left = self._end - self._start
         buffer = self._memory.take(size)
         buffer[:left] = self._view[self._start : self._end]
-        if self._own is not None:
-            self._memory.give_back(self._own)
+        self._release()
+        self._memory.holders.add(self)
         self._own = self._view = buffer
         self._carry = b""
         self._start, self._end = 0, left
         self._small_run = 0
 
-    def release_if_empty(self) -> None:
-        """Gives the buffer back if no bytes are in it."""
-        if self._own is not None and self._start == self._end:
+    def release_if_unused(self) -> None:
+        """Gives the buffer back if it is empty and nothing has come since the last time."""
+        if not self._used and self._start == self._end:
+            self._release()
+        self._used = False
+
+    def _release(self) -> None:
+        if self._own is not None:
+            self._memory.holders.discard(self)
             self._memory.give_back(self._own)
             self._own = None
             self._view = self._memory.scratch
-            self._start = self._end = self._need = 0
 
     def close(self) -> None:
         """Forgets everything."""
-        self._start = self._end = 0
+        self._start = self._end = self._need = 0
         self._carry = b""
-        self.release_if_empty()
+        self._release()

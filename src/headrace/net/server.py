@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN = 32
 _ACCEPT_RETRY_SECONDS = 1.0
-_TICK_SECONDS = 1.0
-_LINGER_SECONDS = 1.0
+_TRIM_SECONDS = 1.0
+_MAX_IDLE_CHECK_SECONDS = 30.0
 _COMPLAINT_SECONDS = 10.0
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -87,7 +87,8 @@ class SocketServer:
         self._accepting = False
         self._paused = False
         self._accept_retry: asyncio.TimerHandle | None = None
-        self._ticker: asyncio.TimerHandle | None = None
+        self._trimmer: asyncio.TimerHandle | None = None
+        self._idle_check: asyncio.TimerHandle | None = None
         self._per_ip: dict[str, int] = {}
         self._locals: dict[Address, Address] = {}
         self._busy: set[ServerConnection] = set()
@@ -114,7 +115,8 @@ class SocketServer:
             self.endpoints.clear()
             raise
         self._start_accepting()
-        self._schedule_tick()
+        self._trim()
+        self._check_idle()
 
     # Accepting
 
@@ -233,9 +235,10 @@ class SocketServer:
     async def close(self) -> None:
         """Drops what is left. Returns when the handler knows that every connection is lost."""
         self.stop_accepting()
-        if self._ticker is not None:
-            self._ticker.cancel()
-            self._ticker = None
+        for timer in (self._trimmer, self._idle_check):
+            if timer is not None:
+                timer.cancel()
+        self._trimmer = self._idle_check = None
         if self.connections:
             self._all_lost = self._loop.create_future()
             for connection in list(self.connections):
@@ -264,34 +267,28 @@ class SocketServer:
 
     # Now and then
 
-    def _schedule_tick(self) -> None:
-        seconds = _TICK_SECONDS
-        if self.limits.idle_ms >= 0:
-            seconds = max(min(seconds, self.limits.idle_ms / 4000), 0.01)
-        self._ticker = self._loop.call_later(seconds, self._tick)
+    def _trim(self) -> None:
+        self._trimmer = self._loop.call_later(_TRIM_SECONDS, self._trim)
+        self.memory.trim()
 
-    def _tick(self) -> None:
-        self._schedule_tick()
+    def _check_idle(self) -> None:
+        """At each twentieth of the time: that is how late it may be."""
+        seconds = _MAX_IDLE_CHECK_SECONDS
+        if self.limits.idle_ms >= 0:
+            seconds = max(min(seconds, self.limits.idle_ms / 20_000), 0.01)
+        self._idle_check = self._loop.call_later(seconds, self._check_idle)
         self.close_idle()
 
     def close_idle(self) -> None:
-        """Closes connections that nothing has happened on for too long, and takes back memory that is not used.
-
-        A peer that has closed may want its last replies, but mostly it is gone, and nobody will read what its requests
-        wait for: it gets a moment.
-        """
-        if self._paused:
+        """Closes connections that nothing has happened on for too long."""
+        limit = self.limits.idle_ms / 1000
+        if self._paused or limit < 0:
             return
         now = self._clock.monotonic()
-        limit = self.limits.idle_ms / 1000
         for connection in self.connections:
-            idle = connection.idle_seconds(now)
-            if connection.peer_finished and idle > _LINGER_SECONDS:
-                connection.close("the peer closed it, and its replies are not ready")
-            elif idle > limit >= 0:
+            if connection.idle_seconds(now) > limit:
                 self.idle_closed += 1
                 connection.close(f"idle for {limit:g} seconds (connections.max.idle.ms)")
-        self.memory.trim()
 
     def _show(self, metrics: Metrics) -> None:
         metrics.gauge("net_connections_open", lambda: self.connections_open)

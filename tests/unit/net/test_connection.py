@@ -309,6 +309,30 @@ class TestClosing:
         handler.slots[0].send(b"A")
         assert (wired.transport.sent, wired.transport.closing) == (b"A", True)
 
+    def test_a_peer_that_has_finished_sending_does_not_wait_for_ever(self) -> None:
+        handler = Recorder()
+        handler.on_frame = handler.defer
+        wired = Wired(handler)
+        wired.receive(frame(b"a") + frame(b"b"))
+        wired.connection.eof_received()
+        handler.slots[1].send(b"B")
+        wired.loop.time_passes()
+        assert wired.connection.closed
+        wired.loop.run()
+        assert handler.lost == [(wired.connection, None)]
+
+    def test_a_peer_that_has_finished_sending_may_read_slowly(self) -> None:
+        wired = Wired(Recorder(echo))
+        wired.transport.full = True
+        wired.receive(frame(b"a"))
+        wired.receive(frame(b"b"))
+        wired.connection.eof_received()
+        wired.loop.time_passes()
+        assert not wired.connection.closed
+        wired.transport.full = False
+        wired.transport.let_go()
+        assert (wired.transport.sent, wired.transport.closing) == (frame(b"a") + frame(b"b"), True)
+
 
 class TestIdleness:
     def test_counts_from_the_last_look_at_which_something_had_happened(self) -> None:
@@ -329,15 +353,6 @@ class TestIdleness:
         handler.slots[0].send(b"A")
         assert wired.connection.idle_seconds(40) == 10
 
-    def test_a_peer_that_is_gone_is_idle_even_if_a_reply_is_due(self) -> None:
-        handler = Recorder()
-        handler.on_frame = handler.defer
-        wired = Wired(handler)
-        wired.receive(frame(b"a"))
-        wired.connection.eof_received()
-        wired.connection.idle_seconds(10)
-        assert wired.connection.idle_seconds(30) == 20
-
     def test_a_peer_that_reads_slowly_is_not_idle_but_one_that_does_not_is(self) -> None:
         wired = Wired(Recorder(echo))
         wired.transport.full = True
@@ -346,14 +361,6 @@ class TestIdleness:
         wired.transport.pending_bytes -= 1
         assert wired.connection.idle_seconds(20) == 0
         assert wired.connection.idle_seconds(30) == 10
-
-    def test_memory_is_given_back_when_nothing_happens(self) -> None:
-        wired = Wired(Recorder(echo))
-        wired.receive(frame(bytes(1_000_000)))
-        wired.connection.idle_seconds(1)
-        assert wired.server.memory.held_bytes > 0
-        wired.connection.idle_seconds(2)
-        assert wired.server.memory.held_bytes == 0
 
 
 class TestHeldByTheServer:

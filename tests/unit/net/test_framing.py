@@ -3,6 +3,7 @@ import struct
 import pytest
 from tests.support.net import frame, read_all
 
+from headrace.net import framing
 from headrace.net.framing import (
     CARRY_BYTES,
     LARGE_BYTES,
@@ -147,13 +148,16 @@ def test_the_buffer_is_kept_for_large_frames_only(reader: FrameReader, memory: R
     assert memory.held_bytes == 0
 
 
-def test_the_buffer_is_released_when_it_is_empty(reader: FrameReader, memory: ReceiveMemory) -> None:
+def test_the_buffer_is_released_when_it_is_not_used(reader: FrameReader, memory: ReceiveMemory) -> None:
     data = frame(payload(1_000_000))
     read_all(reader, [data, data[:200_000]])
-    reader.release_if_empty()
+    memory.trim()
+    memory.trim()
     assert reader.holds_buffer, "there are bytes in it"
     read_all(reader, [data[200_000:]])
-    reader.release_if_empty()
+    memory.trim()
+    assert reader.holds_buffer, "it has been used since the last time"
+    memory.trim()
     assert not reader.holds_buffer
     assert memory.held_bytes == 0
     assert read_all(reader, [data]) == [data[4:]]
@@ -165,7 +169,22 @@ def test_buffers_go_round(memory: ReceiveMemory) -> None:
     assert memory.take(CARRY_BYTES + 1) is first
     memory.give_back(second)
     memory.trim()
+    memory.trim()
     assert memory.take(1_000_000) is not second
+
+
+def test_memory_that_cannot_be_had(reader: FrameReader, memory: ReceiveMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(size: int) -> memoryview:
+        raise OSError("no memory")
+
+    read_all(reader, [frame(payload(200_000)) + frame(b"x")[:5]])
+    held = memory.held_bytes
+    monkeypatch.setattr(framing, "_map", refuse)
+    with pytest.raises(OSError, match="no memory"):
+        read_all(reader, [struct.pack(">i", 50_000_000) + b"a"])
+    assert memory.held_bytes == held
+    reader.close()
+    assert (memory.held_bytes, memory.holders) == (0, set())
 
 
 def test_too_much_memory_held_is_given_back_at_once() -> None:
