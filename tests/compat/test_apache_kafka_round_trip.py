@@ -176,9 +176,9 @@ class Scribe:
         log.roll()
         log.update_high_watermark(log.log_end_offset)
         keeping = log.config
-        self.manager.update_config(log.tp.topic, log_config(HEADRACE_TOPICS[log.tp.topic]))
+        self.manager.update_configs({log.tp.topic: log_config(HEADRACE_TOPICS[log.tp.topic])})
         assert self.manager.clean_next() == log.tp
-        self.manager.update_config(log.tp.topic, keeping)
+        self.manager.update_configs({log.tp.topic: keeping})
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,7 @@ class AdminBroker:
             clock=self.clock,
         ).start()
         self.configs.on_topics_changed.append(
-            lambda changed: [self.logs.update_config(name, config.log) for name, config in changed.items()]
+            lambda changed: self.logs.update_configs({name: config.log for name, config in changed.items()})
         )
         self.replicas = ReplicaManager(NODE_ID, self.logs, self.configs.topic, Timer(self.clock))
         self.update([])

@@ -15,6 +15,7 @@ from headrace.cluster.commands import LeaderAndIsr, PartitionState, StopReplica
 from headrace.common.background import Outcome
 from headrace.common.errors import (
     KafkaError,
+    KafkaStorageError,
     ReplicaNotAvailableError,
     UnknownTopicOrPartitionError,
     code_of,
@@ -22,6 +23,8 @@ from headrace.common.errors import (
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
 from headrace.storage.directory import LogDirectory
+from headrace.storage.files import DISK_FULL
+from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
 
 _logger = logging.getLogger(__name__)
@@ -37,7 +40,6 @@ class ReplicaManager:
         """Waiting for replication, by partition."""
         self._config_of = config_of
         self._topics: dict[str, dict[int, Partition]] = {}
-        logs.on_directory_failed = self._directory_failed
 
     # ---- finding
 
@@ -85,14 +87,23 @@ class ReplicaManager:
         if partition is not None and state.leader_epoch < partition.leader_epoch:
             _logger.info("%s: leader epoch %d is older than the current one", partition, state.leader_epoch)
             return
-        log = self.logs.create(tp, state.topic_id)
+        log = self._log_of(state)
         if partition is None:
             partition = Partition(tp, self.node_id, self._config_of)
             self._topics.setdefault(tp.topic, {})[tp.partition] = partition
+            directory = self.logs.directory_of(tp)
+            log.update_high_watermark(directory.high_watermarks.get(tp, 0) if directory is not None else 0)
         if partition.become(state, log):
             # Who waited did so for another leader.
             self.fetches.check_and_complete(partition)
             self.produces.check_and_complete(partition)
+
+    def _log_of(self, state: PartitionState) -> Log:
+        log = self.logs.get(state.tp)
+        if log is None and not state.is_new and not all(directory.online for directory in self.logs.directories):
+            # It may be in a directory that failed; an empty one elsewhere would lose its records for good.
+            raise KafkaStorageError(f"the log of {state.tp} may be in a log directory that is offline")
+        return self.logs.create(state.tp, state.topic_id)
 
     def stop(self, command: StopReplica) -> dict[TopicPartition, int]:
         """Stops serving partitions and, where asked to, deletes their logs. Returns an error code for each."""
@@ -120,7 +131,8 @@ class ReplicaManager:
 
     # ---- disks
 
-    def _directory_failed(self, _: LogDirectory, lost: list[TopicPartition]) -> None:
+    def directory_failed(self, lost: list[TopicPartition]) -> None:
+        """The logs of these partitions are gone with their directory."""
         for tp in lost:
             partition = self.get(tp.topic, tp.partition)
             if partition is not None:
@@ -142,5 +154,7 @@ class ReplicaManager:
                 )
 
     def _checkpointed(self, directory: LogDirectory, outcome: Outcome) -> None:
-        if outcome.error is not None:
+        if isinstance(outcome.error, OSError) and outcome.error.errno in DISK_FULL:
+            _logger.warning("cannot write the high watermarks to %s: %s", directory, outcome.error)
+        elif outcome.error is not None:
             self.logs.fail_directory(directory, f"cannot write the high watermarks: {outcome.error}")

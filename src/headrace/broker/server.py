@@ -49,8 +49,10 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import make_random
 from headrace.common.metrics import Metrics
+from headrace.common.types import TopicPartition
 from headrace.net.listeners import join_address
 from headrace.net.server import SocketServer
+from headrace.storage.directory import LogDirectory
 from headrace.storage.files import storage_error
 from headrace.storage.manager import LogManager
 
@@ -87,7 +89,10 @@ class Broker:
         self.epoch = -1
         self.image = MetadataImage()
         self.configs = Configs(config.properties, self.node_id)
+        self.failed: asyncio.Event = asyncio.Event()
+        """Set when the broker cannot go on: no log directory is left."""
         self._creations: dict[str, asyncio.Task[None]] = {}
+        self._notices: set[asyncio.Task[str]] = set()
         self._watcher: ConfigWatcher | None = None
 
     # ---- coming
@@ -108,7 +113,7 @@ class Broker:
         self.cluster_id = await prepare_cluster(self.store, self.random)
         await self._load_configs()
         self.logs = LogManager(
-            config.manager,
+            self.configs.manager(config.manager),
             config_of=self.configs.log_config,
             cluster_id=self.cluster_id,
             node_id=self.node_id,
@@ -117,6 +122,7 @@ class Broker:
         )
         await asyncio.to_thread(self.logs.start)
         self.replicas = ReplicaManager(self.node_id, self.logs, self.configs.topic, self.driver.timer)
+        self.logs.on_directory_failed = self._directory_failed
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, self.clock, self.random
         )
@@ -127,10 +133,12 @@ class Broker:
             default_replication_factor=lambda: config.default_replication_factor,
             check_config=self._check_topic_config,
         )
+        limits = self.configs.limits(config.limits)
         self.dispatcher = Dispatcher(self, self.clock, self.metrics, config.slow_request_ms)
-        self.server = SocketServer(list(config.listeners), self.dispatcher, config.limits, self.clock, self.metrics)
+        self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
         self.server.pause()
         await self.server.start()
+        self.configs.on_broker_changed.append(self._broker_configs_changed)
         await self._join()
         self._show_metrics()
         self.driver.keep_ticking(self.logs.tick)
@@ -155,12 +163,18 @@ class Broker:
         elif entity.kind == znodes.BROKER_CONFIGS:
             self.configs.set_broker_overrides(entity.name, overrides)
 
+    def _broker_configs_changed(self, _: object) -> None:
+        self.server.limits = self.configs.limits(self.config.limits)
+        self.logs.config = self.configs.manager(self.config.manager)
+
     def _check_topic_config(self, _: str, overrides: Mapping[str, str]) -> None:
         self.configs.check_topic(overrides)
 
     def _topic_configs_changed(self, changed: Mapping[str, TopicConfig]) -> None:
         for name, config in changed.items():
-            self.logs.update_config(name, config.log)
+            if config.unclean_leader_election_enable and hasattr(self, "controller"):
+                self.controller.unclean_election_enabled(name)
+        self.logs.update_configs({name: config.log for name, config in changed.items()})
 
     async def _join(self) -> None:
         """Registers, stands for controller, and waits until the controller has said what this broker leads."""
@@ -209,7 +223,7 @@ class Broker:
 
     def apply(self, command: Command) -> CommandResult:
         try:
-            if command.broker_epoch >= 0 and command.broker_epoch != self.epoch:
+            if 0 <= command.broker_epoch < self.epoch:
                 raise StaleBrokerEpochError(
                     f"a command for broker epoch {command.broker_epoch}, this is epoch {self.epoch}"
                 )
@@ -228,6 +242,22 @@ class Broker:
     def _image_changed(self, change: ImageChange) -> None:
         for name in change.deleted_topics:
             self.configs.forget_topic(name)
+
+    # ---- disks
+
+    def _directory_failed(self, _: LogDirectory, lost: list[TopicPartition]) -> None:
+        self.replicas.directory_failed(lost)
+        if not any(directory.online for directory in self.logs.directories):
+            _logger.error("no log directory is left")
+            self.failed.set()
+            return
+        # The controller asks what is still here, and finds other leaders.
+        path = f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}"
+        notice = asyncio.create_task(
+            self.store.create(path, znodes.encode_log_dir_event(self.node_id), sequential=True)
+        )
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
 
     # ---- topics on demand
 

@@ -112,10 +112,13 @@ async def _serve(config: "BrokerConfig") -> int:
     gc.collect()
     gc.freeze()
     print(f"ready {broker.addresses}", flush=True)
-    await stopping
+    failed = asyncio.create_task(broker.failed.wait())
+    await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    failed.cancel()
     _logger.info("stopping")
     await broker.stop()
-    return 0
+    return 1 if broker.failed.is_set() else 0
 
 
 def _stop_on_signals() -> asyncio.Event:

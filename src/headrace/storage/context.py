@@ -19,4 +19,3 @@ class LogContext:
     scheduler: Scheduler | None = None
     random: Random = field(default_factory=make_random)
     max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES
-    producer_expiration_ms: int = 86_400_000

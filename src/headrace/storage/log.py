@@ -503,8 +503,9 @@ class Log:
         else:
             self.context.scheduler.after(self.config.file_delete_delay_ms, remove)
 
-    def remove_expired_producers(self) -> list[int]:
-        return self.producers.remove_expired(self.context.clock.time_ms(), self.context.producer_expiration_ms)
+    def remove_expired_producers(self, expiration_ms: int) -> list[int]:
+        """Forgets producers that have not written for so long. Returns their ids."""
+        return self.producers.remove_expired(self.context.clock.time_ms(), expiration_ms)
 
     # ---- reaching the disk
 

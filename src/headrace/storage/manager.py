@@ -8,7 +8,7 @@ disk that is full, or a write that fails, is an error of that append alone: see 
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -81,7 +81,6 @@ class LogManager:
             runner=self.runner,
             scheduler=self.scheduler,
             random=self._random,
-            producer_expiration_ms=config.producer_id_expiration_ms,
         )
         self.directories = [LogDirectory(Path(path), self._files) for path in config.log_dirs]
 
@@ -276,12 +275,13 @@ class LogManager:
 
         self.scheduler.after(delay_ms, remove)
 
-    def update_config(self, topic: str, config: LogConfig) -> None:
-        """Gives the logs of a topic new settings."""
-        for log in self:
-            if log.tp.topic == topic:
+    def update_configs(self, configs: Mapping[str, LogConfig]) -> None:
+        """Gives the logs of these topics new settings."""
+        for tp, log in self._logs.items():
+            config = configs.get(tp.topic)
+            if config is not None:
                 log.config = config
-                self._uncleanable.discard(log.tp)
+                self._uncleanable.discard(tp)
 
     # ---- failing
 
@@ -320,7 +320,7 @@ class LogManager:
         every(config.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_starts, delay)
         every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers, delay)
         if config.log_cleaner_enable:
-            every(config.log_cleaner_backoff_ms, self.clean_next, delay)
+            self.scheduler.after(delay, self._clean_again_and_again)
 
     def apply_retention(self) -> int:
         """Deletes what is too old or too much, in all logs. Returns how many segments went."""
@@ -333,7 +333,7 @@ class LogManager:
 
     def remove_expired_producers(self) -> None:
         for log in self:
-            log.remove_expired_producers()
+            log.remove_expired_producers(self.config.producer_id_expiration_ms)
 
     def _attempt(self, log: Log, action: Callable[[Log], T]) -> T | None:
         """Does something to a log that can be done later too. Trouble with its disk takes its directory offline, unless
@@ -409,6 +409,10 @@ class LogManager:
                 _logger.warning("%s; it will be tried again", failure)
 
     # ---- compaction
+
+    def _clean_again_and_again(self) -> None:
+        self.scheduler.after(self.config.log_cleaner_backoff_ms, self._clean_again_and_again)
+        self.clean_next()
 
     def clean_next(self) -> TopicPartition | None:
         """Starts to clean the log that needs it most, unless a cleaning is under way. Returns its partition."""

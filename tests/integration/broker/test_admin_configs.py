@@ -15,10 +15,11 @@ from tests.support.admin_calls import (
     delete_topic,
     describe_configs,
 )
-from tests.support.wire import WireClient
+from tests.support.wire import ConnectionEnded, WireClient
 from tests.support.wire_calls import batch, produce
 
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError, MessageSizeTooLargeError
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -160,3 +161,12 @@ def test_many_clients_change_a_topic_at_once(broker: EmbeddedBroker, client: Wir
         for each in clients:
             each.close()
     assert describe_configs(client, TOPIC, "t", *keys) == dict.fromkeys(keys, ("123456", 1))
+
+
+def test_the_limit_of_connections_can_be_changed(broker: EmbeddedBroker, client: WireClient) -> None:
+    alter_configs(client, BROKER, broker_id(broker), ("max.connections", SET, "1"))
+    with WireClient(broker.address) as refused, pytest.raises((ConnectionEnded, ConnectionError)):
+        refused.call(ApiVersionsRequest(), 0)
+    alter_configs(client, BROKER, broker_id(broker), ("max.connections", DELETE, None))
+    with WireClient(broker.address) as admitted:
+        assert admitted.call(ApiVersionsRequest(), 0).error_code == 0

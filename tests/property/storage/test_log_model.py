@@ -106,7 +106,6 @@ class LogMachine(RuleBasedStateMachine):
             runner=self.runner,
             scheduler=Scheduler(self.clock),
             random=make_random(seed),
-            producer_expiration_ms=PRODUCER_EXPIRATION_MS,
         )
         self._open()
 
@@ -423,8 +422,9 @@ class LogMachine(RuleBasedStateMachine):
         pieces = [
             seen.raw for seen in behind if seen.segment_base == first.segment_base and seen.batch.last_offset < end
         ]
-        limit = max(max_bytes, len(first.raw)) if whole else max_bytes
-        return first.batch.base_offset, b"".join(pieces)[:limit]
+        if max_bytes < len(first.raw) and not whole:
+            return -1, b""
+        return first.batch.base_offset, b"".join(pieces)[: max(max_bytes, len(first.raw))]
 
     def _check_committed(self, offset: int, batches: list[RecordBatch], aborted: list[AbortedTransaction]) -> None:
         """Leaves out what a client leaves out, and compares it with the fates of the transactions."""
@@ -590,7 +590,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def _expire_producers(self) -> None:
         expected = self.model.expired(self.clock.time_ms(), PRODUCER_EXPIRATION_MS)
-        assert sorted(self.log.remove_expired_producers()) == sorted(expected)
+        assert sorted(self.log.remove_expired_producers(PRODUCER_EXPIRATION_MS)) == sorted(expected)
         for producer_id in expected:
             del self.model.producers[producer_id]
         self.model.ever_expired.update(expected)

@@ -446,7 +446,7 @@ def test_a_batch_larger_than_the_map(make_manager: MakeManager, caplog: pytest.L
         assert manager.clean_next() is None, "it would fail again"
         assert not [name for name in names_in(log.directory) if name.endswith(".cleaned")]
         assert len(contents(log)) == 100
-        manager.update_config("orders", LogConfig.from_properties({**COMPACT, "min.cleanable.dirty.ratio": 0.0}))
+        manager.update_configs({"orders": LogConfig.from_properties({**COMPACT, "min.cleanable.dirty.ratio": 0.0})})
         assert manager.clean_next() == TP, "other settings may help"
 
 

@@ -468,7 +468,7 @@ def test_settings_of_a_topic_may_change(make_manager: MakeManager, clock: Manual
         log = manager.create(TP)
         other = manager.create(TopicPartition("other", 0))
         changed = type(log.config).from_properties({"max.message.bytes": 10})
-        manager.update_config("orders", changed)
+        manager.update_configs({"orders": changed})
         assert log.config is changed
         assert other.config is not changed
         with pytest.raises(Exception, match=r"max\.message\.bytes is 10"):

@@ -281,17 +281,17 @@ def test_a_transaction_that_ended_first_may_have_begun_last() -> None:
 
 def test_idle_producers_are_forgotten(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log()
-    day_ms = log.context.producer_expiration_ms
+    day_ms = 86_400_000
     send(log, 1)
     send(log, 2, transactional=True)
     clock.advance(1)
     send(log, 3, at=clock.time_ms())
     clock.advance(day_ms - 2)
-    assert log.remove_expired_producers() == []
+    assert log.remove_expired_producers(day_ms) == []
     clock.advance(1)
-    assert log.remove_expired_producers() == [1]
+    assert log.remove_expired_producers(day_ms) == [1]
     clock.advance(1)
-    assert log.remove_expired_producers() == [3]
+    assert log.remove_expired_producers(day_ms) == [3]
     assert set(log.producers.entries) == {2}, "its transaction is open"
     send(log, 1, 55, at=clock.time_ms())
     assert log.producers.entries[1].last_sequence == 55

@@ -1,0 +1,54 @@
+"""What a broker does when a log directory fails under it."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.wire import WireClient
+from tests.support.wire_calls import batch, fetch, fetch_request, produce
+
+from headrace.broker.server import Broker
+from headrace.storage.directory import LogDirectory
+from headrace.testing import EmbeddedBroker
+
+STORAGE_ERROR = 56
+
+
+def home_of(broker: Broker, topic: str, partition: int) -> LogDirectory:
+    directory = broker.logs.directory_of(broker.replicas.find(topic, partition).tp)
+    assert directory is not None
+    return directory
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> dict[str, object]:
+    return {"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
+
+
+def test_the_other_directory_goes_on(properties: dict[str, object]) -> None:
+    with EmbeddedBroker(properties, topics={"t": 2}) as broker, WireClient(broker.address) as client:
+        for partition in (0, 1):
+            assert produce(client, batch(b"before"), partition=partition).error_code == 0
+        doomed = broker.call(lambda running: str(home_of(running, "t", 1)))
+        waiting = client.send(fetch_request(1, partition=1, max_wait_ms=600_000), 12)
+        broker.wait_until(lambda running: running.replicas.fetches.delayed == 1)
+        broker.call(lambda running: running.logs.fail_directory(home_of(running, "t", 1), "pulled out"))
+
+        assert client.receive(waiting).responses[0].partitions[0].error_code in (STORAGE_ERROR, 6)
+        assert produce(client, batch(b"after"), partition=0).base_offset == 1
+        assert produce(client, batch(b"after"), partition=1).error_code in (STORAGE_ERROR, 6)
+        assert fetch(client, 0, partition=1).error_code in (STORAGE_ERROR, 6)
+        # The controller has been told, and there is nobody else to lead it.
+        broker.wait_until(lambda running: running.image.partition("t", 1).leader == -1)
+        assert not broker.call(lambda running: running.failed.is_set())
+
+        broker.restart()  # the disk is back
+        assert broker.call(lambda running: str(home_of(running, "t", 1))) == doomed
+        with WireClient(broker.address) as again:
+            assert fetch(again, 0, partition=1).high_watermark == 1
+            assert produce(again, batch(b"back"), partition=1).base_offset == 1
+
+
+def test_without_any_directory_a_broker_gives_up(tmp_path: Path) -> None:
+    with EmbeddedBroker({"log.dirs": str(tmp_path / "only")}, topics={"t": 1}) as broker:
+        broker.call(lambda running: running.logs.fail_directory(home_of(running, "t", 0), "pulled out"))
+        broker.wait_until(lambda running: running.failed.is_set())
