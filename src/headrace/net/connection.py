@@ -259,7 +259,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._frames.buffered_bytes:
             logger.debug("%s closed within a frame", self)
         self.finish("the peer closed it")
-        if self._waits_for_server:
+        if self._head is not None:
             self._loop.call_later(LINGER_SECONDS, self._linger_is_over)
         return True
 
@@ -312,6 +312,9 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _linger_is_over(self) -> None:
         if self._waits_for_server:
             self.close("the peer closed it, and its replies are not ready")
+        elif self._head is not None:
+            # The peer reads: replies that are ready wait for it.
+            self._loop.call_later(LINGER_SECONDS, self._linger_is_over)
 
     # Frames
 

@@ -321,6 +321,23 @@ class TestClosing:
         wired.loop.run()
         assert handler.lost == [(wired.connection, None)]
 
+    def test_a_peer_that_reads_slowly_does_not_wait_for_ever_either(self) -> None:
+        handler = Recorder()
+        handler.on_frame = handler.defer
+        wired = Wired(handler)
+        wired.receive(frame(b"a") + frame(b"b") + frame(b"c"))
+        wired.transport.full = True
+        handler.slots[0].send(b"A")
+        handler.slots[1].send(b"B")
+        wired.connection.eof_received()
+        wired.loop.time_passes()
+        assert not wired.connection.closed
+        wired.transport.full = False
+        wired.transport.let_go()
+        wired.loop.time_passes()
+        assert wired.transport.sent == b"AB"
+        assert wired.connection.closed
+
     def test_a_peer_that_has_finished_sending_may_read_slowly(self) -> None:
         wired = Wired(Recorder(echo))
         wired.transport.full = True
