@@ -42,6 +42,7 @@ class ToolResult(NamedTuple):
 class Java:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
+        self._calls = 0
         self._temporary = tempfile.TemporaryDirectory(prefix="headrace-java-")
         self._process = start_java(
             DRIVER,
@@ -69,7 +70,8 @@ class Java:
     def start(self, op: str, **fields: Any) -> None:
         """Begins an operation; `result` waits for its end."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"op": op, **fields}).encode() + b"\n")
+        self._calls += 1
+        self._process.stdin.write(json.dumps({"op": op, "call": self._calls, **fields}).encode() + b"\n")
         self._process.stdin.flush()
 
     def result(self) -> Any:
@@ -79,11 +81,14 @@ class Java:
         return answer["ok"]
 
     def answer(self) -> dict[str, Any]:
-        """The next line that the driver says."""
+        """The next line of the driver about the last call. A test that failed may have left some of another."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the JVM ended"
-        return json.loads(line)
+        while True:
+            line = self._process.stdout.readline()
+            assert line, "the JVM ended"
+            answer = json.loads(line)
+            if answer["id"] == self._calls:
+                return answer
 
     def tool(self, name: str, *args: object, stdin: bytes = b"") -> ToolResult:
         """Runs one of Kafka's console tools; the address of the broker is added."""

@@ -1,11 +1,13 @@
 """Records as every client must hand them over, samples of all kinds of them, and a comparison that stays readable."""
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-START_MS = 1_700_000_000_000
+# A day ago: what is older than a week is deleted while the tests run, what is more than an hour ahead is refused.
+START_MS = int(time.time()) * 1000 - 24 * 3_600_000
 UNICODE = "Grüße ключ 鍵 🔑"
 MEGABYTE = 1_000_000
 

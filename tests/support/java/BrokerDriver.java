@@ -62,7 +62,8 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Kafka's Java clients and its console tools, driven by JSON: one object a line on standard input, with the name of the
- * operation in "op", and one line for each on standard output, {"ok": result} or {"error": code, "message": text}.
+ * operation in "op" and a number in "call", and one line for each on standard output, with that number in "id" and
+ * either the result in "ok" or a code and a text in "error" and "message".
  * Bytes are written in base 64. The tools run in this same JVM, which saves its start for each of them.
  */
 @SuppressWarnings("unchecked")
@@ -88,7 +89,9 @@ public class BrokerDriver {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             Map<String, Object> answer = new HashMap<>();
             try {
-                answer.put("ok", driver.execute(mapper.readValue(line, Map.class)));
+                Map<String, Object> call = mapper.readValue(line, Map.class);
+                answer.put("id", call.get("call"));
+                answer.put("ok", driver.execute(call));
             } catch (Throwable error) {
                 answer.putAll(describe(error));
             }
@@ -224,7 +227,7 @@ public class BrokerDriver {
         return found;
     }
 
-    /** The first record that comes, after the end of the topic as it is now; says so on the way by "waiting". */
+    /** The first record that comes, after the end of the topic as it is now; a first answer, of nothing but the id, says that it waits. */
     private Object first(String topic, Map<String, Object> call) {
         KafkaConsumer<byte[], byte[]> consumer = consumer(call);
         try {
@@ -232,7 +235,7 @@ public class BrokerDriver {
             consumer.assign(partitions);
             consumer.seekToEnd(partitions);
             partitions.forEach(consumer::position);
-            ANSWERS.println("{\"waiting\": true}");
+            ANSWERS.println("{\"id\": " + call.get("call") + "}");
             ANSWERS.flush();
             long deadline = System.currentTimeMillis() + DEADLINE_MS;
             while (System.currentTimeMillis() < deadline) {
