@@ -6,6 +6,10 @@ from headrace.records import RecordBatch, split_batches
 from headrace.storage.files import DataFile
 
 
+MOST_SENT_AT_ONCE = 2 * 1024 * 1024
+"""A socket that takes everything, or a file that is not in memory, must not keep the sender for long."""
+
+
 class FetchSlice:
     """Stays valid for as long as it is held, also if its segment is deleted meanwhile."""
 
@@ -27,7 +31,8 @@ class FetchSlice:
 
     def send_to(self, fd: int, sent: int = 0) -> int:
         """Hands bytes from `sent` on to a socket without reading them; returns how many it took."""
-        return os.sendfile(fd, self.file.fileno(), self.position + sent, self.size - sent)
+        count = min(self.size - sent, MOST_SENT_AT_ONCE)
+        return os.sendfile(fd, self.file.fileno(), self.position + sent, count)
 
     def batches(self) -> list[RecordBatch]:
         """The whole batches in the slice."""
