@@ -117,11 +117,10 @@ class Partition:
         return result
 
     def _check_enough_replicas(self) -> None:
-        needed = self._config_of(self.tp.topic).min_insync_replicas
+        # No more than there are: a topic with one replica can be written to whatever is asked for, as in Kafka.
+        needed = min(self._config_of(self.tp.topic).min_insync_replicas, len(self.replicas))
         if len(self.isr) < needed:
-            raise NotEnoughReplicasError(
-                f"{self.tp} has {len(self.isr)} replicas in sync, min.insync.replicas is {needed}"
-            )
+            raise NotEnoughReplicasError(f"{self.tp} has {len(self.isr)} replicas in sync, {needed} are needed")
 
     def is_replicated(self, last_offset: int) -> bool:
         """Whether every replica in sync has a record."""

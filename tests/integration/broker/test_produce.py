@@ -135,10 +135,16 @@ def test_log_append_time(broker: EmbeddedBroker, client: WireClient) -> None:
     assert [record.timestamp for record in decode_rows(stored.records())] == [reply.log_append_time_ms]
 
 
-def test_too_few_replicas_in_sync(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_no_more_replicas_are_asked_for_than_there_are(broker: EmbeddedBroker, client: WireClient) -> None:
     broker.create_topic("needs-two", 1, {"min.insync.replicas": "2"})
-    assert produce(client, batch(), topic="needs-two", acks=-1).error_code == 19
-    assert produce(client, batch(), topic="needs-two", acks=1).error_code == 0
+    assert produce(client, batch(), topic="needs-two", acks=-1).error_code == 0
+
+
+def test_too_few_replicas_in_sync(broker: EmbeddedBroker, client: WireClient) -> None:
+    broker.create_topic("needs-two-of-two", 1, {"min.insync.replicas": "2"})
+    broker.call(lambda running: running.replicas.find("needs-two-of-two", 0).replicas.append(99))
+    assert produce(client, batch(), topic="needs-two-of-two", acks=-1).error_code == 19
+    assert produce(client, batch(), topic="needs-two-of-two", acks=1).error_code == 0
 
 
 def test_pipelined_requests_are_answered_in_order(client: WireClient) -> None:
