@@ -38,7 +38,6 @@ OTHER_DEFAULTS = {
     "log.flush.interval.ms",  # without limit, either way
     "log.flush.scheduler.interval.ms",  # see DESIGN.md
     "socket.receive.buffer.bytes",  # see DESIGN.md
-    "socket.send.buffer.bytes",
 }
 NOT_DYNAMIC_HERE = {"background.threads", "listener.security.protocol.map", "listeners"}
 

@@ -142,8 +142,8 @@ OWN_KEYS = ConfigTable(
         ConfigKey(
             "socket.send.buffer.bytes",
             ConfigType.INT,
-            -1,
-            "SO_SNDBUF of connections; -1 for the system's own, which grows with the traffic. (Kafka: 102400.)",
+            102_400,
+            "SO_SNDBUF of connections; -1 for the system's own, which grows with the traffic.",
             low=-1,
             dynamic=False,
         ),
