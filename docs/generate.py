@@ -2,9 +2,55 @@
 
 from pathlib import Path
 
+from headrace.broker import handlers
 from headrace.broker.config import OWN_KEYS, TOPIC_KEYS
+from headrace.broker.dispatch import REGISTRY
 from headrace.broker.kafka_keys import NO_EFFECT, REFUSED
+from headrace.protocol.apis import APIS
 from headrace.storage.config import MANAGER_KEYS
+
+BROKER = """\
+# The broker
+
+A cluster of one that Kafka clients talk to. `headrace server` runs it as a process, `headrace.testing.EmbeddedBroker` in
+yours ([testing.md](testing.md)); both are the same code.
+
+```console
+$ headrace server                                   # 127.0.0.1:9092, data in ./headrace-data
+ready PLAINTEXT://127.0.0.1:9092
+$ headrace server server.properties --override listeners=PLAINTEXT://[::1]:9092,LAN://0.0.0.0:9093
+```
+
+The line `ready` on standard output comes when clients may connect; the log goes to standard error. SIGTERM, SIGINT and
+SIGHUP stop it in order: no new connections, waiting requests answered, replies sent, logs flushed, and the directories
+marked as cleanly closed. A second signal ends it at once; the next start recovers. Exit codes: 0 after an orderly stop,
+1 if it could not start or lost its last log directory, 2 for a wrong command line.
+
+`--log-level DEBUG` sets the level for everything, `--log-level requests=DEBUG` logs each request, and requests slower
+than `headrace.slow.request.ms` are logged by `slow_requests`. Every key is in [configuration.md](configuration.md).
+
+## What is kept where
+
+In each log directory, what Kafka has there ([log.md](log.md)). In the first one also `coordination.sqlite`: topics with
+their ids and partitions, leaders, settings, laid out as the znodes of a Kafka with ZooKeeper. A change is on disk before
+it is acknowledged.
+
+## What a client can rely on
+
+- A record that was acknowledged is in the log and survives a kill of the process. It is on disk, and survives a power
+  cut, when it has been flushed (`flush.messages`, `flush.ms`; by default the system decides, as in Kafka).
+- Replies come in the order of the requests of a connection. Records of one partition have the order of the requests.
+- With acks=0 there is no reply; an error closes the connection. Other errors are told for each partition.
+- A fetch that waits is answered when there is enough to read, in time, or when the partition moves or is deleted.
+- A request that cannot be read costs its sender the connection, and nobody else anything.
+
+## APIs
+
+This broker serves the following. Groups, transactions and idempotent producers come next; replication and security after
+them.
+
+{apis}
+"""
 
 CONFIGURATION = """\
 # Configuration
@@ -58,9 +104,17 @@ def _no_effect() -> str:
     return "".join(f"| {reason} | {', '.join(sorted(names))} |\n" for reason, names in by_reason.items())
 
 
+def _apis() -> str:
+    """The registry as a table."""
+    handlers.load()
+    rows = [f"| {key:d} | {APIS[api.key].name} | {api.lowest}-{api.highest} |" for key, api in sorted(REGISTRY.items())]
+    return "\n".join(["| key | API | versions |", "|---|---|---|", *rows])
+
+
 def pages() -> dict[str, str]:
     """Name and content of each generated page."""
     return {
+        "broker.md": BROKER.format(apis=_apis()),
         "configuration.md": CONFIGURATION.format(
             own=OWN_KEYS.markdown(topics=False),
             manager=MANAGER_KEYS.markdown(topics=False),
