@@ -120,6 +120,7 @@ class AdminBroker:
             lambda changed: self.logs.update_configs({name: config.log for name, config in changed.items()})
         )
         self.replicas = ReplicaManager(NODE_ID, self.logs, self.configs.topic, Timer(self.clock))
+        self.logs.on_directory_failed = lambda _, lost: self.replicas.directory_failed(lost)
         self.update([])
 
     def __enter__(self) -> "AdminBroker":

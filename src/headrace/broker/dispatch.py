@@ -150,6 +150,7 @@ class RequestContext:
 
     def wait(self, operation: DelayedOperation, purgatory: Purgatory, keys: Iterable[Hashable]) -> _Outcome:
         """Has an operation answer the request. It is called off if the connection is lost before."""
+        operation.on_failed = lambda: self.close("an error of the broker")
         if not purgatory.try_complete_else_watch(operation, keys):
             self._waiting = operation
             _waiting_of(self.connection).add(operation)

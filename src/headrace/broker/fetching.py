@@ -5,6 +5,7 @@ the first batch that is found comes whole even if it is larger, so that a consum
 not touched: a reply holds slices of files.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from headrace.common.errors import (
     UnsupportedCompressionTypeError,
 )
 from headrace.storage.log import Isolation, ReadResult
+
+_logger = logging.getLogger(__name__)
 
 CONSUMER = -1
 """The replica id of a consumer."""
@@ -78,6 +81,12 @@ def read_partitions(replicas: ReplicaManager, fetched: Iterable[FetchedPartition
             _read(replicas, read, left, limits, first_batch_whole=reads.size == 0)
         except KafkaError as error:
             read.error = error
+            reads.urgent = True
+            continue
+        except Exception:
+            # Not for the others of the request, nor for whoever's append woke it.
+            _logger.exception("a read of %s-%d failed", one.topic, one.partition)
+            read.error = KafkaError("the broker failed on this read; its log says why")
             reads.urgent = True
             continue
         if read.diverging_epoch is not None:

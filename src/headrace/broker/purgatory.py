@@ -12,7 +12,7 @@ The broker's loop owns a purgatory and everything in it.
 """
 
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from headrace.common.timing_wheel import Timer, TimerEntry
 
@@ -25,11 +25,13 @@ class DelayedOperation:
     A subclass says in `try_complete` when it is done and in `on_complete` what happens then.
     """
 
-    __slots__ = ("_entry", "_keys", "_purgatory", "completed", "timeout_ms")
+    __slots__ = ("_entry", "_keys", "_purgatory", "completed", "on_failed", "timeout_ms")
 
     def __init__(self, timeout_ms: int):
         self.timeout_ms = timeout_ms
         self.completed = False
+        self.on_failed: Callable[[], object] = lambda: None
+        """Called if `on_complete` raises: who waits for it must not wait for ever."""
         self._purgatory: Purgatory | None = None
         self._keys: tuple[Hashable, ...] = ()
         self._entry: TimerEntry | None = None
@@ -49,7 +51,11 @@ class DelayedOperation:
         """Completes it now, unless it is completed already, which is what the result tells."""
         if not self._finish():
             return False
-        self.on_complete()
+        try:
+            self.on_complete()
+        except Exception:
+            self.on_failed()
+            raise
         return True
 
     def cancel(self) -> bool:

@@ -305,10 +305,14 @@ class Log:
             )
         end = self._readable_end(isolation)
         span = Span(offset, end, self.log_end_offset)
-        found = find_slice(self.segments, span, max_bytes, first_batch_whole, self.config) if offset < end else None
-        aborted = None
-        if isolation is Isolation.COMMITTED:
-            aborted = aborted_within(self.segments, offset, found[1]) if found is not None else []
+        found = aborted = None
+        try:
+            if offset < end:
+                found = find_slice(self.segments, span, max_bytes, first_batch_whole, self.config)
+            if isolation is Isolation.COMMITTED:
+                aborted = aborted_within(self.segments, offset, found[1]) if found is not None else []
+        except OSError as error:
+            raise storage_error("read", self.directory, error) from error
         return ReadResult(
             found[0] if found is not None else None,
             self.high_watermark,
@@ -339,12 +343,18 @@ class Log:
         """Timestamp and offset of the first record that is not older than `timestamp`; None if all are."""
         self._check_open()
         timestamp = max(NO_TIMESTAMP, min(timestamp, LONG_MAX))
-        return find_timestamp(self.segments, timestamp, self.log_start_offset, self.config)
+        try:
+            return find_timestamp(self.segments, timestamp, self.log_start_offset, self.config)
+        except OSError as error:
+            raise storage_error("read", self.directory, error) from error
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """The newest timestamp and the first offset that has it; None in a log without timestamps."""
         self._check_open()
-        return find_max_timestamp(self.segments, self.config)
+        try:
+            return find_max_timestamp(self.segments, self.config)
+        except OSError as error:
+            raise storage_error("read", self.directory, error) from error
 
     @property
     def size_in_bytes(self) -> int:

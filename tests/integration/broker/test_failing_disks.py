@@ -1,16 +1,21 @@
 """What a broker does when a log directory fails under it."""
 
+import errno
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.support.wire import WireClient
 from tests.support.wire_calls import batch, fetch, fetch_request, produce
 
 from headrace.broker.server import Broker
+from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.storage import log as log_module
 from headrace.storage.directory import LogDirectory
 from headrace.testing import EmbeddedBroker
 
 STORAGE_ERROR = 56
+UNKNOWN_SERVER_ERROR = -1
 
 
 def home_of(broker: Broker, topic: str, partition: int) -> LogDirectory:
@@ -52,3 +57,42 @@ def test_without_any_directory_a_broker_gives_up(tmp_path: Path) -> None:
     with EmbeddedBroker({"log.dirs": str(tmp_path / "only")}, topics={"t": 1}) as broker:
         broker.call(lambda running: running.logs.fail_directory(home_of(running, "t", 0), "pulled out"))
         broker.wait_until(lambda running: running.failed.is_set())
+
+
+def break_reading(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    for name in ("find_slice", "find_timestamp"):
+        monkeypatch.setattr(log_module, name, fail)
+
+
+READ_ERRORS = [(OSError(errno.EIO, "Input/output error"), STORAGE_ERROR), (RuntimeError("bug"), UNKNOWN_SERVER_ERROR)]
+
+
+@pytest.mark.parametrize(("error", "code"), READ_ERRORS)
+def test_a_read_that_fails_is_an_error_of_its_partition(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedBroker(topics={"t": 1}) as broker, WireClient(broker.address) as client:
+        produce(client, batch())
+        break_reading(monkeypatch, error)
+        assert fetch(client, 0).error_code == code
+        asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=1)])
+        (answer,) = client.call(ListOffsetsRequest(topics=[asked]), 5).topics[0].partitions
+        assert answer.error_code == code
+        monkeypatch.undo()
+        assert fetch(client, 0).error_code == 0
+
+
+@pytest.mark.parametrize(("error", "code"), READ_ERRORS)
+def test_a_waiting_reader_hears_of_a_read_that_fails(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedBroker(topics={"t": 1}) as broker, WireClient(broker.address) as client:
+        waiting = client.send(fetch_request(0, max_wait_ms=600_000), 12)
+        broker.wait_until(lambda running: running.replicas.fetches.delayed == 1)
+        break_reading(monkeypatch, error)
+        with WireClient(broker.address) as other:
+            assert produce(other, batch()).error_code == 0
+        assert client.receive(waiting).responses[0].partitions[0].error_code == code

@@ -56,6 +56,34 @@ def test_what_can_be_completed_is_not_watched(purgatory: Purgatory, timer: Timer
     assert empty(purgatory, timer)
 
 
+@pytest.mark.parametrize("how", ["at once", "woken", "expired", "at the end"])
+def test_who_waits_is_told_of_a_failure(
+    purgatory: Purgatory, timer: Timer, clock: ManualClock, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    told: list[str] = []
+    wait = Wait(ready=how == "at once", on_done=fail)
+    wait.on_failed = lambda: told.append(how)
+    with caplog.at_level(logging.CRITICAL):
+        if how == "at once":
+            with pytest.raises(ValueError, match="no"):
+                purgatory.try_complete_else_watch(wait, ["a"])
+        else:
+            assert not purgatory.try_complete_else_watch(wait, ["a"])
+            wait.ready = True
+            if how == "woken":
+                purgatory.check_and_complete("a")
+            elif how == "expired":
+                clock.advance(1000)
+                timer.advance()
+            else:
+                purgatory.complete_all()
+    assert told == [how]
+    assert empty(purgatory, timer)
+
+
 def test_completes_when_its_condition_holds(purgatory: Purgatory, timer: Timer, clock: ManualClock) -> None:
     wait = Wait()
     assert not purgatory.try_complete_else_watch(wait, ["a", "b", "a"])

@@ -13,6 +13,7 @@ what is not yet kept elsewhere (KIP-1023).
     any other      the first record that is not older; offset -1 if all are
 """
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
@@ -29,6 +30,8 @@ from headrace.storage.log import Isolation
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
+
+_logger = logging.getLogger(__name__)
 
 LATEST = -1
 EARLIEST = -2
@@ -58,12 +61,17 @@ def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContex
             try:
                 reply = _answer(broker, topic.name, asked, isolation, context.api_version)
             except KafkaError as error:
-                reply = ListOffsetsPartitionResponse(
-                    partition_index=asked.partition_index, error_code=error.code, timestamp=-1, offset=-1
-                )
+                reply = _refusal(asked, error.code)
+            except Exception:
+                _logger.exception("a search in %s-%d failed", topic.name, asked.partition_index)
+                reply = _refusal(asked, KafkaError.code)
             replies.append(reply)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
     return ListOffsetsResponse(topics=topics)
+
+
+def _refusal(asked: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code, timestamp=-1, offset=-1)
 
 
 def _answer(
