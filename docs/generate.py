@@ -12,8 +12,8 @@ from headrace.storage.config import MANAGER_KEYS
 BROKER = """\
 # The broker
 
-A cluster of one that Kafka clients talk to. `headrace server` runs it as a process, `headrace.testing.EmbeddedBroker` in
-yours ([testing.md](testing.md)); both are the same code.
+A cluster of one that Kafka clients talk to. `headrace server` runs it as a process, `headrace.testing.EmbeddedBroker`
+in yours ([testing.md](testing.md)); both are the same code.
 
 ```console
 $ headrace server                                   # 127.0.0.1:9092, data in ./headrace-data
@@ -32,8 +32,8 @@ than `headrace.slow.request.ms` are logged by `slow_requests`. Every key is in [
 ## What is kept where
 
 In each log directory, what Kafka has there ([log.md](log.md)). In the first one also `coordination.sqlite`: topics with
-their ids and partitions, leaders, settings, laid out as the znodes of a Kafka with ZooKeeper. A change is on disk before
-it is acknowledged.
+their ids and partitions, leaders, settings, laid out as the znodes of a Kafka with ZooKeeper. A change is on disk
+before it is acknowledged.
 
 ## What a client can rely on
 
@@ -46,8 +46,8 @@ it is acknowledged.
 
 ## APIs
 
-This broker serves the following. Groups, transactions and idempotent producers come next; replication and security after
-them.
+This broker serves the following. Groups, transactions and idempotent producers come next; replication and security
+after them.
 
 {apis}
 """
@@ -121,7 +121,7 @@ def pages() -> dict[str, str]:
             topic=TOPIC_KEYS.markdown(),
             no_effect=_no_effect(),
             refused="".join(f"| `{name}` | {reason} |\n" for name, reason in sorted(REFUSED.items())),
-        )
+        ),
     }
 
 
