@@ -111,7 +111,7 @@ async def _serve(config: "BrokerConfig") -> int:
     # What there is now stays until the end: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
-    print(f"ready {broker.addresses}", flush=True)
+    _say(f"ready {broker.addresses}")
     failed = asyncio.create_task(broker.failed.wait())
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -119,6 +119,16 @@ async def _serve(config: "BrokerConfig") -> int:
     _logger.info("stopping")
     await broker.stop()
     return 1 if broker.failed.is_set() else 0
+
+
+def _say(line: str) -> None:
+    """A line on standard output. If nobody reads it any more, the broker runs all the same."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        _logger.warning("cannot write to standard output: %s", error.strerror)
+        with open(os.devnull, "w") as nowhere:  # or Python would try again at exit
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _stop_on_signals() -> asyncio.Event:

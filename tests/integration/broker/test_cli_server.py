@@ -232,3 +232,29 @@ def test_clients_get_their_replies_when_it_stops(tmp_path: Path) -> None:
             except ConnectionEnded:
                 pytest.fail("a request that was sent before the signal got no reply")
             assert process.wait(SECONDS) == 0
+
+
+def test_runs_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with (tmp_path / "stderr").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace", "server", "-o", "listeners=PLAINTEXT://127.0.0.1:0"],
+            cwd=tmp_path,
+            stdout=writing,
+            stderr=errors,
+        )
+    os.close(writing)
+    try:
+        deadline = time.monotonic() + SECONDS
+        while "cannot write to standard output: Broken pipe" not in log_of(tmp_path):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "headrace-data" / ".kafka_cleanshutdown").exists()
+    assert f"keeps its data in {tmp_path / 'headrace-data'}" in log_of(tmp_path)
