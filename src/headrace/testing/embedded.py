@@ -12,17 +12,20 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from headrace.broker.config import BrokerConfig
+from headrace.broker.listeners import EVERYWHERE
 from headrace.broker.server import Broker
 from headrace.cluster.topics import NewTopic
 from headrace.cluster.znodes import TOPICS
 from headrace.common.clock import Clock, SystemClock
-from headrace.common.errors import HeadraceError
+from headrace.common.errors import HeadraceError, TopicAlreadyExistsError
 from headrace.common.ids import make_random
+from headrace.net.listeners import join_address
 from headrace.testing.faults import Faults
 
 T = TypeVar("T")
@@ -38,8 +41,9 @@ _LOWEST_PORT = 10_000
 class EmbeddedBroker:
     """A broker for the time of a `with` or `async with` block.
 
-    `properties` are Kafka's broker keys. `topics` are created at the start: names and numbers of partitions. `data_dir`
-    is kept if it is given; otherwise there is a temporary one, which lives as long as the block, also over restarts.
+    `properties` are Kafka's broker keys. `topics` are created at the start, unless they are there: names and numbers of
+    partitions. `data_dir` is kept if it is given; otherwise there is a temporary one, which lives as long as the block,
+    also over restarts. Who gives `listeners` of their own finds the first of them as `address`.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class EmbeddedBroker:
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._port = port
+        self._address: tuple[str, int] | None = None
         self._clock = clock
         self._wait = SystemClock()
         self._life: _Life | None = None
@@ -67,10 +72,10 @@ class EmbeddedBroker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port; the same over restarts."""
-        if self._port is None:
+        """Host and port; the same over restarts, unless it was given listeners with port 0."""
+        if self._address is None:
             raise HeadraceError("the broker has not been started yet")
-        return HOST, self._port
+        return self._address
 
     @property
     def port(self) -> int:
@@ -79,8 +84,7 @@ class EmbeddedBroker:
     @property
     def bootstrap_servers(self) -> str:
         """What a client takes: `127.0.0.1:12345`."""
-        host, port = self.address
-        return f"{host}:{port}"
+        return join_address(*self.address)
 
     @property
     def data_dir(self) -> Path:
@@ -111,9 +115,13 @@ class EmbeddedBroker:
             else:
                 self._port = port
                 break
+        assert self._life is not None
+        first = self._life.broker.server.endpoints[0]
+        self._address = HOST if first.host in EVERYWHERE else first.host, first.port
         self._faults_changed()
         for name, partitions in self._topics.items():
-            self.create_topic(name, partitions)
+            with suppress(TopicAlreadyExistsError):  # in a directory that was kept
+                self.create_topic(name, partitions)
         self._topics.clear()
 
     def _properties(self, port: int) -> dict[str, object]:

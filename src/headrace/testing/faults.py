@@ -106,7 +106,10 @@ class Faults:
         when: Callable[[RequestContext], bool] | None = None,
     ) -> Fault:
         """The request is not handled, and answered with an error everywhere that its reply has a place for one."""
-        return self._add(api, ReplyError(error if isinstance(error, int) else error.code), times, when)
+        code = error if isinstance(error, int) else getattr(error, "code", None)
+        if not isinstance(code, int):
+            raise TypeError(f"{error!r} is not an error: expected a class of headrace.common.errors or a code")
+        return self._add(api, ReplyError(code), times, when)
 
     def drop_connection(
         self, api: ApiKey, times: int | None = None, when: Callable[[RequestContext], bool] | None = None

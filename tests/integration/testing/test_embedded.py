@@ -11,6 +11,7 @@ from tests.support.wire_calls import batch, end_offset, produce, produce_request
 
 from headrace.common.errors import ConfigError, HeadraceError, InvalidTopicError, TopicAlreadyExistsError
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.testing import EmbeddedBroker
 from headrace.testing.embedded import _free_port
 
@@ -132,6 +133,27 @@ def test_a_port_that_is_wanted() -> None:
         assert broker.address == ("127.0.0.1", port)
         with pytest.raises(HeadraceError, match="the port is in use"):
             EmbeddedBroker(port=port).__enter__()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_listeners_of_ones_own(host: str) -> None:
+    properties = {
+        "listeners": f"ONE://{host}:0,TWO://{host}:0",
+        "advertised.listeners": "ONE://proxy.invalid:1",
+        "listener.security.protocol.map": "ONE:PLAINTEXT,TWO:PLAINTEXT",
+        "inter.broker.listener.name": "ONE",
+    }
+    with EmbeddedBroker(properties) as broker:
+        assert broker.address == ("127.0.0.1", broker.call(lambda inside: inside.server.endpoints[0].port))
+        with WireClient(broker.address) as client:
+            (known,) = client.call(MetadataRequest(topics=[]), 8).brokers
+        assert (known.host, known.port) == ("proxy.invalid", 1)
+
+
+def test_topics_of_a_kept_directory(tmp_path: Path) -> None:
+    for _ in range(2):
+        with EmbeddedBroker(topics={"t": 2}, data_dir=tmp_path) as broker:
+            assert broker.call(lambda inside: len(inside.replicas)) == 2
 
 
 def test_before_the_start_there_is_no_address() -> None:

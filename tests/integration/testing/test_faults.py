@@ -152,3 +152,6 @@ def test_waiting_in_vain(broker: EmbeddedBroker) -> None:
 def test_a_fault_that_never_strikes_is_a_mistake(broker: EmbeddedBroker) -> None:
     with pytest.raises(HeadraceError, match="at least once"):
         broker.faults.delay(ApiKey.FETCH, 1, times=0)
+    for wrong in ("NOT_LEADER", ValueError):
+        with pytest.raises(TypeError, match=r"expected a class of headrace.common.errors or a code"):
+            broker.faults.error(ApiKey.PRODUCE, wrong)  # type: ignore[arg-type]
