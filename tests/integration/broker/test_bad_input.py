@@ -1,0 +1,469 @@
+"""Bad input from many connections at once: the broker does not die, hang, leak or mix up its answers, it keeps what it
+has, and good clients beside notice nothing.
+
+`HEADRACE_HOSTILE_ROUNDS` makes the attacks longer, `HEADRACE_HOSTILE_SEED` repeats one; the seed is printed.
+"""
+
+import asyncio
+import os
+import random
+import resource
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.support.broker_process import Headrace
+from tests.support.hostile_clients import Attack, HostileConnection
+from tests.support.hostile_frames import check_answers, tame
+from tests.support.hostile_requests import VICTIM, VICTIM_PARTITIONS
+from tests.support.hostile_witnesses import Follower, GoodClient, Process, StoredData, create_topic, read_all
+from tests.support.protocol_samples import sample
+from tests.support.wire import WireClient
+from tests.support.wire_calls import NAMED, batch, fetch, fetch_request, produce, topic_id
+
+from headrace.broker.dispatch import REGISTRY, Api
+from headrace.common.ids import ZERO_UUID
+from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from headrace.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
+from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.testing import EmbeddedBroker
+
+ROUNDS = int(os.environ.get("HEADRACE_HOSTILE_ROUNDS", "6"))
+WARM_UP_ROUNDS = 4
+SEED = int(os.environ.get("HEADRACE_HOSTILE_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+SECONDS = 60.0
+LEAK_BYTES = 48 * 1024 * 1024
+"""What the process may have grown by from the end of the warm-up on, in however many rounds: allocators keep pages."""
+PROPERTIES = {"log.segment.delete.delay.ms": 100, "log.flush.offset.checkpoint.interval.ms": 60_000}
+LARGEST = 2**31 - 1
+INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_REQUEST = 42
+POLICY_VIOLATION = 44
+RESET = struct.pack("ii", 1, 0)
+"""For SO_LINGER: the connection is reset, not closed in order."""
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to look at the broker")
+
+
+def address_of(process: Headrace) -> tuple[str, int]:
+    host, _, port = process.bootstrap.rpartition(":")
+    return host, int(port)
+
+
+def eventually(condition: Callable[[], object], what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+def complaints(process: Headrace) -> list[str]:
+    """Lines of the broker's log that only a bug explains."""
+    lines = process.log_file.read_text(errors="replace").splitlines()
+    wrong = [at for at, line in enumerate(lines) if "Traceback" in line or " ERROR " in line or " FATAL " in line]
+    return ["\n".join(lines[max(0, at - 1) : at + 30]) for at in wrong[:3]]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
+    """For what breaks nothing and leaves little behind."""
+    with Headrace(tmp_path_factory.mktemp("shared") / "data", PROPERTIES) as broker:
+        with WireClient(address_of(broker)) as client:
+            make_victim(client)
+        yield broker
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Headrace]:
+    with Headrace(tmp_path / "data", PROPERTIES) as broker:
+        with WireClient(address_of(broker)) as client:
+            make_victim(client)
+        yield broker
+
+
+@pytest.fixture
+def client(process: Headrace) -> Iterator[WireClient]:
+    with WireClient(address_of(process), timeout=SECONDS * 2) as client:
+        yield client
+
+
+@contextmanager
+def good_client(broker: Headrace) -> Iterator[GoodClient]:
+    """At work; at the end it must not have noticed anything."""
+    good = GoodClient(address_of(broker), f"good-{random.getrandbits(32)}", SEED)
+    good.start()
+    try:
+        yield good
+    finally:
+        good.finish()
+    good.check()
+    with WireClient(address_of(broker)) as client:
+        assert read_all(client, good.topic) == good.acknowledged
+
+
+@pytest.fixture
+def good(process: Headrace) -> Iterator[GoodClient]:
+    with good_client(process) as good:
+        yield good
+    assert not complaints(process)
+
+
+def delete_all_topics_but(client: WireClient, kept: set[str]) -> None:
+    names = {topic.name for topic in client.call(MetadataRequest(topics=None), 12).topics} - kept
+    asked = [DeleteTopicState(name=name) for name in sorted(names)]
+    deleted = client.call(DeleteTopicsRequest(topics=asked, timeout_ms=60_000), 6).responses
+    assert all(topic.error_code == 0 for topic in deleted), deleted
+
+
+def make_victim(client: WireClient) -> None:
+    create_topic(client, VICTIM, VICTIM_PARTITIONS)
+    for partition in range(VICTIM_PARTITIONS):
+        assert produce(client, batch(b"v" * 100), topic=VICTIM, partition=partition).error_code == 0
+
+
+def renew_victim(client: WireClient, attack: Attack) -> None:
+    """The rounds may delete it."""
+    (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=VICTIM)]), NAMED).topics
+    if topic.error_code:
+        make_victim(client)
+    attack.victim_id = topic_id(client, VICTIM)
+
+
+# ---- everything at once
+
+
+def test_bad_clients_do_no_harm(tmp_path: Path) -> None:
+    print(f"HEADRACE_HOSTILE_SEED={SEED} HEADRACE_HOSTILE_ROUNDS={ROUNDS}")
+    with Headrace(tmp_path / "data", PROPERTIES) as broker:
+        address = address_of(broker)
+        stored = StoredData(address, SEED)
+        good = [GoodClient(address, "good", SEED), GoodClient(address, "better", SEED + 1)]
+        attack = Attack(address, SEED)
+        rss_after_warm_up, rss_at_end = attack_beside(good, attack, Process(broker.pid or 0))
+        slowest = max(one.slowest_seconds for one in good)
+        print(
+            f"{attack.played.total()} bad clients sent {attack.bytes_sent / 1e6:.1f} MB and got "
+            f"{attack.answers.total()} answers; good clients made {sum(one.rounds for one in good)} rounds, the "
+            f"slowest took {slowest * 1000:.0f} ms; RSS {rss_after_warm_up / 1e6:.0f} MB after the warm-up, "
+            f"{rss_at_end / 1e6:.0f} MB at the end\n{dict(attack.played)}\n{dict(attack.answers)}"
+        )
+        stored.check(address)
+        assert rss_at_end - rss_after_warm_up < LEAK_BYTES
+        broker.stop()
+        broker.start()
+        stored.check(address)
+        with WireClient(address) as client:
+            for one in good:
+                assert read_all(client, one.topic) == one.acknowledged
+        assert not complaints(broker)
+
+
+def attack_beside(good: list[GoodClient], attack: Attack, numbers: Process) -> tuple[int, int]:
+    """Runs all rounds, with good clients at work. Nothing may be left of the bad ones; returns RSS before and after."""
+    witnesses: list[GoodClient | Follower] = [*good, Follower(attack.address, good[0])]
+    with WireClient(attack.address, timeout=SECONDS * 2) as client:
+        make_victim(client)
+        files, sockets = numbers.open_files - len(witnesses), numbers.sockets - len(witnesses)
+        for witness in witnesses:
+            witness.start()
+        try:
+            for number in range(WARM_UP_ROUNDS + ROUNDS):
+                if number == WARM_UP_ROUNDS:
+                    rss_after_warm_up = numbers.rss_bytes
+                renew_victim(client, attack)
+                asyncio.run(attack.round())
+                for witness in witnesses:
+                    witness.check()
+        finally:
+            for witness in witnesses:
+                witness.finish()
+        for witness in witnesses:
+            witness.check()
+        eventually(lambda: numbers.sockets <= sockets, lambda: f"{numbers.sockets} sockets are open, not {sockets}")
+        renew_victim(client, attack)
+        delete_all_topics_but(client, {StoredData.TOPIC, VICTIM, *(one.topic for one in good)})
+        eventually(lambda: numbers.open_files <= files, lambda: f"{numbers.open_files} files are open, not {files}")
+        return rss_after_warm_up, numbers.rss_bytes
+
+
+def test_nothing_is_left_waiting_inside() -> None:
+    print(f"HEADRACE_HOSTILE_SEED={SEED}")
+    with EmbeddedBroker(PROPERTIES, topics={VICTIM: VICTIM_PARTITIONS}) as broker:
+        attack = Attack(broker.address, SEED, connections=30)
+        for _ in range(3):
+            with WireClient(broker.address) as client:
+                renew_victim(client, attack)
+            asyncio.run(attack.round())
+        broker.wait_until(lambda inside: inside.server.connections_open == 0, SECONDS)
+        broker.wait_until(lambda inside: inside.replicas.fetches.delayed == 0, SECONDS)
+        broker.wait_until(lambda inside: not inside.dispatcher._tasks, SECONDS)
+        assert broker.call(lambda inside: inside.replicas.fetches.watched) == 0
+        assert broker.call(lambda inside: inside.replicas.produces.delayed) == 0
+        assert broker.call(lambda inside: len(inside.driver.timer)) == 0
+        assert broker.call(lambda inside: inside.server.memory.held_bytes) == 0
+
+
+@pytest.mark.parametrize("api", REGISTRY.values(), ids=lambda api: api.key.name)
+def test_every_version_with_mutated_bytes(shared: Headrace, api: Api) -> None:
+    """Each on a connection of its own: of several on one, those behind the first bad one would not be looked at."""
+
+    async def send(version: int, number: int) -> None:
+        reader, writer = await asyncio.open_connection(*address_of(shared))
+        seed = f"{SEED}/{api.key.name}/{version}/{number}"
+        peer = HostileConnection(reader, writer, number, seed, ZERO_UUID)
+        whole = peer.frames.request(tame(sample(api.request, version, peer.random, full=True)), version)
+        body = peer.frames.broken(whole[4:]) if number else whole[4:]
+        try:
+            async with asyncio.timeout(SECONDS):
+                await peer.send(struct.pack(">i", len(body)) + body)
+                await peer.read_to_end()
+        finally:
+            await peer.close()
+        check_answers(bytes(peer.sent), bytes(peer.received))
+
+    async def send_all() -> None:
+        versions = range(api.lowest, api.highest + 1)
+        await asyncio.gather(*(send(version, number) for version in versions for number in range(6)))
+
+    print(f"HEADRACE_HOSTILE_SEED={SEED}")
+    asyncio.run(send_all())
+    assert not complaints(shared)
+
+
+# ---- numbers that are too large
+
+
+def creation(**topic: object) -> CreateTopicsRequest:
+    return CreateTopicsRequest(topics=[CreatableTopic(**topic)], timeout_ms=10_000)  # type: ignore[arg-type]
+
+
+def test_too_many_partitions_are_refused(client: WireClient, good: GoodClient) -> None:
+    for count in (LARGEST, 1_000_000, 10_001):
+        (topic,) = client.call(creation(name="t", num_partitions=count, replication_factor=1)).topics
+        assert topic.error_code == POLICY_VIOLATION
+        asked = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=VICTIM, count=min(count + 3, LARGEST), assignments=None)]
+        )
+        (grown,) = client.call(asked).results
+        assert grown.error_code == POLICY_VIOLATION
+    several = [CreatableTopic(name=f"t{i}", num_partitions=3000, replication_factor=1) for i in range(5)]
+    made = client.call(CreateTopicsRequest(topics=several, timeout_ms=10_000, validate_only=True)).topics
+    assert [topic.error_code for topic in made] == [0, 0, 0, POLICY_VIOLATION, POLICY_VIOLATION], "10,000 in a request"
+
+
+def test_too_many_assignments_are_refused(client: WireClient, good: GoodClient) -> None:
+    many = [CreatableReplicaAssignment(partition_index=i, broker_ids=[0]) for i in range(20_000)]
+    wide = [CreatableReplicaAssignment(partition_index=0, broker_ids=list(range(100_000)))]
+    for assignments, codes in ((many, (POLICY_VIOLATION,)), (wide, (INVALID_REPLICA_ASSIGNMENT,))):
+        request = creation(name="t", num_partitions=-1, replication_factor=-1, assignments=assignments)
+        (topic,) = client.call(request).topics
+        assert topic.error_code in codes
+
+
+def test_good_clients_go_on_while_many_partitions_are_made(client: WireClient, good: GoodClient) -> None:
+    """Not in one turn of the loop: whoever waits meanwhile waits for a part of the time, not for all of it."""
+    eventually(lambda: good.rounds > 10, lambda: "the good client does not work")
+    good.slowest_seconds = 0.0
+    started = time.monotonic()
+    (topic,) = client.call(creation(name="many", num_partitions=300, replication_factor=1)).topics
+    seconds = time.monotonic() - started
+    rounds = good.rounds
+    eventually(lambda: good.rounds > rounds, lambda: "the good client has stopped")
+    assert topic.error_code == 0
+    print(f"300 partitions took {seconds:.2f} s, the slowest round beside them {good.slowest_seconds:.2f} s")
+    assert good.slowest_seconds < seconds / 2
+
+
+def test_large_lists_are_answered(client: WireClient, good: GoodClient) -> None:
+    names = [f"no-such-topic-{i}" for i in range(20_000)]
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    reply = client.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
+    assert [topic.name for topic in reply.topics] == names
+    asked = [TopicRequest(name=name) for name in names]
+    reply = client.call(DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=LARGEST))
+    assert len(reply.topics) == len(names)
+    cursor = Cursor(topic_name="z" * 30_000, partition_index=LARGEST)
+    request = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=-LARGEST, cursor=cursor)
+    assert client.call(request).topics == []
+    partitions = [PartitionProduceData(index=index, records=None) for index in range(20_000)]
+    produced = ProduceRequest(
+        acks=-1, timeout_ms=LARGEST, topic_data=[TopicProduceData(name=VICTIM, partition_data=partitions)]
+    )
+    (topic,) = client.call(produced, NAMED).responses
+    assert all(one.error_code for one in topic.partition_responses)
+
+
+def test_a_list_of_a_million_leaves_no_memory_behind(process: Headrace, client: WireClient, good: GoodClient) -> None:
+    """Elements of two bytes each: what they become takes much memory, which is given back."""
+    numbers = Process(process.pid or 0)
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="")] * 1_000_000, response_partition_limit=1)
+    client.call(request)
+    after_one = numbers.rss_bytes
+    for _ in range(3):
+        client.call(request)
+    print(f"RSS {after_one / 1e6:.0f} MB after one, {numbers.rss_bytes / 1e6:.0f} MB after four")
+    assert numbers.rss_bytes - after_one < LEAK_BYTES
+
+
+# ---- names that are too long
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_the_longest_name_is_refused_with_an_answer(shared: Headrace, version: int) -> None:
+    with WireClient(address_of(shared)) as client:
+        (topic,) = client.call(creation(name="n" * 32_767, num_partitions=1, replication_factor=1), version).topics
+        assert topic.error_code == 17
+        config = [CreatableTopicConfig(name="c" * 32_767, value="v" * 32_767)]
+        (topic,) = client.call(
+            creation(name="t", num_partitions=1, replication_factor=1, configs=config), version
+        ).topics
+        assert topic.error_code == 40
+
+
+@pytest.mark.parametrize("version", range(8, 13))
+def test_produce_to_the_longest_name_is_answered(shared: Headrace, version: int) -> None:
+    with WireClient(address_of(shared)) as client:
+        assert produce(client, batch(), version, topic="n" * 32_767).error_code == 3
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_a_topic_without_a_name_is_refused_with_an_answer(shared: Headrace, version: int) -> None:
+    """These versions have ids, and cannot ask by them yet."""
+    with WireClient(address_of(shared)) as client:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=None)])
+        (topic,) = client.call(request, version).topics
+        assert topic.error_code == INVALID_REQUEST
+
+
+# ---- waiting
+
+
+def test_waits_of_clients_that_are_gone_are_over(process: Headrace, client: WireClient, good: GoodClient) -> None:
+    """Whether the client closed in order or not: no wait of 24 days keeps its socket."""
+    numbers = Process(process.pid or 0)
+    before = numbers.sockets
+    for number in range(40):
+        with WireClient(address_of(process)) as gone:
+            gone.send(fetch_request(1, VICTIM, max_wait_ms=LARGEST, min_bytes=LARGEST), NAMED)
+            if number % 2:
+                gone.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    eventually(lambda: numbers.sockets == before, lambda: f"{numbers.sockets} sockets are open, not {before}")
+
+
+def test_a_partition_that_is_asked_for_many_times_is_read_once(shared: Headrace) -> None:
+    """As in Kafka. A fetch that waits is looked at with each append, and must not take long then."""
+    one = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    with WireClient(address_of(shared)) as client:
+        request = FetchRequest(topics=[FetchTopic(topic=VICTIM, partitions=[one] * 20_000)], max_wait_ms=0, min_bytes=1)
+        reply = client.call(request, NAMED)
+        assert sum(len(topic.partitions) for topic in reply.responses) == 1
+
+
+def test_an_unread_reply_holds_nobody_up(process: Headrace, client: WireClient, good: GoodClient) -> None:
+    for _ in range(8):
+        assert produce(client, batch(bytes(900_000)), topic=VICTIM).error_code == 0
+    with WireClient(address_of(process)) as greedy:
+        for _ in range(200):
+            greedy.send(fetch_request(0, VICTIM, max_bytes=LARGEST), NAMED)
+        rounds = good.rounds
+        eventually(lambda: good.rounds > rounds + 20, lambda: "the good client has stopped")
+
+
+# ---- files and memory run out
+
+
+@pytest.fixture
+def short_of_files(tmp_path: Path) -> Iterator[Headrace]:
+    """A broker that may open 300 files more than it has, and that writes checkpoints all the time."""
+    eager = {"replica.high.watermark.checkpoint.interval.ms": 50, "log.flush.offset.checkpoint.interval.ms": 50}
+    with Headrace(tmp_path / "data", {**PROPERTIES, **eager}) as broker:
+        with WireClient(address_of(broker)) as client:
+            make_victim(client)
+        set_file_limit(broker, 300)
+        yield broker
+
+
+def set_file_limit(broker: Headrace, more: int) -> None:
+    """How many files the broker may open, beside those it has."""
+    pid = broker.pid or 0
+    _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(Process(pid).open_files + more, hard), hard))
+
+
+def check_victim_stays_online(client: WireClient) -> None:
+    """While checkpoints are due, which need files."""
+    for number in range(600):
+        partition = number % VICTIM_PARTITIONS
+        assert produce(client, batch(b"some"), topic=VICTIM, partition=partition).error_code == 0
+        found = fetch(client, 0, VICTIM, partition, max_bytes=100)
+        assert (found.error_code, found.high_watermark > 0) == (0, True), "the log is offline"
+
+
+def check_victim_is_whole(broker: Headrace) -> None:
+    """When there are files again."""
+    with WireClient(address_of(broker)) as client:
+        for partition in range(VICTIM_PARTITIONS):
+            assert produce(client, batch(b"more"), topic=VICTIM, partition=partition).error_code == 0
+            assert read_all(client, VICTIM, partition)[-1] == b"more"
+
+
+def test_connections_do_not_take_the_logs_offline(short_of_files: Headrace) -> None:
+    """A log that finds no file handle, since connections have them all, is no failed disk."""
+    flood: list[socket.socket] = []
+    with WireClient(address_of(short_of_files), timeout=SECONDS * 2) as client:
+        try:
+            with suppress(TimeoutError):  # the broker may stop accepting
+                for _ in range(400):
+                    flood.append(socket.create_connection(address_of(short_of_files), timeout=3.0))
+            (topic,) = client.call(creation(name="late", num_partitions=5, replication_factor=1)).topics
+            print(f"making a topic gave {topic.error_code} ({topic.error_message})")
+            check_victim_stays_online(client)
+        finally:
+            for sock in flood:
+                sock.close()
+    check_victim_is_whole(short_of_files)
+
+
+def test_more_partitions_than_files_leave_the_others_alone(short_of_files: Headrace) -> None:
+    with WireClient(address_of(short_of_files), timeout=SECONDS * 2) as client:
+        (topic,) = client.call(creation(name="many", num_partitions=400, replication_factor=1)).topics
+        print(f"making a topic gave {topic.error_code} ({topic.error_message})")
+        check_victim_stays_online(client)
+    set_file_limit(short_of_files, 2000)
+    check_victim_is_whole(short_of_files)
+
+
+def test_no_memory_for_a_frame_costs_its_connection_only(process: Headrace) -> None:
+    pid = process.pid or 0
+    before = resource.prlimit(pid, resource.RLIMIT_AS)
+    claimants: list[socket.socket] = []
+    with good_client(process) as good:
+        resource.prlimit(pid, resource.RLIMIT_AS, (Process(pid).virtual_bytes + 350_000_000, before[1]))
+        try:
+            for _ in range(8):
+                sock = socket.create_connection(address_of(process), timeout=SECONDS)
+                claimants.append(sock)
+                sock.sendall(struct.pack(">i", 100_000_000) + bytes(1000))
+            rounds = good.rounds
+            eventually(lambda: good.rounds > rounds + 5, lambda: "the good client has stopped")
+        finally:
+            for sock in claimants:
+                sock.close()
+            resource.prlimit(pid, resource.RLIMIT_AS, before)
