@@ -6,6 +6,7 @@ high watermark: the smallest log end of all replicas in sync. In a cluster of on
 Owned by the broker's loop.
 """
 
+import logging
 from collections.abc import Callable
 
 from headrace.broker.configs import TopicConfig
@@ -22,6 +23,8 @@ from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
 from headrace.storage.log import AppendResult, Isolation, Log, ReadResult
 
+_logger = logging.getLogger(__name__)
+
 ALL_IN_SYNC = -1
 """The `acks` of a producer that waits for every replica in sync."""
 
@@ -31,6 +34,7 @@ class Partition:
 
     __slots__ = (
         "_config_of",
+        "_disk_refuses",
         "_follower_ends",
         "is_leader",
         "isr",
@@ -56,6 +60,8 @@ class Partition:
         self.isr: list[int] = []
         self.replicas: list[int] = []
         self._config_of = config_of
+        self._disk_refuses = False
+        """Whether the last append failed for the disk's sake."""
         self._follower_ends: dict[int, int] = {}
         """Where the logs of the other replicas end, as far as this leader knows."""
 
@@ -112,7 +118,16 @@ class Partition:
             log = self.check_leader()
         if acks == ALL_IN_SYNC:
             self._check_enough_replicas()
-        result = log.append_as_leader(records, self.leader_epoch)
+        try:
+            result = log.append_as_leader(records, self.leader_epoch)
+        except KafkaStorageError as error:
+            if not self._disk_refuses:  # once: producers try again and again
+                self._disk_refuses = True
+                _logger.error("appends to %s fail: %s", self.tp, error)
+            raise
+        if self._disk_refuses:
+            self._disk_refuses = False
+            _logger.info("appends to %s work again", self.tp)
         self.update_high_watermark()
         return result
 

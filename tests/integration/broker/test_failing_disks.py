@@ -1,6 +1,8 @@
 """What a broker does when a log directory fails under it."""
 
 import errno
+import logging
+import re
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,6 +14,7 @@ from headrace.broker.server import Broker
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.storage import log as log_module
 from headrace.storage.directory import LogDirectory
+from headrace.storage.files import DataFile
 from headrace.testing import EmbeddedBroker
 
 STORAGE_ERROR = 56
@@ -96,3 +99,21 @@ def test_a_waiting_reader_hears_of_a_read_that_fails(
         with WireClient(broker.address) as other:
             assert produce(other, batch()).error_code == 0
         assert client.receive(waiting).responses[0].partitions[0].error_code == code
+
+
+def test_a_full_disk_is_told_once_and_so_is_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    caplog.set_level(logging.INFO, "headrace.broker.partition")
+    with EmbeddedBroker(topics={"t": 1}) as broker, WireClient(broker.address) as client:
+        monkeypatch.setattr(DataFile, "write_at", full)
+        assert [produce(client, batch()).error_code for _ in range(3)] == [STORAGE_ERROR] * 3
+        monkeypatch.undo()
+        assert [produce(client, batch()).error_code for _ in range(2)] == [0, 0]
+    told = [record.getMessage() for record in caplog.records if record.name == "headrace.broker.partition"]
+    assert len(told) == 2
+    assert re.fullmatch(r"appends to t-0 fail: cannot .*: No space left on device", told[0])
+    assert told[1] == "appends to t-0 work again"
