@@ -78,7 +78,8 @@ class _Answer:
 
     async def topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
         image = self._broker.image
-        name = asked.name
+        # Who asks by id may leave the name empty or null.
+        name = asked.name if not asked.topic_id.int else None
         try:
             if name is None:
                 found = image.topic_by_id(asked.topic_id)

@@ -1,0 +1,100 @@
+"""Metadata and ApiVersions over a socket."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.wire import WireClient
+from tests.support.wire_calls import topic_id
+
+from headrace.broker.dispatch import REGISTRY
+from headrace.common.ids import Uuid
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.testing import EmbeddedBroker
+
+ALL_VERSIONS = range(14)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(topics={"a": 1, "b": 3}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
+    with WireClient(broker.address) as client:
+        yield client
+
+
+def ask(client: WireClient, version: int, *names: str, **options: Any) -> Any:
+    return client.call(MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **options), version)
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_a_topic_in_every_version(broker: EmbeddedBroker, client: WireClient, version: int) -> None:
+    reply = ask(client, version, "b")
+    assert [(one.host, one.port) for one in reply.brokers] == [broker.address]
+    (topic,) = reply.topics
+    assert (topic.error_code, topic.name, len(topic.partitions)) == (0, "b", 3)
+    assert {one.leader_id for one in topic.partitions} == {reply.brokers[0].node_id}
+
+
+def test_all_topics_and_none(client: WireClient) -> None:
+    names = {"a", "b"}
+    assert names <= {topic.name for topic in ask(client, 0).topics}  # version 0 has no other way to say so
+    assert ask(client, 1).topics == []
+    assert names <= {topic.name for topic in client.call(MetadataRequest(topics=None), 1).topics}
+
+
+@pytest.mark.parametrize("name", ["", None])
+def test_topics_by_id(client: WireClient, name: str | None) -> None:
+    known = topic_id(client, "b")
+    asked = [MetadataRequestTopic(name=name, topic_id=one) for one in (known, Uuid(int=5))]
+    topics = client.call(MetadataRequest(topics=asked), 12).topics
+    assert [(topic.error_code, topic.name, topic.topic_id) for topic in topics] == [
+        (0, "b", known),
+        (100, None, Uuid(int=5)),
+    ]
+
+
+def test_a_topic_is_made_when_it_is_asked_for(client: WireClient) -> None:
+    (topic,) = ask(client, 12, "made-on-demand").topics
+    assert (topic.error_code, len(topic.partitions)) == (0, 1)
+
+
+def test_unless_the_client_does_not_want_it(client: WireClient) -> None:
+    assert ask(client, 12, "not-made", allow_auto_topic_creation=False).topics[0].error_code == 3
+
+
+@pytest.mark.parametrize("name", ["", "..", "white space", "x" * 250])
+def test_bad_names(client: WireClient, name: str) -> None:
+    for allowed in (True, False):
+        assert ask(client, 11, name, allow_auto_topic_creation=allowed).topics[0].error_code == 17
+
+
+def test_unless_the_broker_does_not_do_it() -> None:
+    with EmbeddedBroker({"auto.create.topics.enable": "false"}) as broker, WireClient(broker.address) as client:
+        assert ask(client, 12, "not-made").topics[0].error_code == 3
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_tells_what_is_served(client: WireClient, version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    reply = client.call(request, version)
+    assert reply.error_code == 0
+    assert [(one.api_key, one.min_version, one.max_version) for one in reply.api_keys] == [
+        (key, api.lowest, api.highest) for key, api in sorted(REGISTRY.items())
+    ]
+
+
+def test_a_version_of_the_future_is_answered_in_the_oldest_form(client: WireClient) -> None:
+    # As a client of the future would: a header with tags, and a body that nobody can read.
+    client.sock.sendall(bytes.fromhex("00000012 0012 0063 00000007 0004 77697265 00 ff ff ff"))
+    frame = client.receive_frame()
+    assert frame.hex() == "00000007002300000001001200000004"
+
+
+def test_a_client_that_will_not_say_its_name(client: WireClient) -> None:
+    assert client.call(ApiVersionsRequest(client_software_name="", client_software_version="1"), 3).error_code == 42
