@@ -18,7 +18,7 @@ in yours ([testing.md](testing.md)); both are the same code.
 ```console
 $ headrace server                                   # 127.0.0.1:9092, data in ./headrace-data
 ready PLAINTEXT://127.0.0.1:9092
-$ headrace server server.properties --override listeners=PLAINTEXT://[::1]:9092,LAN://0.0.0.0:9093
+$ headrace server server.properties --override listeners=PLAINTEXT://[::1]:9092 --override num.partitions=3
 ```
 
 The line `ready` on standard output comes when clients may connect; the log goes to standard error. SIGTERM, SIGINT and
@@ -28,6 +28,33 @@ marked as cleanly closed. A second signal ends it at once; the next start recove
 
 `--log-level DEBUG` sets the level for everything, `--log-level requests=DEBUG` logs each request, and requests slower
 than `headrace.slow.request.ms` are logged by `slow_requests`. Every key is in [configuration.md](configuration.md).
+
+The line shows the addresses that clients are told (`advertised.listeners`); the log also says where the broker listens.
+Without a file it is reached from this machine only. For others, give an address of each network:
+
+```properties
+listeners=LOCAL://127.0.0.1:9092,LAN://0.0.0.0:9093
+advertised.listeners=LOCAL://127.0.0.1:9092,LAN://broker.example.com:9093
+listener.security.protocol.map=LOCAL:PLAINTEXT,LAN:PLAINTEXT
+inter.broker.listener.name=LOCAL
+```
+
+There is no authentication yet: whoever reaches a port may do everything.
+
+## Clients
+
+Tested with confluent-kafka, kafka-python, aiokafka, kcat and Apache Kafka's Java clients and console tools. Idempotent
+producers and consumer groups are not served yet, and some clients want them unless they are told otherwise:
+
+| client | producer | consumer |
+|---|---|---|
+| confluent-kafka, kcat | as it is | `assign()`, not `subscribe()`; kcat without `-G`. **A subscribed consumer waits for ever, without an error.** `group.id` must be set, and has no effect |
+| kafka-python 3 | `enable_idempotence=False`, or: IncompatibleBrokerVersion | without `group_id`, or: IncompatibleBrokerVersion |
+| aiokafka | as it is | without `group_id`, or: IncompatibleBrokerVersion |
+| Java | `enable.idempotence=false`, or: UnsupportedVersionException | `assign()` without `group.id`, or: UnsupportedVersionException |
+| kafka-console-producer, -consumer | `--command-property enable.idempotence=false` | `--partition 0 --offset earliest` |
+
+An idempotent producer of librdkafka says that it needs a broker "version >= 0.11.0"; what it misses is InitProducerId.
 
 ## What is kept where
 
@@ -43,6 +70,8 @@ before it is acknowledged.
 - With acks=0 there is no reply; an error closes the connection. Other errors are told for each partition.
 - A fetch that waits is answered when there is enough to read, in time, or when the partition moves or is deleted.
 - A request that cannot be read costs its sender the connection, and nobody else anything.
+- On a full disk appends fail with KAFKA_STORAGE_ERROR, which clients try again (librdkafka reports it in the end as
+  "message timed out"), and the log says so. Reading goes on, and appends work again when there is room.
 
 ## APIs
 

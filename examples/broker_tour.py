@@ -40,7 +40,7 @@ class Server:
 
     def start(self) -> None:
         listener = f"listeners=PLAINTEXT://{self.address}"
-        command = ["server", "--log-level", "WARNING", "-o", listener, "-o", f"log.dirs={self._directory}"]
+        command = ["server", "--log-level", "ERROR", "-o", listener, "-o", f"log.dirs={self._directory}"]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace", *command], stdout=subprocess.PIPE, text=True
         )
