@@ -86,6 +86,8 @@ class Driver:
             self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
+        if self._stopped:
+            return  # `close` does it: until then the logs may be another thread's, which closes them
         try:
             self.runner.drain()
         except Exception:

@@ -2,11 +2,18 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
-from headrace.cluster.commands import BrokerInfo, Command, CommandResult
+from headrace.cluster.commands import BrokerInfo, Command, CommandResult, UpdateMetadata
+from headrace.common.errors import NO_ERROR, KafkaError
+from headrace.common.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
+
+PARTITIONS_AT_ONCE = 4
+"""Making or deleting a log waits for the disk, milliseconds each. After so many, others get their turn."""
 
 
 class LocalChannel:
@@ -15,16 +22,57 @@ class LocalChannel:
     def __init__(self, node_id: int, apply: Callable[[Command], CommandResult]):
         self._node_id = node_id
         self._apply = apply
-        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[Command, Callable[[CommandResult], None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     def send(self, broker_id: int, command: Command, done: Callable[[CommandResult], None]) -> None:
         if broker_id != self._node_id:
             _logger.warning("broker %d cannot be reached from broker %d", broker_id, self._node_id)
             return
-        self._loop.call_soon(lambda: done(self._apply(command)))
+        if self._closed:
+            return
+        self._waiting.append((command, done))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="local-channel")
 
     def add_broker(self, broker: BrokerInfo) -> None:
         """Nothing is to be connected to."""
 
     def remove_broker(self, broker_id: int) -> None:
         """Nothing is to be disconnected from."""
+
+    async def wait_idle(self) -> None:
+        """Until everything that was sent has been applied."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait((self._task,))
+
+    async def close(self) -> None:
+        """Applies nothing any more."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self._waiting:
+            command, done = self._waiting.popleft()
+            try:
+                result = await self._apply_in_slices(command)
+            except Exception:
+                _logger.exception("a %s of the controller failed", type(command).__name__)
+                result = CommandResult(error_code=KafkaError.code)
+            done(result)
+
+    async def _apply_in_slices(self, command: Command) -> CommandResult:
+        if isinstance(command, UpdateMetadata):
+            return self._apply(command)
+        errors: dict[TopicPartition, int] = {}
+        for first in range(0, len(command.partitions), PARTITIONS_AT_ONCE):
+            some = command.partitions[first : first + PARTITIONS_AT_ONCE]
+            result = self._apply(replace(command, partitions=some))  # type: ignore[arg-type]
+            if result.error_code != NO_ERROR:
+                return result
+            errors |= result.partition_errors
+            await asyncio.sleep(0)
+        return CommandResult(partition_errors=errors)

@@ -127,6 +127,10 @@ class ReplicaManager:
         except KafkaError as error:
             _logger.error("%s: %s", tp, error)
             return code_of(error)
+        except Exception as error:
+            # The others of the command go on, and the controller gets an answer.
+            _logger.exception("%s: what the controller said could not be done", tp)
+            return code_of(error)
         return 0
 
     # ---- disks

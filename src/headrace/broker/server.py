@@ -10,7 +10,7 @@ the controller (itself) what it leads. One event loop owns everything here.
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -79,6 +79,7 @@ class Broker:
     server: SocketServer
     dispatcher: Dispatcher
     fetch_sessions: FetchSessionCache
+    channel: LocalChannel
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None, seed: int | None = None):
         self.config = config
@@ -93,7 +94,7 @@ class Broker:
         self.failed: asyncio.Event = asyncio.Event()
         """Set when the broker cannot go on: no log directory is left."""
         self._creations: dict[str, asyncio.Task[None]] = {}
-        self._notices: set[asyncio.Task[str]] = set()
+        self._notices: set[asyncio.Task[None]] = set()
         self._watcher: ConfigWatcher | None = None
 
     # ---- coming
@@ -121,7 +122,7 @@ class Broker:
             clock=self.clock,
             runner=self.driver.runner,
         )
-        await asyncio.to_thread(self.logs.start)
+        await _run_in_thread(self.logs.start)
         self.replicas = ReplicaManager(self.node_id, self.logs, self.configs.topic, self.driver.timer)
         self.logs.on_directory_failed = self._directory_failed
         self.fetch_sessions = FetchSessionCache(
@@ -189,10 +190,11 @@ class Broker:
         registered = await register_broker(self.store, self._describe(), self.clock)
         self.epoch = registered.epoch
         self.image.add_listener(self._image_changed)
+        self.channel = LocalChannel(self.node_id, self.apply)
         self.controller = Controller(
             self.store,
             self.node_id,
-            LocalChannel(self.node_id, self.apply),
+            self.channel,
             self.clock,
             unclean_default=lambda: self.configs.topic("").unclean_leader_election_enable,
         )
@@ -200,6 +202,7 @@ class Broker:
         await self.controller.wait_idle()
         if not await self.image.wait_for(lambda image: image.is_alive(self.node_id), _READY_SECONDS):
             raise HeadraceError(f"no controller has taken note of broker {self.node_id} in {_READY_SECONDS:.0f} s")
+        await self.channel.wait_idle()
 
     def _describe(self) -> BrokerInfo:
         """This broker as others are to know it: the addresses it advertises, with the ports that it really has."""
@@ -259,13 +262,17 @@ class Broker:
             _logger.error("no log directory is left")
             self.failed.set()
             return
-        # The controller asks what is still here, and finds other leaders.
-        path = f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}"
-        notice = asyncio.create_task(
-            self.store.create(path, znodes.encode_log_dir_event(self.node_id), sequential=True)
-        )
+        notice = asyncio.create_task(self._tell_of_failed_directory())
         self._notices.add(notice)
         notice.add_done_callback(self._notices.discard)
+
+    async def _tell_of_failed_directory(self) -> None:
+        """The controller asks then what is still here, and finds other leaders."""
+        path = f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}"
+        try:
+            await self.store.create(path, znodes.encode_log_dir_event(self.node_id), sequential=True)
+        except HeadraceError as error:
+            _logger.error("the controller cannot be told of a log directory that failed: %s", error)
 
     # ---- topics on demand
 
@@ -288,7 +295,18 @@ class Broker:
     # ---- going
 
     async def stop(self) -> None:
-        """Stops in order: what was acknowledged is on disk, and the logs are marked as cleanly closed."""
+        """Stops in order: what was acknowledged is on disk, and the logs are marked as cleanly closed.
+
+        If that fails, or is cancelled, everything is let go of all the same, and the next start recovers.
+        """
+        try:
+            await self._stop()
+        except BaseException:
+            await self.abandon()
+            raise
+        _logger.info("broker %d has stopped", self.node_id)
+
+    async def _stop(self) -> None:
         self.server.stop_accepting()
         self.replicas.fetches.complete_all()
         self.replicas.produces.complete_all()
@@ -297,16 +315,20 @@ class Broker:
         await self.dispatcher.cancel_tasks()
         await self._leave()
         self.driver.stop_ticking()
-        await asyncio.to_thread(self.logs.close)
+        # From here on the logs are the other thread's, and nobody is left who would want to know of a bad disk.
+        self.logs.on_directory_failed = lambda *_: None
+        await _run_in_thread(self.logs.close)
         await self._close_store()
         self.driver.close()
-        _logger.info("broker %d has stopped", self.node_id)
 
     async def _leave(self) -> None:
-        for task in list(self._creations.values()):
+        tasks = [*self._creations.values(), *self._notices]
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if hasattr(self, "controller"):
             await self.controller.stop()
+            await self.channel.close()
         if self._watcher is not None:
             await self._watcher.stop()
 
@@ -315,7 +337,7 @@ class Broker:
             await self.store.close()
 
     async def abandon(self) -> None:
-        """Lets go of everything without another write, as a crash would; also of a start that failed."""
+        """Lets go of everything without another write, as a crash would; also of a start or a stop that failed."""
         if hasattr(self, "server"):
             self.server.stop_accepting()
             await self.server.close()
@@ -326,6 +348,16 @@ class Broker:
             self.logs.abandon()
         await self._close_store()
         self.driver.close()
+
+
+async def _run_in_thread(work: Callable[[], object]) -> None:
+    """Returns when the work is done, even if the caller is cancelled: nobody else may touch what it is about before."""
+    running = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait((running,))
+        raise
 
 
 def _first_directory(config: BrokerConfig) -> Path:

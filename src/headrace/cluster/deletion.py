@@ -68,7 +68,7 @@ class TopicDeleter:
             await self._partitions.move(tps, PartitionStatus.NON_EXISTENT)
         self._batch.metadata(context.partitions_of(topic))
         ready = [one for one in replicas if context.is_online(one.broker_id, one.tp, or_shutting_down=True)]
-        missing = [one for one in replicas if one not in set(ready)]
+        missing = _without(replicas, ready)
         await self._replicas.move(self._not_in(replicas, ReplicaStatus.OFFLINE), ReplicaStatus.OFFLINE)
         if missing:
             await self._replicas.move(missing, ReplicaStatus.DELETION_INELIGIBLE)
@@ -98,7 +98,7 @@ class TopicDeleter:
                 by_topic.setdefault(replica.tp.topic, []).append(replica)
         for topic, failed in by_topic.items():
             running = [one for one in failed if self._context.replica_status.get(one) is ReplicaStatus.DELETION_STARTED]
-            others = [one for one in self._not_in(failed, ReplicaStatus.DELETION_INELIGIBLE) if one not in set(running)]
+            others = _without(self._not_in(failed, ReplicaStatus.DELETION_INELIGIBLE), running)
             await self._replicas.move(self._not_in(others, ReplicaStatus.OFFLINE), ReplicaStatus.OFFLINE)
             await self._replicas.move([*running, *others], ReplicaStatus.DELETION_INELIGIBLE)
             self._halt(topic, failed)
@@ -123,6 +123,11 @@ class TopicDeleter:
         await self._fenced.multi(operations)
         context.forget_topic(topic)
         _logger.info("topic %s is deleted", topic)
+
+
+def _without(replicas: Iterable[Replica], others: Iterable[Replica]) -> list[Replica]:
+    left_out = set(others)
+    return [replica for replica in replicas if replica not in left_out]
 
 
 def _is_deleted(status: ReplicaStatus | None) -> bool:

@@ -248,9 +248,12 @@ class Reign:
         await self.partitions.move(list(tps), PartitionStatus.NEW)
         await self.replicas.move(replicas, ReplicaStatus.NEW)
         await self.partitions.move(list(tps), PartitionStatus.ONLINE)
-        online = [one for one in replicas if context.is_online(one.broker_id, one.tp)]
+        online: list[Replica] = []
+        offline: list[Replica] = []
+        for one in replicas:
+            (online if context.is_online(one.broker_id, one.tp) else offline).append(one)
         await self.replicas.move(online, ReplicaStatus.ONLINE)
-        await self.replicas.move([one for one in replicas if one not in set(online)], ReplicaStatus.OFFLINE)
+        await self.replicas.move(offline, ReplicaStatus.OFFLINE)
 
     # ---- deletion
 

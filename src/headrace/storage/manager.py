@@ -256,9 +256,7 @@ class LogManager:
         log.abandon()
         self._forget(tp)
         self._remove_directory_later(target, log.config.file_delete_delay_ms)
-        self._checkpoint_recovery_points(directory)
-        self._checkpoint_log_starts(directory)
-        self._checkpoint_cleaned(directory)  # a topic of the same name begins with nothing cleaned
+        # The checkpoints name it until they are written next, or before a log of that name is made again: see `create`.
 
     def _forget(self, tp: TopicPartition) -> None:
         del self._logs[tp]

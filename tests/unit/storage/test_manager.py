@@ -112,14 +112,16 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later(
     with make_manager(topic_properties={"file.delete.delay.ms": 5000}) as manager:
         append(manager.create(TP))
         append(manager.create(partition(1)))
+        manager.checkpoint_recovery_points()
+        assert "orders 0" in (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text()
         manager.delete(TP)
         assert manager.get(TP) is None
         (renamed,) = [path for path in (tmp_path / "data").iterdir() if path.name.endswith("-delete")]
         assert renamed.name.startswith("orders-0.")
         assert not (tmp_path / "data" / "orders-0").exists()
-        assert "orders 0" not in (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text()
         again = manager.create(TP)
         assert again.log_end_offset == 0
+        assert "orders 0" not in (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text()
         clock.advance(4999)
         manager.tick()
         assert renamed.exists()

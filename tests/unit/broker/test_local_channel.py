@@ -1,0 +1,116 @@
+import asyncio
+import logging
+
+import pytest
+from tests.support.cluster import async_test
+
+from headrace.broker.local_channel import PARTITIONS_AT_ONCE, LocalChannel
+from headrace.cluster.commands import Command, CommandResult, ReplicaToStop, StopReplica, UpdateMetadata
+from headrace.common.types import TopicPartition
+
+PARTITIONS = [TopicPartition("t", index) for index in range(3 * PARTITIONS_AT_ONCE + 1)]
+
+
+def stop_all() -> StopReplica:
+    return StopReplica(1, 1, 1, [ReplicaToStop(tp, 0, True) for tp in PARTITIONS])
+
+
+def metadata() -> UpdateMetadata:
+    return UpdateMetadata(1, 1, 1, [], [])
+
+
+class Applied:
+    """A broker that takes note of what it is told; every partition fails with its own number."""
+
+    def __init__(self) -> None:
+        self.slices: list[int] = []
+
+    def __call__(self, command: Command) -> CommandResult:
+        self.slices.append(len(command.partitions))
+        if isinstance(command, UpdateMetadata):
+            return CommandResult()
+        return CommandResult(partition_errors={one.tp: one.tp.partition for one in command.partitions})  # type: ignore[union-attr]
+
+
+@async_test
+async def test_a_long_command_gives_others_their_turn() -> None:
+    applied, answers = Applied(), list[CommandResult]()
+    channel = LocalChannel(1, applied)
+    channel.send(1, stop_all(), answers.append)
+    channel.send(1, metadata(), answers.append)
+    turns = 0
+    while len(answers) < 2:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 3
+    assert applied.slices == [PARTITIONS_AT_ONCE] * 3 + [1, 0]
+    assert answers[0].partition_errors == {tp: tp.partition for tp in PARTITIONS}
+    await channel.wait_idle()
+
+
+@async_test
+async def test_idle_is_when_all_is_applied() -> None:
+    applied, answers = Applied(), list[CommandResult]()
+    channel = LocalChannel(1, applied)
+    await channel.wait_idle()
+    channel.send(1, stop_all(), answers.append)
+    channel.send(1, stop_all(), answers.append)
+    await channel.wait_idle()
+    assert len(answers) == 2
+    channel.send(1, metadata(), answers.append)
+    await channel.wait_idle()
+    assert len(answers) == 3
+
+
+@async_test
+async def test_a_command_that_is_refused_is_not_gone_on_with() -> None:
+    commands = list[Command]()
+
+    def refuse(command: Command) -> CommandResult:
+        commands.append(command)
+        return CommandResult(error_code=11)
+
+    answers = list[CommandResult]()
+    channel = LocalChannel(1, refuse)
+    channel.send(1, stop_all(), answers.append)
+    await channel.wait_idle()
+    assert [answer.error_code for answer in answers] == [11]
+    assert len(commands) == 1
+
+
+@async_test
+async def test_a_failure_is_answered_and_the_next_command_comes() -> None:
+    def fail(_: Command) -> CommandResult:
+        raise RuntimeError("bug")
+
+    answers = list[CommandResult]()
+    channel = LocalChannel(1, fail)
+    logging.disable(logging.ERROR)
+    try:
+        channel.send(1, stop_all(), answers.append)
+        channel.send(1, metadata(), answers.append)
+        await channel.wait_idle()
+    finally:
+        logging.disable(logging.NOTSET)
+    assert [answer.error_code for answer in answers] == [-1, -1]
+
+
+@async_test
+async def test_nothing_is_applied_after_the_end() -> None:
+    applied, answers = Applied(), list[CommandResult]()
+    channel = LocalChannel(1, applied)
+    channel.send(1, stop_all(), answers.append)
+    await asyncio.sleep(0)
+    await channel.close()
+    channel.send(1, metadata(), answers.append)
+    await channel.wait_idle()
+    assert applied.slices == [PARTITIONS_AT_ONCE]
+    assert answers == []
+
+
+@async_test
+async def test_another_broker_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> None:
+    channel = LocalChannel(1, Applied())
+    channel.send(2, metadata(), lambda _: pytest.fail("answered"))
+    await channel.wait_idle()
+    assert "broker 2 cannot be reached" in caplog.text
