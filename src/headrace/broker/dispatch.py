@@ -71,12 +71,14 @@ class Api:
     request: type[Message]
     handler: Handler
     is_async: bool
+    announced_from: int
+    """The lowest version in the reply to ApiVersions; it differs from `lowest` only where clients need that."""
 
 
 REGISTRY: dict[int, Api] = {}
 
 
-def api(key: ApiKey, lowest: int, highest: int) -> Callable[[Handler], Handler]:
+def api(key: ApiKey, lowest: int, highest: int, *, announced_from: int | None = None) -> Callable[[Handler], Handler]:
     """Registers the handler of an API for a range of versions."""
 
     def register(handler: Handler) -> Handler:
@@ -86,7 +88,8 @@ def api(key: ApiKey, lowest: int, highest: int) -> Callable[[Handler], Handler]:
         if not known.first_version <= lowest <= highest <= known.last_version:
             raise TypeError(f"versions {lowest} to {highest} lie outside of {known}")
         is_async = inspect.iscoroutinefunction(handler)
-        REGISTRY[key] = Api(key, lowest, highest, known.request, handler, is_async)
+        announced = lowest if announced_from is None else announced_from
+        REGISTRY[key] = Api(key, lowest, highest, known.request, handler, is_async, announced)
         return handler
 
     return register
@@ -318,4 +321,4 @@ class Dispatcher:
 
 def api_version_entry(api: Api) -> ApiVersion:
     """What ApiVersions says of an API."""
-    return ApiVersion(api_key=api.key, min_version=api.lowest, max_version=api.highest)
+    return ApiVersion(api_key=api.key, min_version=api.announced_from, max_version=api.highest)

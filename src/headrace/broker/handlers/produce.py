@@ -54,7 +54,8 @@ _ZSTD = 4
 _SMALLEST_BATCH = 61
 
 
-@api(ApiKey.PRODUCE, 3, 13)
+# Older versions of librdkafka do not compress where version 0 is not announced (KAFKA-18659). None sends it.
+@api(ApiKey.PRODUCE, 3, 13, announced_from=0)
 def handle(broker: "Broker", request: ProduceRequest, context: RequestContext) -> HandlerResult:
     version, acks = context.api_version, request.acks
     hints = LeaderHints(broker, context, LeaderIdAndEpoch, NodeEndpoint)
