@@ -55,6 +55,7 @@ producers and consumer groups are not served yet, and some clients want them unl
 | kafka-console-producer, -consumer | `--command-property enable.idempotence=false` | `--partition 0 --offset earliest` |
 
 An idempotent producer of librdkafka says that it needs a broker "version >= 0.11.0"; what it misses is InitProducerId.
+librdkafka uses lz4 only with brokers that have groups: until then it sends such records uncompressed, and says nothing.
 
 ## What is kept where
 
