@@ -103,7 +103,20 @@ class ReplicaManager:
         if log is None and not state.is_new and not all(directory.online for directory in self.logs.directories):
             # It may be in a directory that failed; an empty one elsewhere would lose its records for good.
             raise KafkaStorageError(f"the log of {state.tp} may be in a log directory that is offline")
+        if log is not None and log.topic_id is not None and log.topic_id != state.topic_id:
+            self._set_aside(log, f"it is of a topic with id {log.topic_id}, not {state.topic_id}")
         return self.logs.create(state.tp, state.topic_id)
+
+    def set_strays_aside(self, is_known: Callable[[TopicPartition], bool]) -> None:
+        """Takes away the logs of partitions that the cluster does not have: a topic made later must not find them under
+        its name, and retention must not delete from them."""
+        for log in self.logs:
+            if self.get(log.tp.topic, log.tp.partition) is None and not is_known(log.tp):
+                self._attempt(log.tp, partial(self._set_aside, log, "the cluster has no such partition"))
+
+    def _set_aside(self, log: Log, reason: str) -> None:
+        kept = self.logs.set_aside(log.tp)
+        _logger.warning("the log of %s is not used, and kept in %s: %s", log.tp, kept, reason)
 
     def stop(self, command: StopReplica) -> dict[TopicPartition, int]:
         """Stops serving partitions and, where asked to, deletes their logs. Returns an error code for each."""

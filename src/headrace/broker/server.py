@@ -203,6 +203,14 @@ class Broker:
         if not await self.image.wait_for(lambda image: image.is_alive(self.node_id), _READY_SECONDS):
             raise HeadraceError(f"no controller has taken note of broker {self.node_id} in {_READY_SECONDS:.0f} s")
         await self.channel.wait_idle()
+        # One that is in the store and not in the image is being deleted, or cannot be read.
+        topics = {*self.image.topics, *await self.store.children(znodes.TOPICS)}
+        self.replicas.set_strays_aside(lambda tp: self._is_known(tp, topics))
+
+    def _is_known(self, tp: TopicPartition, topics: set[str]) -> bool:
+        if self.image.has_topic(tp.topic):
+            return self.image.partition(tp.topic, tp.partition) is not None
+        return tp.topic in topics
 
     def _describe(self) -> BrokerInfo:
         """This broker as others are to know it: the addresses it advertises, with the ports that it really has."""

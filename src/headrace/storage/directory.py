@@ -8,6 +8,7 @@ log-start-offset-checkpoint        where each log starts, if not at its first se
 cleaner-offset-checkpoint          up to where each log is compacted
 <topic>-<partition>/               a log
 <topic>-<partition>.<id>-delete/   a log that is being removed
+<topic>-<partition>.<id>-stray/    a log of a partition that the cluster does not know, set aside and kept
 __cluster_metadata-0/              the log of Kafka's controllers, in a directory that came from Kafka: not a partition
                                    of the broker's, and left alone
 """
@@ -38,7 +39,8 @@ _logger = logging.getLogger(__name__)
 LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
 DELETE_DIRECTORY_SUFFIX = "-delete"
-_IGNORED_SUFFIXES = ("-future", "-stray")
+STRAY_DIRECTORY_SUFFIX = "-stray"
+_IGNORED_SUFFIXES = ("-future", STRAY_DIRECTORY_SUFFIX)
 _METADATA_TOPIC = "__cluster_metadata"
 _PARTITION = re.compile(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]*)")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
@@ -75,9 +77,9 @@ def check_partition_name(tp: TopicPartition) -> None:
         raise InvalidTopicError(f"partition {tp.partition!r} of topic {tp.topic!r} is not a number from 0 to 2^31 - 1")
 
 
-def deleted_name(tp: TopicPartition, unique_id: Uuid) -> str:
-    """The name of a log's directory while it is being removed, at most as long as a file name may be."""
-    suffix = f"-{tp.partition}.{unique_id.hex}{DELETE_DIRECTORY_SUFFIX}"
+def retired_name(tp: TopicPartition, unique_id: Uuid, ending: str) -> str:
+    """The name of a log's directory while it is being removed, or set aside; at most as long as a file name may be."""
+    suffix = f"-{tp.partition}.{unique_id.hex}{ending}"
     return tp.topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 

@@ -27,7 +27,13 @@ from headrace.storage.cleaner import (
     plan_cleaning,
 )
 from headrace.storage.config import LogConfig, ManagerConfig
-from headrace.storage.directory import LogDirectory, check_partition_name, deleted_name
+from headrace.storage.directory import (
+    DELETE_DIRECTORY_SUFFIX,
+    STRAY_DIRECTORY_SUFFIX,
+    LogDirectory,
+    check_partition_name,
+    retired_name,
+)
 from headrace.storage.files import DISK_FULL, DiskFullError, FileSystem, storage_error
 from headrace.storage.loader import LoadReport, open_log
 from headrace.storage.log import Log, LogContext
@@ -236,27 +242,38 @@ class LogManager:
 
     def delete(self, tp: TopicPartition) -> None:
         """Takes a log away: its directory is renamed at once and removed later."""
+        log = self._retire(tp, DELETE_DIRECTORY_SUFFIX)
+        self._remove_directory_later(log.directory, log.config.file_delete_delay_ms)
+
+    def set_aside(self, tp: TopicPartition) -> Path:
+        """Takes a log away that belongs to nobody, and keeps its files: nothing is deleted from them, and a new log may
+        have its name. Returns where they are."""
+        return self._retire(tp, STRAY_DIRECTORY_SUFFIX).directory
+
+    def _retire(self, tp: TopicPartition, ending: str) -> Log:
+        """Renames a log's directory and lets go of it.
+
+        The checkpoints name it until they are written next, or before a log of that name is made again: see `create`.
+        """
         self._check_running()
         log = self._logs.get(tp)
         if log is None:
             raise KafkaStorageError(f"there is no log of {tp}")
         directory = self._home[tp]
         self._cancel_cleaning_of(tp)
-        target = directory.path / deleted_name(tp, random_uuid(self._random))
         try:
-            log.move_to(target)
+            log.move_to(directory.path / retired_name(tp, random_uuid(self._random), ending))
         except OSError as error:
-            raise storage_error("delete", log.directory, error) from error
+            raise storage_error("rename", log.directory, error) from error
         try:
             self._files.sync_directory(directory.path)
         except OSError as error:
             # The log is gone or it is not: nobody may write to it any more.
             self._take_offline(directory, error)
-            raise storage_error("delete", log.directory, error) from error
+            raise storage_error("rename", log.directory, error) from error
         log.abandon()
         self._forget(tp)
-        self._remove_directory_later(target, log.config.file_delete_delay_ms)
-        # The checkpoints name it until they are written next, or before a log of that name is made again: see `create`.
+        return log
 
     def _forget(self, tp: TopicPartition) -> None:
         del self._logs[tp]

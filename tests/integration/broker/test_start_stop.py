@@ -2,8 +2,9 @@
 
 import asyncio
 import errno
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,8 +14,14 @@ from tests.support.wire import ConnectionEnded, WireClient
 from tests.support.wire_calls import batch, fetch, fetch_request, produce
 
 from headrace.broker.config import BrokerConfig
-from headrace.broker.server import Broker
+from headrace.broker.local_channel import LocalChannel
+from headrace.broker.server import STORE_FILE, Broker
+from headrace.cluster import fencing, znodes
+from headrace.cluster.deletion import TopicDeleter
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.store import Operation, OperationResult, delete_tree
 from headrace.cluster.topics import NewTopic
+from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
@@ -185,3 +192,100 @@ def test_who_waits_is_answered_by_a_stop() -> None:
         with WireClient(broker.address) as again:
             assert produce(again, batch()).error_code == 0
             assert fetch(again, 0).high_watermark == 1
+
+
+async def forget(directory: Path, topic: str) -> None:
+    """Removes a topic from the store behind the broker's back."""
+    store = EmbeddedStore(directory / STORE_FILE, SystemClock())
+    await delete_tree(store, znodes.topic_path(topic))
+    await store.close()
+
+
+def test_logs_of_nobody_are_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1, "other": 1}) as broker:
+        with WireClient(broker.address) as client:
+            produce(client, batch(b"old"))
+            produce(client, batch(b"kept"), topic="other")
+        broker.stop()
+        asyncio.run(forget(tmp_path, "t"))
+        broker.start()
+        (stray,) = tmp_path.glob("t-0.*-stray")
+        assert str(stray) in caplog.text
+        broker.create_topic("t")
+        broker.restart()
+        with WireClient(broker.address) as client:
+            assert fetch(client, 0).high_watermark == 0
+            assert fetch(client, 0, "other").high_watermark == 1
+        assert stray.exists()
+
+
+def test_a_topic_made_again_does_not_find_the_old_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As when this broker was away while its topic was deleted and another of the name was made."""
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as broker:
+        with WireClient(broker.address) as client:
+            produce(client, batch(b"old"))
+        broker.stop()
+        (tmp_path / "t-0").rename(tmp_path / "moved")
+        broker.start()
+        broker.delete_topic("t")
+        broker.create_topic("t")
+        broker.stop()
+        shutil.rmtree(tmp_path / "t-0")
+        (tmp_path / "moved").rename(tmp_path / "t-0")
+        broker.start()
+        (stray,) = tmp_path.glob("t-0.*-stray")
+        assert str(stray) in caplog.text
+        with WireClient(broker.address) as client:
+            assert fetch(client, 0).high_watermark == 0
+            assert produce(client, batch(b"new")).base_offset == 0
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_a_creation_that_was_broken_off_is_finished(
+    tmp_path: Path, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker dies after some of the partitions have got their leaders in the store."""
+    monkeypatch.setattr(fencing, "BATCH_OPERATIONS", 5)
+    multi = fencing.FencedStore.multi
+    left = batches
+
+    async def die(store: fencing.FencedStore, operations: Sequence[Operation]) -> list[OperationResult]:
+        nonlocal left
+        if any("/topics/t/" in operation.path for operation in operations):
+            if left == 0:
+                await asyncio.Event().wait()
+            left -= 1
+        return await multi(store, operations)
+
+    with EmbeddedBroker(data_dir=tmp_path) as broker:
+        monkeypatch.setattr(fencing.FencedStore, "multi", die)
+        with pytest.raises(TimeoutError):
+            broker._await(lambda running: asyncio.wait_for(make_topic(running, "t", 7), 0.3))
+        broker.kill()
+        monkeypatch.setattr(fencing.FencedStore, "multi", multi)
+        broker.start()
+        broker.wait_until(lambda running: running.image.topic_is_ready("t", 7))
+        with WireClient(broker.address) as client:
+            assert [produce(client, batch(), partition=index).error_code for index in range(7)] == [0] * 7
+
+
+@pytest.mark.parametrize("step", ["before the logs", "after the logs"])
+def test_a_deletion_that_was_broken_off_is_finished(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 3}) as broker:
+        monkeypatch.setattr(
+            *((LocalChannel, "send") if step == "before the logs" else (TopicDeleter, "_finish")), _never_done
+        )
+        broker._await(lambda running: running.topics.delete_topic("t"))
+        broker.wait_until(lambda running: step == "before the logs" or not list(tmp_path.glob("t-?")))
+        broker.kill()
+        monkeypatch.undo()
+        broker.start()
+        broker.wait_until(lambda running: "t" not in running.controller.context.topics)
+        assert not list(tmp_path.glob("t-?"))
+        broker.create_topic("t", 1)
+        with WireClient(broker.address) as client:
+            assert produce(client, batch()).base_offset == 0
+
+
+def _never_done(*_: object) -> "asyncio.Future[None]":
+    return asyncio.get_running_loop().create_future()

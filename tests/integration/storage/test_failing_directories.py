@@ -267,7 +267,7 @@ def test_a_deletion_whose_rename_fails_has_not_happened(make: Make, disk: Faulty
     bad, _ = both(manager)
     append(bad, *range(3))
     disk.fail("rename", f"*/a/{BAD}")
-    with pytest.raises(KafkaStorageError, match="cannot delete"):
+    with pytest.raises(KafkaStorageError, match="cannot rename"):
         manager.delete(BAD)
     append(bad, 3)
     manager.abandon()
@@ -279,7 +279,7 @@ def test_a_deletion_that_cannot_be_synced(make: Make, disk: FaultyFileSystem) ->
     manager = make()
     both(manager)
     disk.fail("sync_directory", "*/a")
-    with pytest.raises(KafkaStorageError, match="cannot delete"):
+    with pytest.raises(KafkaStorageError, match="cannot rename"):
         manager.delete(BAD)
     check_only_a_is_offline(manager)
 

@@ -11,7 +11,7 @@ from headrace.common.errors import InvalidTopicError, KafkaStorageError
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import MetaProperties
-from headrace.storage.directory import deleted_name, parse_directory_name
+from headrace.storage.directory import parse_directory_name, retired_name
 from headrace.storage.files import FileSystem
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
@@ -133,6 +133,24 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later(
             manager.delete(partition(5))
 
 
+def test_a_log_that_is_set_aside_is_kept(make_manager: MakeManager, clock: ManualClock, tmp_path: Path) -> None:
+    with make_manager() as manager:
+        append(manager.create(TP))
+        manager.checkpoint_recovery_points()
+        kept = manager.set_aside(TP)
+        assert kept.parent == tmp_path / "data"
+        assert kept.name.startswith("orders-0.")
+        assert manager.get(TP) is None
+        assert manager.create(TP).log_end_offset == 0
+        clock.advance(10**12)
+        manager.tick()
+    with make_manager() as manager:
+        manager.tick()
+        assert [log.tp for log in manager] == [TP]
+        (records,) = kept.glob("*.log")
+        assert records.stat().st_size > 0
+
+
 def test_what_a_stop_left_to_remove_is_removed_at_the_next_start(make_manager: MakeManager, tmp_path: Path) -> None:
     with make_manager() as manager:
         manager.create(TP)
@@ -181,8 +199,8 @@ def test_names_of_directories(name: str, tp: TopicPartition | None) -> None:
 
 
 def test_the_name_of_a_deleted_log_fits() -> None:
-    assert deleted_name(TP, ID) == f"orders-0.{ID.hex}-delete"
-    longest = deleted_name(TopicPartition("x" * 249, 123), ID)
+    assert retired_name(TP, ID, "-delete") == f"orders-0.{ID.hex}-delete"
+    longest = retired_name(TopicPartition("x" * 249, 123), ID, "-delete")
     assert len(longest) == 255
     assert longest.endswith(f"-123.{ID.hex}-delete")
 
