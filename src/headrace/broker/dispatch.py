@@ -148,7 +148,7 @@ class RequestContext:
     def __str__(self) -> str:
         return (
             f"{self.api.key.name} v{self.api_version} (correlation id {self.correlation_id}, client "
-            f"{self.client_id!r}, from {self.connection.peer})"
+            f"{self.client_id!r}, from {self.connection})"
         )
 
     def wait(self, operation: DelayedOperation, purgatory: Purgatory, keys: Iterable[Hashable]) -> _Outcome:
@@ -302,7 +302,7 @@ class Dispatcher:
 
     def _refuse(self, connection: ServerConnection, what: str) -> None:
         self._refused.value += 1
-        _logger.info("%s sent %s", connection.peer, what)
+        _logger.info("%s sent %s", connection, what)
         connection.close(what)
 
     def _refuse_version(self, context: RequestContext) -> None:

@@ -59,6 +59,9 @@ class LoadReport:
     finished_swaps: int = 0
     removed_files: int = 0
 
+    def __str__(self) -> str:
+        return ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in vars(self).items() if count)
+
 
 def open_log(
     directory: Path,
