@@ -112,7 +112,8 @@ class FetchSession:
     def rotate(self, served: Iterable[FetchedPartition]) -> None:
         """Puts the partitions that had data behind the others."""
         for partition in served:
-            self.partitions[partition.key] = self.partitions.pop(partition.key, partition)
+            if self.partitions.pop(partition.key, None) is not None:
+                self.partitions[partition.key] = partition
 
 
 class FetchSessionCache:

@@ -160,8 +160,9 @@ class ConfigWatcher:
     async def _safely(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except HeadraceError as error:
-            _logger.error("cannot follow changes of settings: %s", error)
+        except Exception as error:
+            # The next change must be heard of all the same.
+            _logger.error("cannot follow changes of settings: %s", error, exc_info=not isinstance(error, HeadraceError))
 
     async def _process(self) -> None:
         names = await self._store.children(znodes.CONFIG_CHANGES, self._on_change)

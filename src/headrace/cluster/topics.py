@@ -4,6 +4,7 @@ the store and does the rest: it elects leaders and tells the brokers.
 A topic comes into being with its settings in one step, so it is there whole or not at all. Deleting only marks it.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,12 +105,18 @@ class TopicAdmin:
         self._default_partitions = default_partitions
         self._default_replication_factor = default_replication_factor
         self._check_config = check_config
+        self._creating = asyncio.Lock()
+        """From the check of a name to its topic: names that clash are not the same node, so the store takes both."""
 
     # ---- creating
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> TopicAssignment:
         """Returns the topic as it was made, or, with `validate_only`, as it would be (its id then means nothing)."""
         check_topic_name(new.name)
+        async with self._creating:
+            return await self._create_topic(new, validate_only)
+
+    async def _create_topic(self, new: NewTopic, validate_only: bool) -> TopicAssignment:
         await self._check_name_is_free(new.name)
         brokers = await read_brokers(self._store)
         replicas = self._replicas_of(new, brokers)

@@ -854,3 +854,12 @@ def code_of(error: BaseException | None) -> int:
     if error is None:
         return NO_ERROR
     return error.code if isinstance(error, KafkaError) else UnknownError.code
+
+
+LONGEST_MESSAGE = 1000
+
+
+def message_of(error: BaseException) -> str:
+    """What a client is told of an error. It may quote what the client sent, and a reply's strings have an end."""
+    message = str(error)
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 3]}..."

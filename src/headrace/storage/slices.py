@@ -5,7 +5,6 @@ import os
 from headrace.records import RecordBatch, split_batches
 from headrace.storage.files import DataFile
 
-
 MOST_SENT_AT_ONCE = 2 * 1024 * 1024
 """A socket that takes everything, or a file that is not in memory, must not keep the sender for long."""
 

@@ -232,6 +232,16 @@ def test_partitions_take_turns(client: WireClient, topic: str) -> None:
     assert served == [0, 1, 2, 0, 1, 2]
 
 
+def test_a_session_ends_with_its_last_partition(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
+    session_id = start_session(client, topic).session_id
+    before = broker.call(lambda running: len(running.fetch_sessions))
+    forgotten = [ForgottenTopic(topic=topic, partitions=[0, 1, 2])]
+    reply = next_fetch(client, session_id, 1, forgotten_topics_data=forgotten)
+    assert (reply.error_code, reply.session_id, reply.responses) == (0, 0, [])
+    assert broker.call(lambda running: len(running.fetch_sessions)) == before - 1
+    assert next_fetch(client, session_id, 2).error_code == 70
+
+
 def test_session_errors(client: WireClient, topic: str) -> None:
     session_id = start_session(client, topic).session_id
     assert next_fetch(client, session_id, 5).error_code == 71

@@ -96,6 +96,15 @@ def test_who_had_data_goes_to_the_end() -> None:
     assert [one.partition for one in session.partitions.values()] == [1, 3, 0, 2]
 
 
+def test_rotation_does_not_bring_back_what_was_forgotten() -> None:
+    session = FetchSession(1, privileged=False, uses_topic_ids=False, now_ms=0)
+    session.change([fetched(0), fetched(1)], [])
+    served = list(session.partitions.values())
+    session.change([], [("t", 0)])
+    session.rotate(served)
+    assert list(session.partitions) == [("t", 1)]
+
+
 def test_without_slots_there_are_no_sessions() -> None:
     assert create(make_cache(slots=0)[0]) is None
 

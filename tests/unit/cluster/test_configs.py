@@ -118,6 +118,26 @@ async def test_a_damaged_notification_is_passed_over(caplog: pytest.LogCaptureFi
 
 
 @async_test
+async def test_a_listener_that_fails_once_hears_of_the_next_change(caplog: pytest.LogCaptureFixture) -> None:
+    store, clock = await make_store()
+    told: list[dict[str, str]] = []
+
+    def listen(_: ConfigEntity, config: dict[str, str]) -> None:
+        told.append(config)
+        if len(told) == 1:
+            raise ValueError("bug")
+
+    watcher = ConfigWatcher(store, clock, listen)
+    await watcher.start()
+    await ConfigStore(store).set(ORDERS, {"a": "1"})
+    await until(lambda: len(told) == 1)
+    await ConfigStore(store).set(ORDERS, {"a": "2"})
+    await until(lambda: len(told) == 2)
+    assert "bug" in caplog.text
+    await watcher.stop()
+
+
+@async_test
 async def test_old_notifications_are_removed() -> None:
     store, clock = await make_store()
     following = Following(store, clock)

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from tests.support.cluster import async_test
@@ -295,3 +296,17 @@ async def test_adding_partitions_against_deletion() -> None:
     stat = await store.exists("/brokers/topics/orders")
     assert stat is not None
     assert stat.version > version
+
+
+@async_test
+async def test_of_names_that_clash_only_one_is_made_at_the_same_time(tmp_path: Path) -> None:
+    """With a file behind the store each creation takes a while."""
+    store = EmbeddedStore(tmp_path / "store.sqlite", ManualClock())
+    await prepare_cluster(store, make_random(1))
+    await register_broker(store, BrokerInfo(1), ManualClock())
+    admin = make_admin(store)
+    names = ["a.b", "a_b", "a.b"]
+    made = await asyncio.gather(*(admin.create_topic(NewTopic(name, 1, 1)) for name in names), return_exceptions=True)
+    assert [type(one) for one in made[1:]] == [InvalidTopicError, TopicAlreadyExistsError]
+    assert await store.children(znodes.TOPICS) == ["a.b"]
+    await store.close()

@@ -190,3 +190,11 @@ def test_a_class_by_its_code_and_a_code_by_what_was_raised() -> None:
     assert errors.code_of(errors.NotControllerError("not me")) == 41
     assert errors.code_of(errors.InflatedTooLargeError("bomb")) == 2
     assert errors.code_of(ZeroDivisionError()) == -1
+
+
+def test_what_a_client_is_told_has_an_end() -> None:
+    assert errors.message_of(errors.InvalidTopicError("short")) == "short"
+    told = errors.message_of(errors.InvalidTopicError("x" * 40_000))
+    assert told.startswith("xxx")
+    assert told.endswith("...")
+    assert len(told) == errors.LONGEST_MESSAGE

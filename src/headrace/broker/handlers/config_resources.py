@@ -19,7 +19,7 @@ from headrace.broker.config_entries import ConfigEntry, TopicEntries, all_broker
 from headrace.cluster.configs import ConfigEntity
 from headrace.cluster.topics import check_topic_name
 from headrace.common.config import ConfigKey
-from headrace.common.errors import HeadraceError, InvalidRequestError, UnknownTopicOrPartitionError, code_of
+from headrace.common.errors import HeadraceError, InvalidRequestError, UnknownTopicOrPartitionError, code_of, message_of
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
@@ -167,7 +167,7 @@ async def attempt_each(resources: list[R], action: Callable[[R], Awaitable[None]
                 raise InvalidRequestError("Each resource must appear at most once.")
             await action(resource)
         except HeadraceError as error:
-            outcome.append((resource, code_of(error), str(error)))
+            outcome.append((resource, code_of(error), message_of(error)))
         else:
             outcome.append((resource, 0, None))
     return outcome

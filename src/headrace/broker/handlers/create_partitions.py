@@ -18,6 +18,7 @@ from headrace.common.errors import (
     PolicyViolationError,
     RequestTimedOutError,
     code_of,
+    message_of,
 )
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.create_partitions import (
@@ -45,7 +46,7 @@ async def handle(broker: "Broker", request: CreatePartitionsRequest, _: RequestC
                 raise InvalidRequestError("Duplicate topic name.")
             await _create(broker, topic, request.validate_only)
         except HeadraceError as error:
-            result.error_code, result.error_message = code_of(error), str(error)
+            result.error_code, result.error_message = code_of(error), message_of(error)
     if not request.validate_only:
         grown = [(topic.name, topic.count) for topic in request.topics if not results[topic.name].error_code]
         late = await wait_for_all(broker, grown, lambda image, topic: image.topic_is_ready(*topic), deadline)

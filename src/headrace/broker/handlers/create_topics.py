@@ -25,6 +25,7 @@ from headrace.common.errors import (
     PolicyViolationError,
     RequestTimedOutError,
     code_of,
+    message_of,
 )
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.create_topics import (
@@ -78,7 +79,7 @@ class _Creation:
             self.results[topic.name] = await self._create(topic)
         except HeadraceError as error:
             self.results[topic.name] = CreatableTopicResult(
-                name=topic.name, error_code=code_of(error), error_message=str(error)
+                name=topic.name, error_code=code_of(error), error_message=message_of(error)
             )
 
     async def _create(self, topic: CreatableTopic) -> CreatableTopicResult:

@@ -20,6 +20,7 @@ from headrace.common.errors import (
     TopicDeletionDisabledError,
     UnknownTopicIdError,
     code_of,
+    message_of,
 )
 from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.protocol.apis import ApiKey
@@ -57,7 +58,7 @@ async def handle(broker: "Broker", request: DeleteTopicsRequest, context: Reques
             name, topic_id = _find(broker, topic)
             await broker.topics.delete_topic(name)
         except HeadraceError as error:
-            result.error_code, result.error_message = code_of(error), str(error)
+            result.error_code, result.error_message = code_of(error), message_of(error)
             continue
         result.name, result.topic_id = name, topic_id
         deleted.append((name, topic_id))

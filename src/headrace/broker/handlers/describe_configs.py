@@ -15,7 +15,7 @@ from headrace.broker.config_entries import ConfigEntry
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.handlers.broker_loggers import logger_entries
 from headrace.broker.handlers.config_resources import Description, ResourceType, check_broker_id
-from headrace.common.errors import HeadraceError, InvalidRequestError, code_of
+from headrace.common.errors import HeadraceError, InvalidRequestError, code_of, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -57,7 +57,7 @@ def _describe(
         else:
             entries = description.entries_of(resource.resource_type, resource.resource_name)
     except HeadraceError as error:
-        result.error_code, result.error_message = code_of(error), str(error)
+        result.error_code, result.error_message = code_of(error), message_of(error)
         return result
     wanted = set(resource.configuration_keys or ())
     result.configs = [_result(entry, request) for entry in entries if not wanted or entry.name in wanted]

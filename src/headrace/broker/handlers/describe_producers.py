@@ -14,6 +14,7 @@ from headrace.common.errors import (
     NotLeaderForPartitionError,
     UnknownTopicOrPartitionError,
     code_of,
+    message_of,
 )
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_producers import (
@@ -48,7 +49,7 @@ def _describe(broker: "Broker", topic: str, index: int) -> PartitionResponse:
         check_topic_name(topic)
         log = _find_log(broker, topic, index)
     except HeadraceError as error:
-        return PartitionResponse(partition_index=index, error_code=code_of(error), error_message=str(error))
+        return PartitionResponse(partition_index=index, error_code=code_of(error), error_message=message_of(error))
     return PartitionResponse(
         partition_index=index,
         active_producers=[

@@ -93,10 +93,14 @@ class _Fetch:
             if epoch == INITIAL_EPOCH:
                 self._session = sessions.create(asked, limits.replica_id >= 0, by_id)
             return
-        self._session = sessions.use(session_id, epoch, by_id)
+        session = sessions.use(session_id, epoch, by_id)
+        session.change(asked, _forgotten(request, by_id))
+        self.partitions = list(session.partitions.values())
+        if not self.partitions:
+            sessions.remove(session_id)  # as in Kafka: the client begins another when it has something to fetch
+            return
+        self._session = session
         self._incremental = True
-        self._session.change(asked, _forgotten(request, by_id))
-        self.partitions = list(self._session.partitions.values())
         if by_id:
             for fetched in self.partitions:
                 fetched.topic = broker.image.topic_name(fetched.topic_id)

@@ -27,6 +27,7 @@ from headrace.common.errors import (
     KafkaError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
+    message_of,
 )
 from headrace.common.types import Buffer
 from headrace.protocol.apis import ApiKey
@@ -138,5 +139,5 @@ def _one_batch(records: Buffer | None) -> Buffer:
 
 def _error_reply(data: PartitionProduceData, error: KafkaError) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        index=data.index, error_code=error.code, base_offset=-1, log_append_time_ms=-1, error_message=str(error)
+        index=data.index, error_code=error.code, base_offset=-1, log_append_time_ms=-1, error_message=message_of(error)
     )

@@ -48,6 +48,13 @@ def create(broker: AdminBroker, *topics: CreatableTopic, version: int = 7, **fie
     return list(reply.topics)
 
 
+def test_names_and_values_of_any_length_are_refused_in_a_reply(broker: AdminBroker) -> None:
+    """What is refused is quoted, and a reply's strings end at 32,767 bytes."""
+    long = "n" * 32_767
+    results = create(broker, topic(long), topic("t", retention_ms=long), topic("u", **{long: "1"}))
+    assert [result.error_code for result in results] == [InvalidTopicError.code, 40, 40]
+
+
 def test_a_topic_is_there_with_leaders_when_the_reply_comes(broker: AdminBroker) -> None:
     (result,) = create(broker, topic("t", 3, 1, retention_ms="5000", cleanup_policy="compact"))
     assert (result.error_code, result.error_message) == (0, None)
