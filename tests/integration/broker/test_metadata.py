@@ -1,13 +1,15 @@
 """Metadata and ApiVersions over a socket."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from tests.support.wire import WireClient
 from tests.support.wire_calls import topic_id
 
 from headrace.broker.dispatch import REGISTRY
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.store import ConnectionLoss
 from headrace.common.ids import Uuid
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
@@ -99,3 +101,40 @@ def test_a_version_of_the_future_is_answered_in_the_oldest_form(client: WireClie
 
 def test_a_client_that_will_not_say_its_name(client: WireClient) -> None:
     assert client.call(ApiVersionsRequest(client_software_name="", client_software_version="1"), 3).error_code == 42
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_ids_before_they_could_be_asked_for(client: WireClient, version: int) -> None:
+    asked = [MetadataRequestTopic(name=None, topic_id=Uuid(int=5)), MetadataRequestTopic(name="a")]
+    topics = client.call(MetadataRequest(topics=asked), version).topics
+    assert [(topic.error_code, topic.name) for topic in topics] == [(42, ""), (0, "a")]
+
+
+def test_a_store_that_fails_is_an_error_of_the_topic(
+    broker: EmbeddedBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> NoReturn:
+        raise ConnectionLoss("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(EmbeddedStore, "multi", fail)
+        assert [topic.error_code for topic in ask(client, 12, "to-be-made", "a").topics] == [-1, 0]
+    assert [topic.error_code for topic in ask(client, 12, "to-be-made").topics] == [0]
+
+
+def test_a_broker_that_goes_while_a_topic_is_made(broker: EmbeddedBroker, client: WireClient) -> None:
+    """The reply tells who was there when it was asked."""
+    running = broker.call(lambda running: running)
+    make = running.auto_create_topic
+
+    async def lose_brokers(name: str) -> None:
+        await make(name)
+        running.image._brokers = {}
+
+    kept = running.image._brokers
+    running.auto_create_topic = lose_brokers  # type: ignore[method-assign]
+    try:
+        assert len(ask(client, 12, "made-slowly").brokers) == 1
+    finally:
+        running.image._brokers = kept
+        running.auto_create_topic = make  # type: ignore[method-assign]

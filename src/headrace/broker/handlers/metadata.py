@@ -16,11 +16,13 @@ from headrace.cluster.commands import PartitionState
 from headrace.cluster.image import TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from headrace.common.errors import (
-    KafkaError,
+    HeadraceError,
+    InvalidRequestError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    code_of,
 )
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.metadata import (
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
 _FIRST_WITH_LISTENER_ERROR = 6
+_FIRST_WITH_IDS = 12
 
 
 @api(ApiKey.METADATA, 0, 13)
@@ -61,7 +64,9 @@ class _Answer:
 
     def __init__(self, broker: "Broker", request: MetadataRequest, context: RequestContext):
         self._broker = broker
+        self._alive = broker.image.brokers
         self._endpoints = broker.image.endpoints(context.connection.listener_name)
+        self._has_ids = context.api_version >= _FIRST_WITH_IDS
         self._may_create = request.allow_auto_topic_creation
         self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED_FOR
         self._no_listener = (
@@ -71,7 +76,7 @@ class _Answer:
     def brokers(self) -> list[MetadataResponseBroker]:
         return [
             MetadataResponseBroker(
-                node_id=node_id, host=endpoint.host, port=endpoint.port, rack=self._broker.image.brokers[node_id].rack
+                node_id=node_id, host=endpoint.host, port=endpoint.port, rack=self._alive[node_id].rack
             )
             for node_id, endpoint in self._endpoints.items()
         ]
@@ -82,6 +87,8 @@ class _Answer:
         name = asked.name if not asked.topic_id.int else None
         try:
             if name is None:
+                if not self._has_ids:
+                    raise InvalidRequestError(f"topics by id need Metadata version {_FIRST_WITH_IDS}")
                 found = image.topic_by_id(asked.topic_id)
                 if found is None:
                     raise UnknownTopicIdError(f"no topic has id {asked.topic_id}")
@@ -92,10 +99,10 @@ class _Answer:
             if found is None:
                 raise LeaderNotAvailableError(f"{name} is being made")
             return self.describe(found)
-        except KafkaError as error:
+        except HeadraceError as error:
             return MetadataResponseTopic(
-                error_code=error.code,
-                name=name,
+                error_code=code_of(error),
+                name=name if name is not None or self._has_ids else "",
                 topic_id=asked.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
                 topic_authorized_operations=self._operations,
