@@ -355,3 +355,10 @@ def test_readers_and_writers_together(broker: EmbeddedBroker, topic: str) -> Non
     for number in range(writers):
         mine = [value for value in seen if value.startswith(b"%d:" % number)]
         assert mine == [b"%d:%d" % (number, sequence) for sequence in range(count)]
+
+
+def test_a_partition_asked_for_twice(client: WireClient, topic: str) -> None:
+    asked_for = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
+    reply = client.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=asked_for)]), 5)
+    codes = [(one.partition_index, one.error_code) for one in reply.topics[0].partitions]
+    assert codes == [(0, 42), (1, 0), (0, 42)]

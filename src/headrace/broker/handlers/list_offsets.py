@@ -11,13 +11,16 @@ what is not yet kept elsewhere (KIP-1023).
     timestamp -5   the latest kept elsewhere: none, offset -1
     timestamp -6   the earliest not yet kept elsewhere: none, offset -1
     any other      the first record that is not older; offset -1 if all are
+
+A partition that comes twice in a request is refused.
 """
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
-from headrace.common.errors import KafkaError, UnsupportedVersionError
+from headrace.common.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -54,11 +57,14 @@ def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContex
         isolation = Isolation.LOG_END
     else:
         isolation = Isolation.COMMITTED if request.isolation_level == 1 else Isolation.HIGH_WATERMARK
+    twice = _asked_for_twice(request)
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
         replies: list[ListOffsetsPartitionResponse] = []
         for asked in topic.partitions:
             try:
+                if (topic.name, asked.partition_index) in twice:
+                    raise InvalidRequestError(f"partition {asked.partition_index} of {topic.name} is asked for twice")
                 reply = _answer(broker, topic.name, asked, isolation, context.api_version)
             except KafkaError as error:
                 reply = _refusal(asked, error.code)
@@ -68,6 +74,11 @@ def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContex
             replies.append(reply)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
     return ListOffsetsResponse(topics=topics)
+
+
+def _asked_for_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    return {key for key, count in times.items() if count > 1}
 
 
 def _refusal(asked: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
