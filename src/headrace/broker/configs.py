@@ -200,7 +200,7 @@ class Configs:
         """Raises InvalidRequestError, as Kafka does, if a running broker cannot take these settings."""
         fixed = [name for name in overrides if name in BROKER_KEYS.keys and not BROKER_KEYS.keys[name].dynamic]
         if fixed:
-            raise InvalidRequestError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+            raise InvalidRequestError(f"only a restart can change {', '.join(fixed)}")
         for name in overrides:
             if name not in BROKER_KEYS.keys and name not in DYNAMIC_WITHOUT_EFFECT:
                 raise InvalidRequestError(_unknown("broker", name, BROKER_KEYS))
@@ -277,4 +277,4 @@ class Configs:
 
 def _unknown(kind: str, name: str, table: ConfigTable) -> str:
     near = difflib.get_close_matches(name, table.keys, n=1)
-    return f"Unknown {kind} config name: {name}{f', did you mean {near[0]}?' if near else ''}"
+    return f"a {kind} has no setting {name}{f'; is it {near[0]}?' if near else ''}"

@@ -38,12 +38,12 @@ def assign_replicas(
     Racks count only if every broker has one.
     """
     if num_partitions <= 0:
-        raise InvalidPartitionsError("Number of partitions must be larger than 0.")
+        raise InvalidPartitionsError(f"a topic has at least one partition, not {num_partitions}")
     if replication_factor <= 0:
-        raise InvalidReplicationFactorError("Replication factor must be larger than 0.")
+        raise InvalidReplicationFactorError(f"a partition has at least one replica, not {replication_factor}")
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
-            f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}."
+            f"{replication_factor} replicas need as many brokers, and {len(brokers)} are alive"
         )
     racks = {broker.id: broker.rack for broker in brokers if broker.rack is not None}
     use_racks = len(racks) == len(brokers)

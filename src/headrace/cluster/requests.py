@@ -55,16 +55,16 @@ async def elect_leaders(
 
 def _why_no_election(context: ControllerContext, election: Election, tp: TopicPartition) -> KafkaError | None:
     if not context.has_partition(tp):
-        return UnknownTopicOrPartitionError(f"The partition {tp} does not exist.")
+        return UnknownTopicOrPartitionError(f"there is no partition {tp}")
     if context.is_to_delete(tp):
-        return InvalidTopicError(f"The topic of the partition {tp} is being deleted.")
+        return InvalidTopicError(f"the topic of {tp} is being deleted")
     state = context.leaderships.get(tp)
     leader = NO_LEADER if state is None else state.leader
     if election is Election.PREFERRED_REPLICA:
         if leader == context.assignment(tp).replicas[0]:
-            return ElectionNotNeededError(f"The preferred replica of {tp} leads already.")
+            return ElectionNotNeededError(f"the preferred replica of {tp} leads already")
     elif context.is_online(leader, tp):
-        return ElectionNotNeededError(f"{tp} has a leader.")
+        return ElectionNotNeededError(f"{tp} has a leader")
     return None
 
 
@@ -79,7 +79,7 @@ async def alter_isr(
         state = context.leaderships.get(tp)
         try:
             if state is None or not context.has_partition(tp) or context.is_to_delete(tp):
-                raise UnknownTopicOrPartitionError(f"The partition {tp} does not exist.")
+                raise UnknownTopicOrPartitionError(f"there is no partition {tp}")
             _check_isr_change(context, tp, broker_id, state, change)
         except KafkaError as error:
             results[tp] = error
@@ -93,7 +93,7 @@ async def alter_isr(
         if tp in written:
             results[tp] = context.leaderships[tp] = written[tp]
         else:
-            results[tp] = InvalidUpdateVersionError(f"The state of {tp} was changed at the same time.")
+            results[tp] = InvalidUpdateVersionError(f"the state of {tp} was changed at the same time")
     if written:
         reign.batch.metadata(written)
     return results

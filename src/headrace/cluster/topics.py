@@ -50,20 +50,19 @@ ConfigCheck = Callable[[str, Mapping[str, str]], None]
 def check_topic_name(name: str) -> None:
     """Raises InvalidTopicError for a name that no topic may have."""
     if not name:
-        raise InvalidTopicError("Topic name is invalid: the empty string is not allowed")
+        raise InvalidTopicError("a topic name has at least one character, not none")
     if name in (".", ".."):
-        raise InvalidTopicError(f"Topic name is invalid: '{name}' is not allowed")
+        raise InvalidTopicError(f"{name!r} cannot name a topic: it stands for a directory")
     if len(name) > LONGEST_TOPIC_NAME:
         raise InvalidTopicError(
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {LONGEST_TOPIC_NAME}"
+            f"a topic name has {LONGEST_TOPIC_NAME} characters at most, this one has {len(name)}: {name!r}"
         )
     if _LEGAL_NAME.fullmatch(name) is None:
         raise InvalidTopicError(
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
-            "and '-'"
+            f"a topic name is made of letters and digits of ASCII, '.', '_' and '-', this one is not: {name!r}"
         )
     if name == _KAFKAS_OWN:
-        raise InvalidTopicError(f"Topic name is invalid: '{name}' is the name of Kafka's own metadata log")
+        raise InvalidTopicError(f"{name!r} cannot name a topic: Kafka's own metadata log has that name")
 
 
 def find_clash(name: str, topics: Iterable[str]) -> str | None:
@@ -135,19 +134,21 @@ class TopicAdmin:
         if name in topics:
             raise await self._exists_error(name)
         if (other := find_clash(name, topics)) is not None:
-            raise InvalidTopicError(f"Topic '{name}' collides with existing topics: {other}")
+            raise InvalidTopicError(
+                f"topic {name} would clash with {other}: '.' and '_' are the same in the names of metrics"
+            )
 
     async def _exists_error(self, name: str) -> TopicAlreadyExistsError:
         if await self._store.exists(znodes.delete_topic_path(name)) is not None:
-            return TopicAlreadyExistsError(f"Topic '{name}' is marked for deletion.")
-        return TopicAlreadyExistsError(f"Topic '{name}' already exists.")
+            return TopicAlreadyExistsError(f"topic {name} is still being deleted")
+        return TopicAlreadyExistsError(f"there is a topic {name} already")
 
     def _replicas_of(self, new: NewTopic, brokers: Mapping[int, BrokerInfo]) -> dict[int, tuple[int, ...]]:
         if new.assignment is not None:
             if new.num_partitions != BROKER_DEFAULT or new.replication_factor != BROKER_DEFAULT:
                 raise InvalidRequestError(
-                    "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at "
-                    "the same time."
+                    f"topic {new.name} is given replicas for each partition, so its numbers of partitions and replicas "
+                    f"must be {BROKER_DEFAULT}, not {new.num_partitions} and {new.replication_factor}"
                 )
             return _check_manual_assignment(new.assignment, brokers)
         partitions = self._default_partitions() if new.num_partitions == BROKER_DEFAULT else new.num_partitions
@@ -201,7 +202,7 @@ class TopicAdmin:
         except NoNode:
             raise _unknown(topic) from None
         if await self._store.exists(znodes.delete_topic_path(topic)) is not None:
-            raise InvalidTopicError(f"The topic '{topic}' is queued for deletion.")
+            raise InvalidTopicError(f"topic {topic} is being deleted, and gets no more partitions")
         return znodes.decode_topic(topic, data), stat.version
 
     def _with_more_partitions(
@@ -214,14 +215,14 @@ class TopicAdmin:
         count = len(before.partitions)
         if any(one.is_reassigned for one in before.partitions.values()):
             raise ReassignmentInProgressError(
-                f"A partition reassignment is in progress for the topic '{before.topic}'."
+                f"replicas of topic {before.topic} are being moved; it gets no partitions before that is done"
             )
         if total < count:
             raise InvalidPartitionsError(
-                f"Topic currently has {count} partitions, which is higher than the requested {total}."
+                f"topic {before.topic} has {count} partitions and cannot be brought down to {total}"
             )
         if total == count:
-            raise InvalidPartitionsError(f"Topic already has {count} partitions.")
+            raise InvalidPartitionsError(f"topic {before.topic} has {count} partitions, as asked for: none to add")
         first_replicas = before.partitions[0].replicas
         if assignments is None:
             ids = sorted(brokers)
@@ -262,16 +263,18 @@ class TopicAdmin:
 
 
 def _unknown(topic: str) -> UnknownTopicOrPartitionError:
-    return UnknownTopicOrPartitionError(f"The topic '{topic}' does not exist.")
+    return UnknownTopicOrPartitionError(f"there is no topic {topic}")
 
 
 def _check_manual_assignment(
     assignment: Mapping[int, Sequence[int]], brokers: Mapping[int, BrokerInfo]
 ) -> dict[int, tuple[int, ...]]:
     if not assignment:
-        raise InvalidPartitionsError("Number of partitions must be larger than 0.")
+        raise InvalidPartitionsError("a topic has at least one partition, no replicas are given for any")
     if sorted(assignment) != list(range(len(assignment))):
-        raise InvalidReplicationAssignmentError("Partitions should be a consecutive 0-based integer sequence.")
+        raise InvalidReplicationAssignmentError(
+            f"replicas must be given for the partitions from 0 to {len(assignment) - 1}, without a gap"
+        )
     factor = len(assignment[0])
     return {index: _check_replicas(index, assignment[index], factor, brokers) for index in range(len(assignment))}
 
@@ -281,7 +284,7 @@ def _check_added_assignments(
 ) -> dict[int, tuple[int, ...]]:
     if len(assignments) != total - count:
         raise InvalidReplicationAssignmentError(
-            f"Increasing the number of partitions by {total - count} but {len(assignments)} assignments provided."
+            f"replicas are given for {len(assignments)} new partitions, and {total - count} are to be added"
         )
     return {
         index: _check_replicas(index, replicas, factor, brokers)
@@ -293,18 +296,22 @@ def _check_replicas(
     index: int, replicas: Sequence[int], factor: int, brokers: Mapping[int, BrokerInfo]
 ) -> tuple[int, ...]:
     if not replicas:
-        raise InvalidReplicationAssignmentError(f"Cannot have replication factor of 0 for partition id {index}.")
+        raise InvalidReplicationAssignmentError(
+            f"partition {index} has an empty list of replicas: it needs at least one"
+        )
     shown = ", ".join(map(str, replicas))
     if len(set(replicas)) != len(replicas):
         raise InvalidReplicationAssignmentError(
-            f"Duplicate brokers not allowed in replica assignment: {shown} for partition id {index}."
+            f"a broker is named twice among the replicas of partition {index}: {shown}"
         )
     unknown = [str(replica) for replica in replicas if replica not in brokers]
     if unknown:
-        raise InvalidReplicationAssignmentError(f"Unknown broker(s) in replica assignment: {', '.join(unknown)}.")
+        raise InvalidReplicationAssignmentError(
+            f"partition {index} has replicas on brokers that are not there: {', '.join(unknown)}"
+        )
     if len(replicas) != factor:
         raise InvalidReplicationAssignmentError(
-            f"Inconsistent replication factor between partitions, partition 0 has {factor} while partition {index} has "
-            f"{len(replicas)}."
+            f"all partitions of a topic have as many replicas as partition 0, which has {factor}: partition {index} "
+            f"has {len(replicas)}"
         )
     return tuple(replicas)

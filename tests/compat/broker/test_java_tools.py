@@ -28,7 +28,7 @@ def test_kafka_topics(java: Java, new_name: Callable[[], str]) -> None:
     assert java.tool("kafka-topics", "--alter", "--topic", name, "--partitions", 3).status == 0
     assert "PartitionCount: 3" in java.tool("kafka-topics", "--describe", "--topic", name).out
     again = java.tool("kafka-topics", "--create", "--topic", name)
-    assert (again.status, f"Topic '{name}' already exists" in again.out + again.err) == (1, True)
+    assert (again.status, name in again.out + again.err) == (1, True)
     assert java.tool("kafka-topics", "--create", "--topic", name, "--if-not-exists").status == 0
     assert java.tool("kafka-topics", "--describe", "--unavailable-partitions").out.strip() == ""
     assert java.tool("kafka-topics", "--describe", "--under-replicated-partitions").out.strip() == ""

@@ -49,6 +49,6 @@ def _configs_of(resource: AlterConfigsResource) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:
-            raise InvalidRequestError(f"Null value not supported for: {config.name}")
+            raise InvalidRequestError(f"{config.name} is null; leave it out, and it goes back to its default")
         configs[config.name] = config.value
     return configs

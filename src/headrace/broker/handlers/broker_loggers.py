@@ -34,14 +34,11 @@ def logger_entries() -> list[ConfigEntry]:
 def check_level(name: str, level: str | None) -> None:
     """Refuses a logger that is not there, or a level that is none. No level: the one of its parent."""
     if name not in _loggers():
-        raise InvalidConfigurationError(f"Logger {name} does not exist!")
+        raise InvalidConfigurationError(f"there is no logger {name}")
     if level is None and name == ROOT:
-        raise InvalidRequestError("Removing the log level of the root logger is not allowed")
+        raise InvalidRequestError(f"the logger {ROOT} always has a level: it can be set, not removed")
     if level is not None and level.upper() not in LEVELS:
-        raise InvalidConfigurationError(
-            f"Cannot set the log level of {name} to {level} as it is not a supported log level. Valid log levels are "
-            f"{', '.join(sorted(LEVELS))}"
-        )
+        raise InvalidConfigurationError(f"logger {name}: {level!r} is not a level, expected one of {', '.join(LEVELS)}")
 
 
 def set_level(name: str, level: str | None) -> None:

@@ -61,7 +61,7 @@ class Description:
         if resource_type == ResourceType.TOPIC:
             check_topic_name(name)
             if not self._broker.image.has_topic(name):
-                raise UnknownTopicOrPartitionError(f"The topic '{name}' does not exist.")
+                raise UnknownTopicOrPartitionError(f"there is no topic {name}")
             return self._topics.of(self._configs.topic_overrides(name))
         if resource_type == ResourceType.BROKER:
             is_for_all = _broker_entity(self._broker, name) == ConfigEntity.all_brokers()
@@ -78,7 +78,7 @@ class Description:
 
 
 def unknown_type(resource_type: int) -> InvalidRequestError:
-    return InvalidRequestError(f"Unknown resource type {resource_type}")
+    return InvalidRequestError(f"resource type {resource_type} has no settings here")
 
 
 def check_broker_id(broker: "Broker", name: str) -> None:
@@ -86,9 +86,9 @@ def check_broker_id(broker: "Broker", name: str) -> None:
     try:
         broker_id = int(name)
     except ValueError:
-        raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
+        raise InvalidRequestError(f"{name!r} is not the id of a broker: expected a number") from None
     if broker_id != broker.node_id:
-        raise InvalidRequestError(f"Unexpected broker id, expected {broker.node_id}, but received {name}")
+        raise InvalidRequestError(f"this is broker {broker.node_id} and answers for itself only, not for broker {name}")
 
 
 def _broker_entity(broker: "Broker", name: str) -> ConfigEntity:
@@ -138,10 +138,10 @@ def _target(broker: "Broker", resource_type: int, name: str) -> _Target:
 
 def _topic_entity(broker: "Broker", name: str) -> ConfigEntity:
     if name == "":
-        raise InvalidRequestError("Default topic resources are not allowed.")
+        raise InvalidRequestError("a topic needs a name: there are no settings for all topics")
     check_topic_name(name)
     if not broker.image.has_topic(name):
-        raise UnknownTopicOrPartitionError(f"The topic '{name}' does not exist.")
+        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
     return ConfigEntity.topic(name)
 
 
@@ -164,7 +164,9 @@ async def attempt_each(resources: list[R], action: Callable[[R], Awaitable[None]
     for resource in resources:
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
-                raise InvalidRequestError("Each resource must appear at most once.")
+                raise InvalidRequestError(
+                    f"{resource.resource_name!r} (type {resource.resource_type}) comes more than once in the request"
+                )
             await action(resource)
         except HeadraceError as error:
             outcome.append((resource, code_of(error), message_of(error)))
@@ -175,5 +177,6 @@ async def attempt_each(resources: list[R], action: Callable[[R], Awaitable[None]
 
 def check_names(names: Iterable[str]) -> None:
     """Refuses a key that comes twice in a change of one resource."""
-    if any(count > 1 for count in Counter(names).values()):
-        raise InvalidRequestError("Error due to duplicate config keys")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InvalidRequestError(f"named more than once: {', '.join(twice)}")

@@ -43,7 +43,7 @@ async def handle(broker: "Broker", request: CreatePartitionsRequest, _: RequestC
         result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         try:
             if times[topic.name] > 1:
-                raise InvalidRequestError("Duplicate topic name.")
+                raise InvalidRequestError(f"topic {topic.name} comes more than once in the request")
             await _create(broker, topic, request.validate_only)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), message_of(error)
@@ -52,14 +52,14 @@ async def handle(broker: "Broker", request: CreatePartitionsRequest, _: RequestC
         late = await wait_for_all(broker, grown, lambda image, topic: image.topic_is_ready(*topic), deadline)
         for name, count in late:
             results[name].error_code = RequestTimedOutError.code
-            results[name].error_message = f"Topic '{name}' will have {count} partitions, but not all are ready yet."
+            results[name].error_message = f"topic {name} will have {count} partitions, but not all are ready yet"
     return CreatePartitionsResponse(results=list(results.values()))
 
 
 async def _create(broker: "Broker", topic: CreatePartitionsTopic, validate_only: bool) -> None:
     known = broker.image.topic(topic.name)
     if topic.count - (len(known.partitions) if known is not None else 0) > MOST_PARTITIONS:
-        raise PolicyViolationError(f"Excessively large number of partitions per request: more than {MOST_PARTITIONS}.")
+        raise PolicyViolationError(f"one request makes {MOST_PARTITIONS} partitions at most")
     assignments = None
     if topic.assignments is not None:
         assignments = [list(assignment.broker_ids) for assignment in topic.assignments]

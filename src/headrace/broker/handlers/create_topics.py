@@ -58,7 +58,7 @@ async def handle(broker: "Broker", request: CreateTopicsRequest, _: RequestConte
             results[name] = CreatableTopicResult(
                 name=name,
                 error_code=RequestTimedOutError.code,
-                error_message=f"Topic '{name}' is being created, but is not ready yet.",
+                error_message=f"topic {name} is being made, but is not ready yet",
             )
     return CreateTopicsResponse(topics=list(results.values()))
 
@@ -84,7 +84,7 @@ class _Creation:
 
     async def _create(self, topic: CreatableTopic) -> CreatableTopicResult:
         if self._times[topic.name] > 1:
-            raise InvalidRequestError("Duplicate topic name.")
+            raise InvalidRequestError(f"topic {topic.name} comes more than once in the request")
         self._count(topic)
         configs = _configs_of(topic)
         made = await self._broker.topics.create_topic(
@@ -115,7 +115,7 @@ class _Creation:
             asked = self._broker.config.num_partitions
         if self._partitions + asked > MOST_PARTITIONS:
             raise PolicyViolationError(
-                f"Excessively large number of partitions per request: more than {MOST_PARTITIONS}."
+                f"one request makes {MOST_PARTITIONS} partitions at most, with topic {topic.name} there would be more"
             )
         self._partitions += max(asked, 0)
 
@@ -124,7 +124,7 @@ def _configs_of(topic: CreatableTopic) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise InvalidConfigurationError(f"Null value not supported for topic configs: {config.name}")
+            raise InvalidConfigurationError(f"{config.name} is null: a setting of a new topic needs a value")
         configs[config.name] = config.value
     return configs
 
@@ -136,7 +136,7 @@ def _assignment_of(topic: CreatableTopic) -> dict[int, list[int]] | None:
     for partition in topic.assignments:
         if partition.partition_index in assignment:
             raise InvalidReplicationAssignmentError(
-                f"Found multiple manual partition assignments for partition {partition.partition_index}"
+                f"partition {partition.partition_index} of topic {topic.name} has its replicas given twice"
             )
         assignment[partition.partition_index] = list(partition.broker_ids)
     return assignment

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_IDS = 6
 _FIRST_WITH_DISABLED_ERROR = 3
+_DISABLED = "no topic can be deleted here: delete.topic.enable=false"
 
 
 @api(ApiKey.DELETE_TOPICS, 1, 6)
@@ -69,7 +70,7 @@ async def handle(broker: "Broker", request: DeleteTopicsRequest, context: Reques
     for result in results.values():
         if not result.error_code and (result.name, result.topic_id) in late:
             result.error_code = RequestTimedOutError.code
-            result.error_message = f"Topic '{result.name}' is being deleted, but is still there."
+            result.error_message = f"topic {result.name} is being deleted, but is still there"
     return DeleteTopicsResponse(responses=list(results.values()))
 
 
@@ -83,15 +84,15 @@ def _identity(broker: "Broker", topic: DeleteTopicState) -> object:
 
 def _check(broker: "Broker", topic: DeleteTopicState, times: int, api_version: int) -> None:
     if topic.name is not None and topic.topic_id != ZERO_UUID:
-        raise InvalidRequestError("You may not specify both topic name and topic id.")
+        raise InvalidRequestError(f"a topic is given by name or by id, not by both: {topic.name}, {topic.topic_id}")
     if topic.name is None and topic.topic_id == ZERO_UUID:
-        raise InvalidRequestError("Neither topic name nor id were specified.")
+        raise InvalidRequestError("a topic is given by name or by id, this one by neither")
     if times > 1:
-        raise InvalidRequestError("Duplicate topic name." if topic.name is not None else "Duplicate topic id.")
+        raise InvalidRequestError(f"topic {topic.name or topic.topic_id} comes {times} times in the request")
     if not broker.config.delete_topic_enable:
         if api_version < _FIRST_WITH_DISABLED_ERROR:
-            raise InvalidRequestError("Topic deletion is disabled.")
-        raise TopicDeletionDisabledError("Topic deletion is disabled: delete.topic.enable=false.")
+            raise InvalidRequestError(_DISABLED)
+        raise TopicDeletionDisabledError(_DISABLED)
 
 
 def _find(broker: "Broker", topic: DeleteTopicState) -> tuple[str, Uuid]:
@@ -99,5 +100,5 @@ def _find(broker: "Broker", topic: DeleteTopicState) -> tuple[str, Uuid]:
         return topic.name, broker.image.topic_id(topic.name) or ZERO_UUID
     name = broker.image.topic_name(topic.topic_id)
     if name is None:
-        raise UnknownTopicIdError("This server does not host this topic ID.")
+        raise UnknownTopicIdError(f"there is no topic with id {topic.topic_id}")
     return name, topic.topic_id

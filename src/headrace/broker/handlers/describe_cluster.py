@@ -51,7 +51,9 @@ def handle(broker: "Broker", request: DescribeClusterRequest, context: RequestCo
 def _check_endpoint_type(asked: int) -> None:
     if asked == CONTROLLERS:
         raise MismatchedEndpointTypeError(
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            f"this is a broker's listener (endpoint type {BROKERS}), controllers (type {asked}) have none"
         )
     if asked != BROKERS:
-        raise UnsupportedEndpointTypeError(f"Unsupported endpoint type {asked}")
+        raise UnsupportedEndpointTypeError(
+            f"endpoint type is {BROKERS} (brokers) or {CONTROLLERS} (controllers), not {asked}"
+        )

@@ -66,7 +66,7 @@ def _describe(
 
 def _loggers_of(broker: "Broker", name: str) -> list[ConfigEntry]:
     if name == "":
-        raise InvalidRequestError("Broker id must not be empty")
+        raise InvalidRequestError("the loggers of which broker? Its id is missing")
     check_broker_id(broker, name)
     return logger_entries()
 

@@ -84,9 +84,9 @@ def _check(resource: AlterConfigsResource) -> None:
     check_names(config.name for config in resource.configs)
     for config in resource.configs:
         if config.config_operation not in list(Operation):
-            raise InvalidRequestError(f"Unknown operation {config.config_operation} for: {config.name}")
+            raise InvalidRequestError(f"{config.name}: an operation is 0 to 3, not {config.config_operation}")
         if config.value is None and config.config_operation != Operation.DELETE:
-            raise InvalidRequestError(f"Null value not supported for: {config.name}")
+            raise InvalidRequestError(f"{config.name} is null: only DELETE goes without a value")
 
 
 def _changed(broker: "Broker", resource: AlterConfigsResource, before: dict[str, str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ def _changed_list(broker: "Broker", resource_type: int, config: AlterableConfig,
     operation = Operation(config.config_operation)
     key = find_key(resource_type, config.name)
     if key is None or key.type is not ConfigType.LIST:
-        raise InvalidConfigurationError(f"Can't {operation.name} to key {config.name} because its type is not LIST.")
+        raise InvalidConfigurationError(f"{operation.name} is for lists, and {config.name} is none")
     if before is None:
         before = show_value(inherited_value(broker, resource_type, key))
     items, given = _split(before), _split(config.value)
@@ -123,7 +123,9 @@ def _change_loggers(broker: "Broker", resource: AlterConfigsResource, validate_o
     for config in resource.configs:
         operation = Operation(config.config_operation)
         if operation not in (Operation.SET, Operation.DELETE):
-            raise InvalidRequestError(f"{operation.name} operation is not allowed for the BROKER_LOGGER resource")
+            raise InvalidRequestError(
+                f"{config.name}: a level can be changed with SET and DELETE, not with {operation.name}"
+            )
         check_level(config.name, _level_of(config))
     if not validate_only:
         for config in resource.configs:

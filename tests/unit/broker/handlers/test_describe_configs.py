@@ -95,17 +95,17 @@ def test_loggers(broker: AdminBroker) -> None:
 @pytest.mark.parametrize(
     ("resource_type", "name", "error", "message"),
     [
-        (TOPIC, "nope", UnknownTopicOrPartitionError, "The topic 'nope' does not exist."),
-        (TOPIC, "x y", InvalidTopicError, "Topic name is invalid"),
-        (TOPIC, "", InvalidTopicError, "the empty string is not allowed"),
-        (BROKER, "9", InvalidRequestError, "Unexpected broker id, expected 1, but received 9"),
-        (BROKER, "x", InvalidRequestError, "Broker id must be an integer, but it is: x"),
-        (LOGGER, "9", InvalidRequestError, "Unexpected broker id"),
-        (LOGGER, "", InvalidRequestError, "Broker id must not be empty"),
-        (CLIENT_METRICS, "m", InvalidRequestError, "Unknown resource type 16"),
-        (GROUP, "g", InvalidRequestError, "Unknown resource type 32"),
-        (3, "x", InvalidRequestError, "Unknown resource type 3"),
-        (99, "x", InvalidRequestError, "Unknown resource type 99"),
+        (TOPIC, "nope", UnknownTopicOrPartitionError, "there is no topic nope"),
+        (TOPIC, "x y", InvalidTopicError, "a topic name is made of letters and digits"),
+        (TOPIC, "", InvalidTopicError, "at least one character"),
+        (BROKER, "9", InvalidRequestError, "this is broker 1 and answers for itself only, not for broker 9"),
+        (BROKER, "x", InvalidRequestError, "'x' is not the id of a broker"),
+        (LOGGER, "9", InvalidRequestError, "this is broker 1 and answers for itself only, not for broker 9"),
+        (LOGGER, "", InvalidRequestError, "Its id is missing"),
+        (CLIENT_METRICS, "m", InvalidRequestError, "resource type 16 has no settings here"),
+        (GROUP, "g", InvalidRequestError, "resource type 32 has no settings here"),
+        (3, "x", InvalidRequestError, "resource type 3 has no settings here"),
+        (99, "x", InvalidRequestError, "resource type 99 has no settings here"),
     ],
 )
 def test_what_cannot_be_described(
