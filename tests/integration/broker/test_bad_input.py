@@ -48,7 +48,8 @@ from headrace.records import BatchBuilder, Compression
 from headrace.testing import EmbeddedBroker
 
 ROUNDS = int(os.environ.get("HEADRACE_HOSTILE_ROUNDS", "6"))
-WARM_UP_ROUNDS = 4
+WARM_UP_ROUNDS = min(max(4, ROUNDS // 2), 60)
+"""Allocators and the cache of fetch sessions are as large as they get after some 60 rounds."""
 SEED = int(os.environ.get("HEADRACE_HOSTILE_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 SECONDS = 60.0
 LEAK_BYTES = 48 * 1024 * 1024
