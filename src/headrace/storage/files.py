@@ -15,7 +15,10 @@ from typing import NamedTuple
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import Buffer
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_HANDLE = (errno.EMFILE, errno.ENFILE)
+"""A file could not be opened as too many are open: there may be room for it soon, and nothing was done."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, *NO_HANDLE)
+"""No disk is broken; what could not be done may be tried again."""
 
 
 class DataFile:
@@ -161,7 +164,7 @@ class FileSystem:
 
 
 class DiskFullError(KafkaStorageError):
-    """There is no room for the write; it can be tried again once there is."""
+    """There is no room for the write, or no file handle; it can be tried again once there is."""
 
 
 def storage_error(action: str, path: Path, error: OSError) -> KafkaStorageError:

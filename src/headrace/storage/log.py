@@ -29,7 +29,7 @@ from headrace.storage.append import PreparedAppend, prepare_follower_append, pre
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.context import LogContext
 from headrace.storage.epochs import LeaderEpochCache
-from headrace.storage.files import DISK_FULL, DataFile, remove_files, storage_error
+from headrace.storage.files import DISK_FULL, NO_HANDLE, DataFile, remove_files, storage_error
 from headrace.storage.flushing import FlushTask
 from headrace.storage.index import CorruptIndexError
 from headrace.storage.producers import AppendOrigin, BatchMetadata, ProducerStates
@@ -527,7 +527,7 @@ class Log:
         try:
             task.run()
         except OSError as error:
-            if self.on_disk_failed is not None:
+            if error.errno not in NO_HANDLE and self.on_disk_failed is not None:
                 self.on_disk_failed(error)
             raise storage_error("flush", self.directory, error) from error
         self.finish_flush(task)
@@ -547,6 +547,9 @@ class Log:
                 return  # and perhaps moved: then there was no directory to sync
             if outcome.error is None:
                 self.finish_flush(task)
+                return
+            if isinstance(outcome.error, OSError) and outcome.error.errno in NO_HANDLE:
+                _logger.warning("%s: cannot flush: %s; the next flush does it", self.tp, outcome.error)
                 return
             if self.on_disk_failed is None:
                 raise KafkaStorageError(f"cannot flush {self.directory}: {outcome.error}") from outcome.error

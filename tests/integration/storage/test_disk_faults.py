@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -268,3 +269,21 @@ def test_a_full_disk_does_not_take_a_directory_offline(tmp_path: Path, disk: Fau
     append(bad, 2)
     assert keys_of(bad) == [b"k1", b"k2"]
     manager.close()
+
+
+@pytest.mark.parametrize("operation", ["open", "sync_directory"])
+def test_a_lack_of_file_handles_is_no_failed_disk(tmp_path: Path, disk: FaultyFileSystem, operation: str) -> None:
+    with make_manager(tmp_path, disk) as manager:
+        log = manager.create(TP)
+        append(log, 0)
+        disk.fail(operation, "*", errno.EMFILE)
+        for flush in (log.flush, log.flush_in_background):
+            with suppress(DiskFullError):
+                flush()
+        manager.checkpoint_recovery_points()
+        manager.checkpoint_log_starts()
+        assert all(directory.online for directory in manager.directories)
+        disk.heal()
+        append(log, 1)
+        log.flush()
+        assert log.recovery_point == 2

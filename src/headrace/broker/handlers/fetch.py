@@ -83,6 +83,9 @@ class _Fetch:
         self._incremental = False
         by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
         asked = list(_asked_for(broker, request, by_id))
+        if len(asked) > 1:
+            # Of a partition that comes more than once the last counts, as in Kafka.
+            asked = list({one.key: one for one in asked}.values())
         self.partitions: list[FetchedPartition] = asked
         if context.api_version < _FIRST_WITH_SESSIONS:
             return
