@@ -34,6 +34,10 @@ class FakeLoop:
         self.later: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.readers: dict[int, Callable[[], object]] = {}
         self.writers: dict[int, Callable[[], object]] = {}
+        self.now = 0.0
+
+    def time(self) -> float:
+        return self.now
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         self.soon.append((callback, args))

@@ -41,6 +41,8 @@ LINGER_SECONDS = 1.0
 
 _NOTHING = b""
 _JOIN_REPLIES_BYTES = 64 * 1024
+_TURN_SECONDS = 0.02
+"""After so long with one connection's frames the others get their turn: some requests are dear."""
 
 
 class ReplyError(HeadraceError):
@@ -324,6 +326,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         handler = self._handler
         server = self._server
         left = server.limits.max_frames_per_turn
+        turn_ends = self._loop.time() + _TURN_SECONDS
         try:
             while (frame := frames.next_frame()) is not None:
                 server.frames_in += 1
@@ -333,7 +336,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 # Replies to the frames that follow in the same bytes leave together, when all are handled.
                 self._waits |= _CORKED
                 left -= 1
-                if not left:
+                if not left or self._loop.time() > turn_ends:
                     self._hold(_TURN)
                     self._loop.call_soon(self._unhold, _TURN)
                     break

@@ -208,6 +208,22 @@ def test_a_connection_gets_its_share_of_a_turn() -> None:
     assert wired.transport.reading
 
 
+def test_frames_that_take_long_leave_others_their_turn() -> None:
+    handler = Recorder()
+    wired = Wired(handler)
+
+    def dear(connection: ServerConnection, payload: bytes) -> None:
+        wired.loop.now += 0.5
+        echo(connection, payload)
+
+    handler.on_frame = dear
+    wired.receive(frame(b"a") + frame(b"b") + frame(b"c"))
+    assert handler.frames == [b"a"]
+    wired.loop.run()
+    assert handler.frames == [b"a", b"b", b"c"]
+    assert wired.transport.sent == frame(b"a") + frame(b"b") + frame(b"c")
+
+
 class TestClosing:
     def test_by_the_handler(self) -> None:
         handler = Recorder()
