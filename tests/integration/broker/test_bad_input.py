@@ -475,11 +475,14 @@ def test_connections_do_not_take_the_logs_offline(short_of_files: Headrace) -> N
 
 
 def test_more_partitions_than_files_leave_the_others_alone(short_of_files: Headrace) -> None:
+    """And the broker can still stop in order: it needs files for that."""
     with WireClient(address_of(short_of_files), timeout=SECONDS * 2) as client:
         (topic,) = client.call(creation(name="many", num_partitions=400, replication_factor=1)).topics
         print(f"making a topic gave {topic.error_code} ({topic.error_message})")
         check_victim_stays_online(client)
-    set_file_limit(short_of_files, 2000)
+    short_of_files.stop()
+    assert (short_of_files.data_dir / ".kafka_cleanshutdown").exists()
+    short_of_files.start()
     check_victim_is_whole(short_of_files)
 
 
