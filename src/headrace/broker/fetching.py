@@ -111,7 +111,6 @@ def _read(
         raise UnsupportedCompressionTypeError(f"zstd needs Fetch version {_FIRST_WITH_ZSTD}")
     if fetched.last_fetched_epoch >= 0:
         read.diverging_epoch = _diverging_epoch(partition, fetched)
-        left = left if read.diverging_epoch is None else 0
     if read.diverging_epoch is not None:
         read.result = ReadResult(None, log.high_watermark, log.last_stable_offset, log.log_start_offset)
         return

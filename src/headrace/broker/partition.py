@@ -21,7 +21,7 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
-from headrace.storage.log import AppendResult, Isolation, Log, ReadResult
+from headrace.storage.log import AppendResult, Isolation, Log
 
 _logger = logging.getLogger(__name__)
 
@@ -164,12 +164,6 @@ class Partition:
         return self.update_high_watermark()
 
     # ---- reading
-
-    def read(self, offset: int, max_bytes: int, isolation: Isolation, first_batch_whole: bool) -> ReadResult:
-        log = self.log
-        if log is None:
-            raise KafkaStorageError(f"the log directory of {self.tp} is offline")
-        return log.read(offset, max_bytes, isolation, first_batch_whole)
 
     def readable_end(self, isolation: Isolation) -> int:
         """The offset up to which a reader may read."""
