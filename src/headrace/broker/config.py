@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.broker.coordinator_keys import GROUP_KEYS, CoordinatorConfig, coordinator_config
 from headrace.broker.kafka_keys import NO_EFFECT, REFUSED
 from headrace.broker.listeners import (
     check_addresses,
@@ -285,6 +286,7 @@ _LOG_DIR = ConfigKey("log.dir", ConfigType.LIST, (), "Used where `log.dirs` is n
 BROKER_KEYS = ConfigTable(
     [
         *OWN_KEYS.keys.values(),
+        *GROUP_KEYS,
         _LOG_DIR,
         *MANAGER_KEYS.keys.values(),
         *(made for key in TOPIC_KEYS.keys.values() for made in _broker_keys_of(key)),
@@ -317,6 +319,7 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int
     background_threads: int
     slow_request_ms: int
+    coordinators: CoordinatorConfig
     manager: ManagerConfig
     properties: Mapping[str, object]
     """The keys that were given and are honoured, as they were written."""
@@ -347,6 +350,7 @@ class BrokerConfig:
             inter_broker_listener_name=inter_broker,
             limits=limits,
             slow_request_ms=values["headrace_slow_request_ms"],
+            coordinators=coordinator_config(values),
             manager=manager,
             properties=properties,
             notes=tuple(notes),
