@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.broker.coordinator_keys import GROUP_KEYS, CoordinatorConfig, coordinator_config
+from headrace.broker.coordinator_keys import COORDINATOR_KEYS, CoordinatorConfig, coordinator_config
 from headrace.broker.kafka_keys import NO_EFFECT, REFUSED
 from headrace.broker.listeners import (
     check_addresses,
@@ -258,6 +258,7 @@ OWN_KEYS = ConfigTable(
             low=0,
             dynamic=False,
         ),
+        *COORDINATOR_KEYS,
     ]
 )
 """The keys that are neither the log manager's nor a topic's."""
@@ -286,7 +287,6 @@ _LOG_DIR = ConfigKey("log.dir", ConfigType.LIST, (), "Used where `log.dirs` is n
 BROKER_KEYS = ConfigTable(
     [
         *OWN_KEYS.keys.values(),
-        *GROUP_KEYS,
         _LOG_DIR,
         *MANAGER_KEYS.keys.values(),
         *(made for key in TOPIC_KEYS.keys.values() for made in _broker_keys_of(key)),

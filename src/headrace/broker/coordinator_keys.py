@@ -11,7 +11,7 @@ from headrace.coordinator.group.config import GroupConfig
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 
-GROUP_KEYS = [
+COORDINATOR_KEYS = [
     ConfigKey(
         "group.min.session.timeout.ms",
         ConfigType.INT,

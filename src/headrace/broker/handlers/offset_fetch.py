@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.handlers.several import ask_shards
 from headrace.common.errors import KafkaError, UnknownTopicIdError
 from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import Outcome
+from headrace.coordinator.runtime import Result
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -41,35 +42,22 @@ NO_OFFSET = -1
 def handle(broker: "Broker", request: OffsetFetchRequest, context: RequestContext) -> HandlerResult:
     version = context.api_version
     groups = request.groups if version >= _FIRST_WITH_GROUPS else [_as_group(request)]
-    found: list[OffsetFetchResponseGroup | None] = [None] * len(groups)
-    left = len(groups)
+    by_name = {group.group_id: group for group in groups}
+    reader = _Reader(broker, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS)
 
-    def answer() -> None:
-        replies = [group for group in found if group is not None]
+    def read(shard: GroupShard, group_id: str) -> Result[OffsetFetchResponseGroup]:
+        return Result((), reader.group(shard, by_name[group_id]))
+
+    def failed(group_id: str, error: KafkaError) -> OffsetFetchResponseGroup:
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+
+    def answer(replies: list[OffsetFetchResponseGroup]) -> None:
         if version >= _FIRST_WITH_GROUPS:
             context.reply(OffsetFetchResponse(groups=replies))
         else:
             context.reply(_as_single(replies[0], groups[0], version))
 
-    def ask(place: int, group: OffsetFetchRequestGroup) -> None:
-        def done(outcome: Outcome[OffsetFetchResponseGroup]) -> None:
-            nonlocal left
-            try:
-                found[place] = outcome.result()
-            except KafkaError as error:
-                found[place] = OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-            left -= 1
-            if not left:
-                answer()
-
-        reader = _Reader(broker, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS)
-        index = broker.coordinators.group_partition(group.group_id)
-        broker.coordinators.groups.read(index, lambda shard: reader.group(shard, group), done)
-
-    if not groups:
-        answer()
-    for place, group in enumerate(groups):
-        ask(place, group)
+    ask_shards(broker, list(by_name), read, failed, answer)
     return DEFERRED
 
 
