@@ -23,8 +23,10 @@ from headrace.broker.listeners import (
     parse_protocol_map,
     with_defaults,
 )
+from headrace.broker.transaction_keys import TRANSACTION_KEYS, transaction_config
 from headrace.common.config import INT_MAX, ConfigKey, ConfigTable, ConfigType, Synonym, unknown_key
 from headrace.common.errors import ConfigError
+from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.net.limits import Limits
 from headrace.net.listeners import Listener
 from headrace.storage.checkpoints import MetaProperties
@@ -259,6 +261,7 @@ OWN_KEYS = ConfigTable(
             dynamic=False,
         ),
         *COORDINATOR_KEYS,
+        *TRANSACTION_KEYS,
     ]
 )
 """The keys that are neither the log manager's nor a topic's."""
@@ -320,6 +323,7 @@ class BrokerConfig:
     background_threads: int
     slow_request_ms: int
     coordinators: CoordinatorConfig
+    transactions: TransactionConfig
     manager: ManagerConfig
     properties: Mapping[str, object]
     """The keys that were given and are honoured, as they were written."""
@@ -351,6 +355,7 @@ class BrokerConfig:
             limits=limits,
             slow_request_ms=values["headrace_slow_request_ms"],
             coordinators=coordinator_config(values),
+            transactions=transaction_config(values),
             manager=manager,
             properties=properties,
             notes=tuple(notes),

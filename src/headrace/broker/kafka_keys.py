@@ -46,12 +46,14 @@ _WITHOUT_EFFECT = {
         group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
         group.streams.num.standby.replicas group.streams.session.timeout.ms
     """,
-    "transactions are not served yet": """
+    "partitions of a transaction are checked in the same process": """
         add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-        transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+    """,
+    "transactional state is loaded like the offsets of groups, in small slices": """
         transaction.state.log.load.buffer.size
-        transaction.two.phase.commit.enable transactional.id.expiration.ms
+    """,
+    "transactions of two phases with another system are not served yet": """
+        transaction.two.phase.commit.enable
     """,
     "this broker is a cluster of its own; clusters of several come later": """
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds

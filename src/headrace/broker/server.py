@@ -22,6 +22,7 @@ from headrace.broker.driver import Driver
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.local_channel import LocalChannel
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
 from headrace.cluster.commands import (
     BrokerInfo,
@@ -81,6 +82,7 @@ class Broker:
     fetch_sessions: FetchSessionCache
     coordinators: Coordinators
     producer_ids: ProducerIds
+    transactions: Transactions
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None, seed: int | None = None):
         self.config = config
@@ -138,6 +140,7 @@ class Broker:
         )
         self.coordinators = Coordinators(self)
         self.producer_ids = ProducerIds(self.store, self.node_id)
+        self.transactions = Transactions(self)
         limits = self.configs.limits(config.limits)
         self.dispatcher = Dispatcher(self, self.clock, self.metrics, config.slow_request_ms)
         self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
