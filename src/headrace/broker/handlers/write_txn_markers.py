@@ -8,7 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
-from headrace.common.errors import KafkaError
+from headrace.common.errors import InvalidRequestError, KafkaError
 from headrace.common.types import TopicPartition
 from headrace.coordinator.runtime import ProducerInfo
 from headrace.protocol.apis import ApiKey
@@ -50,6 +50,8 @@ async def _write(broker: "Broker", marker: WritableTxnMarker) -> WritableTxnMark
 
 
 async def _write_one(broker: "Broker", marker: WritableTxnMarker, tp: TopicPartition) -> int:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        return InvalidRequestError.code
     written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def done(error: KafkaError | None) -> None:

@@ -22,10 +22,11 @@ from headrace.common.errors import (
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     KafkaError,
+    NotCoordinatorError,
     ProducerFencedError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import Committed, KeyValue, ProducerInfo, Result, ShardContext
+from headrace.coordinator.runtime import Committed, ProducerInfo, Result, ShardContext
 from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.coordinator.transaction.records import decode_key, decode_transaction, tombstone, transaction_record
 from headrace.coordinator.transaction.states import (
@@ -44,7 +45,11 @@ SendMarkers = Callable[[int, Transaction], None]
 TakeId = Callable[[], int]
 """A new producer id; raises NeedsProducerId if none is at hand."""
 
-_TIMEOUTS, _EXPIRY = "timeouts", "expiry"
+_TIMEOUTS, _EXPIRY, _MARKERS = "timeouts", "expiry", "markers"
+"""What timers are for."""
+_RETRY_MS = 1000
+_MOST_AT_ONCE = 500
+"""Transactions that one batch is about, so that it does not become too large."""
 
 
 class NeedsProducerId(CoordinatorLoadInProgressError):
@@ -249,10 +254,17 @@ class TransactionShard:
             if error is None:
                 for transaction in prepared:
                     self._send_markers(self._context.index, transaction)
-            else:
-                _logger.warning("whether %d prepared transactions are safe is not known: %s", len(prepared), error)
+            elif not isinstance(error, NotCoordinatorError):
+                # The record may be in the log all the same, to be replicated later: then it is the decision.
+                self._context.schedule(
+                    (_MARKERS, prepared[0].transactional_id), _RETRY_MS, lambda: self._send_again(prepared)
+                )
 
         return send
+
+    def _send_again(self, prepared: list[Transaction]) -> Result[None]:
+        still = [each for each in prepared if self.transactions.get(each.transactional_id) == each]
+        return Result((), None, self._when_written(still) if still else None)
 
     # ---- time
 
@@ -262,13 +274,16 @@ class TransactionShard:
         self._context.schedule(_EXPIRY, config.remove_interval_ms, self._remove_expired)
 
     def _abort_timed_out(self) -> Result[None]:
-        self._context.schedule(_TIMEOUTS, self._config().abort_interval_ms, self._abort_timed_out)
         now_ms = self._now()
         late = [each for each in self.transactions.values() if each.has_timed_out(now_ms)]
+        delay_ms = self._config().abort_interval_ms if len(late) <= _MOST_AT_ONCE else 1
+        self._context.schedule(_TIMEOUTS, delay_ms, self._abort_timed_out)
+        del late[_MOST_AT_ONCE:]
         for each in late:
             _logger.info("the transaction of %r took too long and is aborted", each.transactional_id)
         aborted = [self._abort_fenced(each) for each in late]
-        return Result([transaction_record(each) for each in aborted], None, self._when_written(aborted))
+        after = self._when_written(aborted) if aborted else None
+        return Result([transaction_record(each) for each in aborted], None, after)
 
     def _abort_fenced(self, known: Transaction) -> Transaction:
         """The abort of a transaction whose producer is not to write again with its epoch."""
@@ -276,15 +291,19 @@ class TransactionShard:
 
     def _remove_expired(self) -> Result[None]:
         config = self._config()
-        self._context.schedule(_EXPIRY, config.remove_interval_ms, self._remove_expired)
         oldest_ms = self._now() - config.id_expiration_ms
-        records: list[KeyValue] = []
-        for each in self.transactions.values():
-            if each.updated_ms <= oldest_ms and (each.state is TransactionState.EMPTY or each.state.is_complete):
-                _logger.info("transactional id %r has not been used for long and is forgotten", each.transactional_id)
-                records.append(tombstone(each.transactional_id))
-                self._bumped.pop(each.transactional_id, None)
-        return Result(records, None)
+        unused = [
+            each.transactional_id
+            for each in self.transactions.values()
+            if each.updated_ms <= oldest_ms and (each.state is TransactionState.EMPTY or each.state.is_complete)
+        ]
+        delay_ms = config.remove_interval_ms if len(unused) <= _MOST_AT_ONCE else 1
+        self._context.schedule(_EXPIRY, delay_ms, self._remove_expired)
+        del unused[_MOST_AT_ONCE:]
+        for transactional_id in unused:
+            _logger.info("transactional id %r has not been used for long and is forgotten", transactional_id)
+            self._bumped.pop(transactional_id, None)
+        return Result([tombstone(transactional_id) for transactional_id in unused], None)
 
     # ---- looking
 
