@@ -286,8 +286,11 @@ class TransactionShard:
         return Result([transaction_record(each) for each in aborted], None, after)
 
     def _abort_fenced(self, known: Transaction) -> Transaction:
-        """The abort of a transaction whose producer is not to write again with its epoch."""
-        return known.to(TransactionState.PREPARE_ABORT, self._now(), producer_epoch=known.producer_epoch + 1)
+        """The abort of a transaction whose producer is not to write again with its epoch.
+
+        Version 0: the producer did not ask for this end, and so must not be taken for one that asks again.
+        """
+        return known.to(TransactionState.PREPARE_ABORT, self._now(), producer_epoch=known.producer_epoch + 1, version=0)
 
     def _remove_expired(self) -> Result[None]:
         config = self._config()

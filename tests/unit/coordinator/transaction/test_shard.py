@@ -233,6 +233,20 @@ def test_epochs_run_out_at_the_end_of_a_transaction() -> None:
     assert outcome_of(made.add, after, version=NEW) == OK
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_who_was_aborted_by_others_gets_no_new_epoch(late: bool) -> None:
+    made, producer = make("Ongoing", NEW)
+    if late:
+        made.bench.pass_time(TIMEOUT_MS + 10_000)
+    else:
+        assert made.init() is None
+    for _ in range(2):
+        for commit in (True, False):
+            assert outcome_of(made.end, producer, commit, NEW) == FENCED
+        made.mark()
+    assert made.state() == "CompleteAbort"
+
+
 # ---- time
 
 
