@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.transactions import Coordinator
 
-from headrace.common.errors import KafkaError
+from headrace.common.errors import ConcurrentTransactionsError, KafkaError, ProducerFencedError
 from headrace.common.types import TopicPartition
 from headrace.coordinator.runtime import ProducerInfo
 
@@ -56,8 +56,7 @@ class Transactions(RuleBasedStateMachine):
         """A new producer of an id, which fences those that came before it."""
         try:
             given = self.coordinator.init(name=name)
-        except KafkaError as error:
-            assert error.name == "CONCURRENT_TRANSACTIONS"
+        except ConcurrentTransactionsError:
             return
         self.fence(name)  # also if a transaction of theirs is only being aborted
         if given is not None:
@@ -78,8 +77,7 @@ class Transactions(RuleBasedStateMachine):
             return
         try:
             given = self.coordinator.init(producer.identity, name=producer.name)
-        except KafkaError as error:
-            assert error.name in ("CONCURRENT_TRANSACTIONS", "PRODUCER_FENCED")
+        except (ConcurrentTransactionsError, ProducerFencedError):
             return
         assert not producer.fenced
         if given is not None:
