@@ -42,6 +42,7 @@ class ReplicaManager:
         """Told of a partition whose leader or epoch is another now, or that is here no more."""
         self._config_of = config_of
         self._topics: dict[str, dict[int, Partition]] = {}
+        self._checkpointing: set[LogDirectory] = set()
 
     # ---- finding
 
@@ -170,12 +171,15 @@ class ReplicaManager:
             if partition.log is not None and directory is not None and directory.online:
                 marks.setdefault(directory, {})[partition.tp] = partition.log.high_watermark
         for directory, offsets in marks.items():
-            if offsets != directory.high_watermarks:
+            # One at a time for each directory: they go through the same temporary file.
+            if directory not in self._checkpointing and offsets != directory.high_watermarks:
+                self._checkpointing.add(directory)
                 self.logs.runner.submit(
                     partial(directory.write_high_watermarks, offsets), partial(self._checkpointed, directory)
                 )
 
     def _checkpointed(self, directory: LogDirectory, outcome: Outcome) -> None:
+        self._checkpointing.discard(directory)
         if isinstance(outcome.error, OSError) and outcome.error.errno in DISK_FULL:
             _logger.warning("cannot write the high watermarks to %s: %s", directory, outcome.error)
         elif outcome.error is not None:

@@ -8,6 +8,7 @@ Counters are plain attributes, since to add to one is all that busy code can aff
 import asyncio
 import errno
 import logging
+import resource
 import socket
 import sys
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from headrace.net.transport import PlainTransport
 
 logger = logging.getLogger(__name__)
 
+RESERVED_FILES = 256
+"""Descriptors that connections leave to others."""
 _ACCEPTS_PER_TURN = 32
 _ACCEPT_RETRY_SECONDS = 1.0
 _TRIM_SECONDS = 1.0
@@ -166,7 +169,7 @@ class SocketServer:
     def _admit(self, sock: socket.socket, address: tuple[str, int], listener_name: str) -> None:
         host = sys.intern(_plain_host(address[0]))
         peer = host, address[1]
-        reason = self._refusal(host)
+        reason = self._refusal(host, sock.fileno())
         if reason is not None:
             self.rejected += 1
             self._complaints.log(
@@ -187,8 +190,12 @@ class SocketServer:
         self.connections_total += 1
         connection.connection_made(PlainTransport(self._loop, sock, connection))
 
-    def _refusal(self, host: str) -> tuple[str, str] | None:
+    def _refusal(self, host: str, fd: int) -> tuple[str, str] | None:
         """A kind and a text, if a connection of that host would be one too many."""
+        # Descriptors are given out from below: those above are what is left. Logs need some, or they go offline.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if most != resource.RLIM_INFINITY and fd >= most - min(RESERVED_FILES, most // 4):
+            return "files", f"the process may have {most} open files, and the rest is for logs"
         if len(self.connections) >= self.limits.max_connections:
             return "max.connections", f"there are {len(self.connections)} (max.connections)"
         limit = self.limits.per_ip(host)

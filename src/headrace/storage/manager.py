@@ -7,7 +7,10 @@ A directory that fails (it cannot be opened, synced or written) goes offline wit
 disk that is full, or a write that fails, is an error of that append alone: see `files.DiskFullError`.
 """
 
+import errno
 import logging
+import os
+import resource
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,6 +45,19 @@ from headrace.storage.retention import delete_old_segments
 _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+RESERVED_FILES = 64
+"""Descriptors that new logs leave to what opens a file for a moment: checkpoints, segments, syncs of directories."""
+
+
+def _check_files_are_left(path: Path) -> None:
+    """Raises OSError if a new log would take one of the last descriptors, which are given out from below."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.close(fd)
+    if most != resource.RLIM_INFINITY and fd >= most - min(RESERVED_FILES, most // 8):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 class LogManager:
@@ -218,6 +234,7 @@ class LogManager:
             self._checkpoint_cleaned(directory, must=True)
         path = directory.path / str(tp)
         try:
+            _check_files_are_left(directory.path)
             self._files.make_directory(path)
             if topic_id is not None:
                 write_partition_metadata(path, topic_id, self._files)

@@ -285,15 +285,11 @@ def test_too_many_assignments_are_refused(client: WireClient, good: GoodClient) 
 def test_good_clients_go_on_while_many_partitions_are_made(client: WireClient, good: GoodClient) -> None:
     """Not in one turn of the loop: whoever waits meanwhile waits for a part of the time, not for all of it."""
     eventually(lambda: good.rounds > 10, lambda: "the good client does not work")
-    good.slowest_seconds = 0.0
-    started = time.monotonic()
+    before = good.rounds
     (topic,) = client.call(creation(name="many", num_partitions=300, replication_factor=1)).topics
-    seconds = time.monotonic() - started
-    rounds = good.rounds
-    eventually(lambda: good.rounds > rounds, lambda: "the good client has stopped")
+    meanwhile = good.rounds - before
     assert topic.error_code == 0
-    print(f"300 partitions took {seconds:.2f} s, the slowest round beside them {good.slowest_seconds:.2f} s")
-    assert good.slowest_seconds < seconds / 2
+    assert meanwhile > 1
 
 
 def test_large_lists_are_answered(client: WireClient, good: GoodClient) -> None:
@@ -398,15 +394,10 @@ def test_good_clients_go_on_while_batches_inflate(client: WireClient, good: Good
     builder.append(None, bytes(50_000_000), 0)
     request = produce_request(bytes(builder.build()), VICTIM)
     eventually(lambda: good.rounds > 10, lambda: "the good client does not work")
-    good.slowest_seconds = 0.0
-    started = time.monotonic()
+    before = good.rounds
     for sent in [client.send(request, NAMED) for _ in range(20)]:
         client.receive(sent)
-    seconds = time.monotonic() - started
-    rounds = good.rounds
-    eventually(lambda: good.rounds > rounds, lambda: "the good client has stopped")
-    print(f"20 batches took {seconds:.2f} s, the slowest round beside them {good.slowest_seconds:.2f} s")
-    assert good.slowest_seconds < seconds / 2
+    assert good.rounds - before > 1
 
 
 def test_an_unread_reply_holds_nobody_up(process: Headrace, client: WireClient, good: GoodClient) -> None:
@@ -475,11 +466,14 @@ def test_connections_do_not_take_the_logs_offline(short_of_files: Headrace) -> N
 
 
 def test_more_partitions_than_files_leave_the_others_alone(short_of_files: Headrace) -> None:
+    """And the broker can still stop in order: it needs files for that."""
     with WireClient(address_of(short_of_files), timeout=SECONDS * 2) as client:
         (topic,) = client.call(creation(name="many", num_partitions=400, replication_factor=1)).topics
         print(f"making a topic gave {topic.error_code} ({topic.error_message})")
         check_victim_stays_online(client)
-    set_file_limit(short_of_files, 2000)
+    short_of_files.stop()
+    assert (short_of_files.data_dir / ".kafka_cleanshutdown").exists()
+    short_of_files.start()
     check_victim_is_whole(short_of_files)
 
 
