@@ -116,7 +116,8 @@ class Membership:
                 f"{sorted(group.common_protocols())}, the member {request.protocol_type!r} and "
                 f"{[protocol.name for protocol in request.protocols]}"
             )
-        if not self._has_room(group, request.member_id, config.max_size):
+        replaces = not request.member_id and request.group_instance_id in group.static_members
+        if not replaces and not self._has_room(group, request.member_id, config.max_size):
             was_member = request.member_id in group.members
             self._remove(group, request.member_id, GroupMaxSizeReachedError)
             reply(JoinGroupResponse(error_code=GroupMaxSizeReachedError.code, member_id=request.member_id))
@@ -270,8 +271,7 @@ class Membership:
 
     def prepare_rebalance(self, group: ClassicGroup, reason: str) -> Result[None]:
         _logger.info("group %s rebalances after generation %d: %s", group.group_id, group.generation_id, reason)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            self._refuse_syncs(group, RebalanceInProgressError)
+        self._refuse_syncs(group, RebalanceInProgressError)  # also those whose assignment is not committed yet
         self._context.cancel(("sync", group.group_id))
         group.pending_syncs.clear()
         group.is_initial_rebalance = group.state is GroupState.EMPTY
@@ -433,7 +433,6 @@ class Membership:
 
     def _refuse_syncs(self, group: ClassicGroup, error: type[KafkaError]) -> None:
         for member in group.members.values():
-            member.assignment = b""
             if member.answer_sync(SyncGroupResponse(error_code=error.code)):
                 self._beat(group, member)
 

@@ -437,6 +437,13 @@ def test_a_group_has_a_greatest_size() -> None:
     assert bench.join() == []  # the other has not joined again yet: the first to come are in
 
 
+def test_a_static_member_of_a_full_group_can_be_replaced() -> None:
+    bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
+    bench.stable(instance="one")
+    (replaced,) = bench.join(instance="one", version=9)
+    assert replaced.error_code == 0
+
+
 def test_a_group_that_is_loaded_too_large_shrinks() -> None:
     bench = GroupBench()
     ids = bench.stable(3)
@@ -472,6 +479,18 @@ def test_nobody_has_an_assignment_before_it_is_committed(bench: GroupBench) -> N
     assert waiting == []
     bench.log.commit()
     assert waiting[0].assignment == b"all"
+
+
+def test_a_rebalance_before_the_assignment_is_committed(bench: GroupBench) -> None:
+    (joined,) = bench.join()
+    bench.log.replicated = False
+    waiting = bench.sync(joined.member_id, 1, {joined.member_id: b"all"})
+    joining = bench.join()
+    assert waiting[0].error_code == RebalanceInProgressError.code
+    bench.log.commit()
+    assert len(waiting) == 1
+    assert joining == []
+    assert bench.state is GroupState.PREPARING_REBALANCE
 
 
 def test_an_empty_group_that_cannot_be_written_is_empty_all_the_same(bench: GroupBench) -> None:
