@@ -1,5 +1,7 @@
 """Rebalances with a driven clock: delays, timeouts, votes, leaders, static members, limits, writes that fail."""
 
+from typing import Any
+
 import pytest
 from tests.support.groups import GROUP, REBALANCE_MS, SESSION_MS, GroupBench
 
@@ -7,7 +9,10 @@ from headrace.common.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
+    InvalidGroupIdError,
+    InvalidRequestError,
     MemberIdRequiredError,
+    MessageSizeTooLargeError,
     NotCoordinatorError,
     NotEnoughReplicasError,
     RebalanceInProgressError,
@@ -470,6 +475,30 @@ def test_an_assignment_that_cannot_be_written_starts_another_rebalance(bench: Gr
     bench.log.failure = None
     bench.pass_time(1)
     assert bench.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_group_that_is_too_large_to_be_written_says_so(bench: GroupBench) -> None:
+    (joined,) = bench.join()
+    bench.log.failure = MessageSizeTooLargeError("large")
+    (refused,) = bench.sync(joined.member_id, 1)
+    assert refused.error_code == -1
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"group_id": "g" * 33_000}, InvalidGroupIdError),
+        ({"group_id": "ä" * 16_001}, InvalidGroupIdError),
+        ({"group_id": "ä" * 16_000}, None),
+        ({"protocol_type": "x" * 33_000}, InvalidRequestError),
+        ({"protocols": [("x" * 33_000, b"")]}, InvalidRequestError),
+        ({"instance": "x" * 33_000}, InvalidRequestError),
+        ({"client_id": "x" * 32_767}, InvalidRequestError),
+    ],
+)
+def test_names_that_no_record_could_hold(bench: GroupBench, options: dict[str, Any], error: Any) -> None:
+    (reply,) = bench.join(**options)
+    assert reply.error_code == (error.code if error is not None else 0)
 
 
 def test_nobody_has_an_assignment_before_it_is_committed(bench: GroupBench) -> None:
