@@ -405,8 +405,9 @@ class Membership:
         group.pending_syncs.discard(member.member_id)
         self._beat(group, member)
         if group.state is GroupState.STABLE:
-            reply(group.synced_response(member.assignment))
-            return NOTHING
+            # Through the runtime: the assignment may not be committed yet.
+            response = group.synced_response(member.assignment)
+            return Result((), None, after=lambda error: reply(response if error is None else _sync_failed(error)))
         member.answer_sync(SyncGroupResponse(error_code=RebalanceInProgressError.code))
         member.sync_reply = reply
         if member.member_id != group.leader_id:
@@ -611,6 +612,10 @@ def check_group_id(group_id: str) -> None:
         raise InvalidGroupIdError("a group that has members has a name")
     if len(group_id) * 4 > _LONGEST_NAME and len(group_id.encode()) > _LONGEST_NAME:
         raise InvalidGroupIdError(f"a group's name has at most {_LONGEST_NAME} bytes")
+
+
+def _sync_failed(error: KafkaError) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=write_error(error).code)
 
 
 def _check_lengths(request: JoinGroupRequest, client: Client) -> None:
