@@ -244,6 +244,7 @@ class Broker:
         gauge("waiting_fetches", lambda: self.replicas.fetches.delayed)
         gauge("waiting_produces", lambda: self.replicas.produces.delayed)
         gauge("fetch_sessions", lambda: len(self.fetch_sessions))
+        gauge("groups", lambda: sum(len(shard.groups) for shard in self.coordinators.groups.shards()))
         gauge("fetch_session_evictions", lambda: self.fetch_sessions.evictions)
 
     # ---- what the controller says

@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.common.clock import Clock
@@ -74,6 +74,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=4096)
 def partition_for(name: str, partitions: int) -> int:
     """The partition of an internal topic that a group or a transactional id belongs to."""
     value = java_string_hash(name)

@@ -246,6 +246,51 @@ def test_kafkas_tool_shows_the_group(make_lab: Callable[..., Lab], apache_kafka:
         assert lab.members.group not in java.tool("kafka-consumer-groups", "--list").out
 
 
+ASSIGNORS = ("RangeAssignor", "RoundRobinAssignor", "StickyAssignor", "CooperativeStickyAssignor")
+
+
+def test_the_java_client_in_groups(make_lab: Callable[..., Lab], apache_kafka: None) -> None:
+    """Kafka's console consumer reads as a member, alone and beside librdkafka."""
+    lab = make_lab()
+    with Java(lab.broker.bootstrap) as java:
+
+        def read(count: int, *properties: str) -> set[str]:
+            options = [word for each in properties for word in ("--consumer-property", each)]
+            consumed = java.tool(
+                "kafka-console-consumer",
+                *("--topic", lab.topic, "--group", lab.members.group, "--max-messages", count),
+                *("--timeout-ms", 60_000, "--consumer-property", "auto.offset.reset=earliest", *options),
+            )
+            assert consumed.status == 0, consumed
+            return set(consumed.out.split())
+
+        for assignor in ASSIGNORS:
+            lab.write(10)
+            strategy = f"partition.assignment.strategy=org.apache.kafka.clients.consumer.{assignor}"
+            assert read(10 * PARTITIONS, strategy) == {str(number) for number in range(10)}
+            assert lab.committed() == lab.written[:PARTITIONS]
+            assert lab.describe().state.name == "EMPTY"
+        beside = lab.members.add("confluent-kafka", strategy="range")
+        lab.wait_shared()
+        lab.write(10)
+        eventually(lambda: len(beside.received) == 10 * PARTITIONS, "the other reads", PATIENCE)
+        java.start(
+            "tool",
+            main="org.apache.kafka.tools.consumer.ConsoleConsumer",
+            args=[
+                *("--bootstrap-server", lab.broker.bootstrap, "--topic", lab.topic, "--group", lab.members.group),
+                *("--max-messages", "20", "--timeout-ms", "60000"),
+            ],
+            stdin=None,
+        )
+        eventually(lambda: len(beside.assigned) == PARTITIONS // 2, "they share", PATIENCE)
+        lab.write(10)
+        assert java.result()["status"] == 0
+        lab.wait_shared()
+        expected = lab.written[:PARTITIONS]
+        eventually(lambda: lab.committed() == expected, "everything is committed", PATIENCE)
+
+
 def test_a_group_outlives_the_broker(tmp_path_factory: pytest.TempPathFactory) -> None:
     settings = {"group.initial.rebalance.delay.ms": 200, "offsets.topic.replication.factor": 1}
     with make_broker(tmp_path_factory.mktemp("groups") / "data", settings) as broker:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_FIRST_WITH_NULL_PROTOCOL = 7
+
 
 def client_of(context: RequestContext) -> Client:
     """As Kafka shows it: the host with a slash before it."""
@@ -52,6 +54,3 @@ def handle(broker: "Broker", request: JoinGroupRequest, context: RequestContext)
         index, lambda shard: shard.members.join(request, client_of(context), version, reply), not_written
     )
     return DEFERRED
-
-
-_FIRST_WITH_NULL_PROTOCOL = 7

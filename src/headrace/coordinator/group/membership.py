@@ -30,11 +30,15 @@ from headrace.common.errors import (
     GroupMaxSizeReachedError,
     InconsistentGroupProtocolError,
     InvalidGroupIdError,
+    InvalidRequestError,
     InvalidSessionTimeoutError,
     KafkaError,
     MemberIdRequiredError,
+    MessageSizeTooLargeError,
     NotCoordinatorError,
     RebalanceInProgressError,
+    RecordListTooLargeError,
+    UnknownError,
     UnknownMemberIdError,
     code_of,
 )
@@ -54,6 +58,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long one that has just joined may wait for its first generation. Its client cannot beat meanwhile, and one that
 has gone away would be waited for as long as the others take."""
 
+_LONGEST_NAME = 32_000
+"""In bytes: a little less than a string of 16 bits' length, since ids are made of names."""
 _FIRST_WITH_ID_REQUIRED = 4
 _FIRST_WITH_SKIP_ASSIGNMENT = 9
 
@@ -69,6 +75,8 @@ class Client(NamedTuple):
 
 def write_error(error: KafkaError) -> type[KafkaError]:
     """What clients are told when the group could not be stored: something that makes them try again."""
+    if isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError):
+        return UnknownError  # it would not fit the next time either
     return type(error) if isinstance(error, NotCoordinatorError) else CoordinatorNotAvailableError
 
 
@@ -95,6 +103,7 @@ class Membership:
 
     def _join(self, request: JoinGroupRequest, client: Client, version: int, reply: JoinReply) -> Result[None]:
         check_group_id(request.group_id)
+        _check_lengths(request, client)
         config = self._config()
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             raise InvalidSessionTimeoutError(
@@ -116,7 +125,8 @@ class Membership:
                 f"{sorted(group.common_protocols())}, the member {request.protocol_type!r} and "
                 f"{[protocol.name for protocol in request.protocols]}"
             )
-        if not self._has_room(group, request.member_id, config.max_size):
+        replaces = not request.member_id and request.group_instance_id in group.static_members
+        if not replaces and not self._has_room(group, request.member_id, config.max_size):
             was_member = request.member_id in group.members
             self._remove(group, request.member_id, GroupMaxSizeReachedError)
             reply(JoinGroupResponse(error_code=GroupMaxSizeReachedError.code, member_id=request.member_id))
@@ -270,8 +280,7 @@ class Membership:
 
     def prepare_rebalance(self, group: ClassicGroup, reason: str) -> Result[None]:
         _logger.info("group %s rebalances after generation %d: %s", group.group_id, group.generation_id, reason)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            self._refuse_syncs(group, RebalanceInProgressError)
+        self._refuse_syncs(group, RebalanceInProgressError)  # also those whose assignment is not committed yet
         self._context.cancel(("sync", group.group_id))
         group.pending_syncs.clear()
         group.is_initial_rebalance = group.state is GroupState.EMPTY
@@ -396,8 +405,9 @@ class Membership:
         group.pending_syncs.discard(member.member_id)
         self._beat(group, member)
         if group.state is GroupState.STABLE:
-            reply(group.synced_response(member.assignment))
-            return NOTHING
+            # Through the runtime: the assignment may not be committed yet.
+            response = group.synced_response(member.assignment)
+            return Result((), None, after=lambda error: reply(response if error is None else _sync_failed(error)))
         member.answer_sync(SyncGroupResponse(error_code=RebalanceInProgressError.code))
         member.sync_reply = reply
         if member.member_id != group.leader_id:
@@ -433,7 +443,6 @@ class Membership:
 
     def _refuse_syncs(self, group: ClassicGroup, error: type[KafkaError]) -> None:
         for member in group.members.values():
-            member.assignment = b""
             if member.answer_sync(SyncGroupResponse(error_code=error.code)):
                 self._beat(group, member)
 
@@ -601,6 +610,20 @@ class Membership:
 def check_group_id(group_id: str) -> None:
     if not group_id:
         raise InvalidGroupIdError("a group that has members has a name")
+    if len(group_id) * 4 > _LONGEST_NAME and len(group_id.encode()) > _LONGEST_NAME:
+        raise InvalidGroupIdError(f"a group's name has at most {_LONGEST_NAME} bytes")
+
+
+def _sync_failed(error: KafkaError) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=write_error(error).code)
+
+
+def _check_lengths(request: JoinGroupRequest, client: Client) -> None:
+    """Newer versions have room for more than a record, or an older version, can say again."""
+    names = [request.protocol_type, request.group_instance_id or "", client.client_id]
+    names += [protocol.name for protocol in request.protocols]
+    if max(len(name.encode()) for name in names) > _LONGEST_NAME:
+        raise InvalidRequestError(f"a name of more than {_LONGEST_NAME} bytes")
 
 
 def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:

@@ -125,7 +125,8 @@ class TransactionShard:
         if expected is not None and expected != current:
             if self._bumped.get(transactional_id) != (expected, current):
                 raise _fenced(known, expected.producer_epoch)
-            return self._begin(self._emptied(known, timeout_ms), expected)  # asked for again
+            if known.producer_epoch < LAST_EPOCH:
+                return self._begin(self._emptied(known, timeout_ms), expected)  # asked for again
         if known.is_exhausted:
             changes = {"producer_id": take_id(), "producer_epoch": 0, "previous_producer_id": known.producer_id}
         else:

@@ -1,5 +1,7 @@
 """Rebalances with a driven clock: delays, timeouts, votes, leaders, static members, limits, writes that fail."""
 
+from typing import Any
+
 import pytest
 from tests.support.groups import GROUP, REBALANCE_MS, SESSION_MS, GroupBench
 
@@ -7,7 +9,10 @@ from headrace.common.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
+    InvalidGroupIdError,
+    InvalidRequestError,
     MemberIdRequiredError,
+    MessageSizeTooLargeError,
     NotCoordinatorError,
     NotEnoughReplicasError,
     RebalanceInProgressError,
@@ -437,6 +442,13 @@ def test_a_group_has_a_greatest_size() -> None:
     assert bench.join() == []  # the other has not joined again yet: the first to come are in
 
 
+def test_a_static_member_of_a_full_group_can_be_replaced() -> None:
+    bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
+    bench.stable(instance="one")
+    (replaced,) = bench.join(instance="one", version=9)
+    assert replaced.error_code == 0
+
+
 def test_a_group_that_is_loaded_too_large_shrinks() -> None:
     bench = GroupBench()
     ids = bench.stable(3)
@@ -465,13 +477,50 @@ def test_an_assignment_that_cannot_be_written_starts_another_rebalance(bench: Gr
     assert bench.state is GroupState.PREPARING_REBALANCE
 
 
+def test_a_group_that_is_too_large_to_be_written_says_so(bench: GroupBench) -> None:
+    (joined,) = bench.join()
+    bench.log.failure = MessageSizeTooLargeError("large")
+    (refused,) = bench.sync(joined.member_id, 1)
+    assert refused.error_code == -1
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"group_id": "g" * 33_000}, InvalidGroupIdError),
+        ({"group_id": "ä" * 16_001}, InvalidGroupIdError),
+        ({"group_id": "ä" * 16_000}, None),
+        ({"protocol_type": "x" * 33_000}, InvalidRequestError),
+        ({"protocols": [("x" * 33_000, b"")]}, InvalidRequestError),
+        ({"instance": "x" * 33_000}, InvalidRequestError),
+        ({"client_id": "x" * 32_767}, InvalidRequestError),
+    ],
+)
+def test_names_that_no_record_could_hold(bench: GroupBench, options: dict[str, Any], error: Any) -> None:
+    (reply,) = bench.join(**options)
+    assert reply.error_code == (error.code if error is not None else 0)
+
+
 def test_nobody_has_an_assignment_before_it_is_committed(bench: GroupBench) -> None:
     (joined,) = bench.join()
     bench.log.replicated = False
     waiting = bench.sync(joined.member_id, 1, {joined.member_id: b"all"})
-    assert waiting == []
+    again = bench.sync(joined.member_id, 1)
+    assert waiting == again == []
     bench.log.commit()
-    assert waiting[0].assignment == b"all"
+    assert waiting[0].assignment == again[0].assignment == b"all"
+
+
+def test_a_rebalance_before_the_assignment_is_committed(bench: GroupBench) -> None:
+    (joined,) = bench.join()
+    bench.log.replicated = False
+    waiting = bench.sync(joined.member_id, 1, {joined.member_id: b"all"})
+    joining = bench.join()
+    assert waiting[0].error_code == RebalanceInProgressError.code
+    bench.log.commit()
+    assert len(waiting) == 1
+    assert joining == []
+    assert bench.state is GroupState.PREPARING_REBALANCE
 
 
 def test_an_empty_group_that_cannot_be_written_is_empty_all_the_same(bench: GroupBench) -> None:

@@ -221,6 +221,17 @@ def test_epochs_run_out() -> None:
     assert outcome_of(made.init, producer) == FENCED
 
 
+def test_the_last_epoch_is_for_fencing_only() -> None:
+    made, producer = exhausted(0)
+    made.add(producer)
+    assert made.init(producer) is None
+    made.mark()
+    assert made.marked == [(1000, LAST_EPOCH, False)]
+    after = made.init(producer)
+    assert after == (1001, 0)
+    assert made.init(after) == (1001, 1)
+
+
 def test_epochs_run_out_at_the_end_of_a_transaction() -> None:
     made, producer = exhausted(NEW)
     after = made.end(producer, True, NEW)
