@@ -310,6 +310,8 @@ class Broker:
             task.cancel()
         if hasattr(self, "producer_ids"):
             await self.producer_ids.close()
+        if hasattr(self, "transactions"):
+            await self.transactions.close()
         if hasattr(self, "controller"):
             await self.controller.stop()
         if self._watcher is not None:
