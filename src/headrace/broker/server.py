@@ -347,6 +347,8 @@ class Broker:
         await asyncio.gather(*tasks, return_exceptions=True)
         if hasattr(self, "producer_ids"):
             await self.producer_ids.close()
+        if hasattr(self, "transactions"):
+            await self.transactions.close()
         if hasattr(self, "controller"):
             await self.controller.stop()
             await self.channel.close()

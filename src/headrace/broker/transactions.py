@@ -5,6 +5,7 @@ written, until the topic is gone, or until another broker coordinates. Then the 
 Owned by the broker's loop.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.coordinators import CoordinatorLog
 from headrace.broker.partition import ALL_IN_SYNC, Partition
+from headrace.cluster import znodes
 from headrace.common.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
@@ -25,6 +27,7 @@ from headrace.common.errors import (
     ProducerFencedError,
     TransactionAbortableError,
     TransactionCoordinatorFencedError,
+    UnknownTopicOrPartitionError,
 )
 from headrace.common.types import Buffer, TopicPartition
 from headrace.coordinator.runtime import Outcome, ProducerInfo, Runtime, ShardContext
@@ -52,6 +55,7 @@ class Transactions:
 
     def __init__(self, broker: "Broker"):
         self._broker = broker
+        self._questions: set[asyncio.Task[bool]] = set()
         self.runtime: Runtime[TransactionShard] = broker.coordinators.make_runtime(TRANSACTION_TOPIC, self._make_shard)
 
     def _make_shard(self, context: ShardContext) -> TransactionShard:
@@ -104,10 +108,27 @@ class Transactions:
         log = CoordinatorLog(partition, broker.replicas, broker.config.coordinators.commit_timeout_ms)
         log.when_committed(result.last_offset, done)
 
-    def is_gone(self, tp: TopicPartition) -> bool:
-        """Whether a partition was deleted, as far as the controller has told."""
-        image = self._broker.image
-        return image.is_alive(self._broker.node_id) and image.partition(tp.topic, tp.partition) is None
+    def when_known(self, tp: TopicPartition, done: Callable[[bool], None]) -> None:
+        """Asks the store whether a topic was deleted. What this broker believes is not enough: while it starts, it
+        knows few topics."""
+        task = asyncio.get_running_loop().create_task(self._is_deleted(tp.topic))
+        self._questions.add(task)
+
+        def answered(task: "asyncio.Task[bool]") -> None:
+            self._questions.discard(task)
+            if not task.cancelled():
+                done(task.exception() is None and task.result())
+
+        task.add_done_callback(answered)
+
+    async def _is_deleted(self, topic: str) -> bool:
+        return await self._broker.store.exists(znodes.topic_path(topic)) is None
+
+    async def close(self) -> None:
+        """Leaves what is unanswered to the next start."""
+        for task in self._questions:
+            task.cancel()
+        await asyncio.gather(*self._questions, return_exceptions=True)
 
     def later(self, action: Callable[[], None]) -> None:
         self._broker.driver.timer.add(_RETRY_MS, action)
@@ -201,8 +222,14 @@ class _Ending:
             return False
 
     def _written(self, tp: TopicPartition, error: KafkaError | None) -> None:
+        if isinstance(error, UnknownTopicOrPartitionError):
+            self._transactions.when_known(tp, lambda deleted: self._settled(tp, None if deleted else error))
+        else:
+            self._settled(tp, error)
+
+    def _settled(self, tp: TopicPartition, error: KafkaError | None) -> None:
         self._on_the_way -= 1
-        if error is None or self._transactions.is_gone(tp):
+        if error is None:
             self._left.discard(tp)
         elif isinstance(error, TransactionCoordinatorFencedError | InvalidProducerEpochError):
             _logger.error("a marker of %r for %s was refused: %s", self._prepared.transactional_id, tp, error)

@@ -255,11 +255,11 @@ def test_the_java_client_in_groups(make_lab: Callable[..., Lab], apache_kafka: N
     with Java(lab.broker.bootstrap) as java:
 
         def read(count: int, *properties: str) -> set[str]:
-            options = [word for each in properties for word in ("--consumer-property", each)]
+            options = [word for each in properties for word in ("--command-property", each)]
             consumed = java.tool(
                 "kafka-console-consumer",
                 *("--topic", lab.topic, "--group", lab.members.group, "--max-messages", count),
-                *("--timeout-ms", 60_000, "--consumer-property", "auto.offset.reset=earliest", *options),
+                *("--timeout-ms", 60_000, "--command-property", "auto.offset.reset=earliest", *options),
             )
             assert consumed.status == 0, consumed
             return set(consumed.out.split())
@@ -281,7 +281,7 @@ def test_the_java_client_in_groups(make_lab: Callable[..., Lab], apache_kafka: N
                 *("--bootstrap-server", lab.broker.bootstrap, "--topic", lab.topic, "--group", lab.members.group),
                 *("--max-messages", "20", "--timeout-ms", "60000"),
             ],
-            stdin=None,
+            stdin="",
         )
         eventually(lambda: len(beside.assigned) == PARTITIONS // 2, "they share", PATIENCE)
         lab.write(10)

@@ -67,8 +67,8 @@ class Transactions:
         else:
             done(self.errors.get(tp))
 
-    def is_gone(self, tp: TopicPartition) -> bool:
-        return tp in self.gone
+    def when_known(self, tp: TopicPartition, done: Callable[[bool], None]) -> None:
+        done(tp in self.gone)
 
     def later(self, action: Callable[[], None]) -> None:
         self.due.append(action)
@@ -131,6 +131,16 @@ def test_deleted_partitions_need_none() -> None:
     made = Transactions()
     made.errors, made.gone = {B: UnknownTopicOrPartitionError("not here")}, {B}
     begin(made, A, B)
+    assert made.runtime.completed == 1
+
+
+def test_partitions_that_are_not_here_yet_are_tried_again() -> None:
+    made = Transactions()
+    made.errors = {A: UnknownTopicOrPartitionError("the broker has just started")}
+    begin(made, A)
+    assert (made.runtime.completed, len(made.due)) == (0, 1)
+    made.errors = {}
+    made.run()
     assert made.runtime.completed == 1
 
 
