@@ -43,19 +43,9 @@ There is no authentication yet: whoever reaches a port may do everything.
 
 ## Clients
 
-Tested with confluent-kafka, kafka-python, aiokafka, kcat and Apache Kafka's Java clients and console tools. Idempotent
-producers and consumer groups are not served yet, and some clients want them unless they are told otherwise:
-
-| client | producer | consumer |
-|---|---|---|
-| confluent-kafka, kcat | as it is | `assign()`, not `subscribe()`; kcat without `-G`. **A subscribed consumer waits for ever, without an error.** `group.id` must be set, and has no effect |
-| kafka-python 3 | `enable_idempotence=False`, or: IncompatibleBrokerVersion | without `group_id`, or: IncompatibleBrokerVersion |
-| aiokafka | as it is | without `group_id`, or: IncompatibleBrokerVersion |
-| Java | `enable.idempotence=false`, or: UnsupportedVersionException | `assign()` without `group.id`, or: UnsupportedVersionException |
-| kafka-console-producer, -consumer | `--command-property enable.idempotence=false` | `--partition 0 --offset earliest` |
-
-An idempotent producer of librdkafka says that it needs a broker "version >= 0.11.0"; what it misses is InitProducerId.
-librdkafka uses lz4 only with brokers that have groups: until then it sends such records uncompressed, and says nothing.
+Tested with confluent-kafka, kafka-python, aiokafka, kcat and Apache Kafka's Java clients and console tools, with their
+default settings: consumer groups of the classic protocol, idempotent producers and transactions are served. The consumer
+protocol of KIP-848 (`group.protocol=consumer`) and share groups are not.
 
 ## What is kept where
 
@@ -76,8 +66,7 @@ before it is acknowledged.
 
 ## APIs
 
-This broker serves the following. Groups, transactions and idempotent producers come next; replication and security
-after them.
+This broker serves the following. Replication and security are still to come.
 
 {apis}
 """

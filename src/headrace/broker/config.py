@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.broker.coordinator_keys import COORDINATOR_KEYS, CoordinatorConfig, coordinator_config
 from headrace.broker.kafka_keys import NO_EFFECT, REFUSED
 from headrace.broker.listeners import (
     check_addresses,
@@ -22,8 +23,10 @@ from headrace.broker.listeners import (
     parse_protocol_map,
     with_defaults,
 )
+from headrace.broker.transaction_keys import TRANSACTION_KEYS, transaction_config
 from headrace.common.config import INT_MAX, ConfigKey, ConfigTable, ConfigType, Synonym, unknown_key
 from headrace.common.errors import ConfigError
+from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.net.limits import Limits
 from headrace.net.listeners import Listener
 from headrace.storage.checkpoints import MetaProperties
@@ -257,6 +260,8 @@ OWN_KEYS = ConfigTable(
             low=0,
             dynamic=False,
         ),
+        *COORDINATOR_KEYS,
+        *TRANSACTION_KEYS,
     ]
 )
 """The keys that are neither the log manager's nor a topic's."""
@@ -317,6 +322,8 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int
     background_threads: int
     slow_request_ms: int
+    coordinators: CoordinatorConfig
+    transactions: TransactionConfig
     manager: ManagerConfig
     properties: Mapping[str, object]
     """The keys that were given and are honoured, as they were written."""
@@ -347,6 +354,8 @@ class BrokerConfig:
             inter_broker_listener_name=inter_broker,
             limits=limits,
             slow_request_ms=values["headrace_slow_request_ms"],
+            coordinators=coordinator_config(values),
+            transactions=transaction_config(values),
             manager=manager,
             properties=properties,
             notes=tuple(notes),

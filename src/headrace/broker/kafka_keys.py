@@ -5,19 +5,20 @@ sets it relies on something, such as an authorizer, that would silently be missi
 """
 
 _WITHOUT_EFFECT = {
-    "consumer groups are not served yet": """
+    "groups of KIP-848 are not served yet": """
         group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
         group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
         group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
         group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
         group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
-        group.consumer.session.timeout.ms group.coordinator.append.linger.ms group.coordinator.background.threads
-        group.coordinator.cached.buffer.max.bytes group.coordinator.new.enable group.coordinator.rebalance.protocols
-        group.coordinator.threads group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
-        group.min.session.timeout.ms offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms
-        offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes
-        offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
-        offsets.topic.segment.bytes
+        group.consumer.session.timeout.ms group.coordinator.new.enable group.coordinator.rebalance.protocols
+    """,
+    "coordinators run on the broker's loop and write at once": """
+        group.coordinator.append.linger.ms group.coordinator.background.threads
+        group.coordinator.cached.buffer.max.bytes group.coordinator.threads
+    """,
+    "commits always wait for all replicas in sync, and are stored without compression": """
+        offsets.commit.required.acks offsets.topic.compression.codec
     """,
     "share groups are not served yet": """
         group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit group.share.enable
@@ -45,13 +46,14 @@ _WITHOUT_EFFECT = {
         group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
         group.streams.num.standby.replicas group.streams.session.timeout.ms
     """,
-    "transactions are not served yet": """
+    "partitions of a transaction are checked in the same process": """
         add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-        transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
-        transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
-        transaction.state.log.replication.factor transaction.state.log.segment.bytes
-        transaction.two.phase.commit.enable transactional.id.expiration.ms
+    """,
+    "transactional state is loaded like the offsets of groups, in small slices": """
+        transaction.state.log.load.buffer.size
+    """,
+    "transactions of two phases with another system are not served yet": """
+        transaction.two.phase.commit.enable
     """,
     "this broker is a cluster of its own; clusters of several come later": """
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds

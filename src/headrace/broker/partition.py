@@ -22,6 +22,7 @@ from headrace.common.errors import (
 from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
 from headrace.storage.log import AppendResult, Isolation, Log
+from headrace.storage.producers import AppendOrigin
 
 _logger = logging.getLogger(__name__)
 
@@ -111,15 +112,15 @@ class Partition:
 
     # ---- writing
 
-    def append(self, records: Buffer, acks: int) -> AppendResult:
-        """Appends what a producer sent. The high watermark has moved when this returns, if it could."""
+    def append(self, records: Buffer, acks: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult:
+        """Appends what a producer or coordinator sent. The high watermark has moved when this returns, if it could."""
         log = self.log
         if log is None or not self.is_leader:
             log = self.check_leader()
         if acks == ALL_IN_SYNC:
             self._check_enough_replicas()
         try:
-            result = log.append_as_leader(records, self.leader_epoch)
+            result = log.append_as_leader(records, self.leader_epoch, origin)
         except KafkaStorageError as error:
             if not self._disk_refuses:  # once: producers try again and again
                 self._disk_refuses = True

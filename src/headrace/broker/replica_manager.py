@@ -38,6 +38,8 @@ class ReplicaManager:
         """Waiting for data, by partition."""
         self.produces = Purgatory("produce", timer)
         """Waiting for replication, by partition."""
+        self.on_role_changed: list[Callable[[Partition], None]] = []
+        """Told of a partition whose leader or epoch is another now, or that is here no more."""
         self._config_of = config_of
         self._topics: dict[str, dict[int, Partition]] = {}
         self._checkpointing: set[LogDirectory] = set()
@@ -95,9 +97,14 @@ class ReplicaManager:
             directory = self.logs.directory_of(tp)
             log.update_high_watermark(directory.high_watermarks.get(tp, 0) if directory is not None else 0)
         if partition.become(state, log):
-            # Who waited did so for another leader.
-            self.fetches.check_and_complete(partition)
-            self.produces.check_and_complete(partition)
+            self._role_changed(partition)
+
+    def _role_changed(self, partition: Partition) -> None:
+        """Who waited did so for another leader."""
+        self.fetches.check_and_complete(partition)
+        self.produces.check_and_complete(partition)
+        for listener in self.on_role_changed:
+            listener(partition)
 
     def _log_of(self, state: PartitionState) -> Log:
         log = self.logs.get(state.tp)
@@ -130,8 +137,7 @@ class ReplicaManager:
             self._topics.pop(tp.topic, None)
         if partition is not None:
             partition.is_leader = False
-            self.fetches.check_and_complete(partition)
-            self.produces.check_and_complete(partition)
+            self._role_changed(partition)
         if delete and self.logs.get(tp) is not None:
             self.logs.delete(tp)
 
@@ -155,8 +161,7 @@ class ReplicaManager:
             partition = self.get(tp.topic, tp.partition)
             if partition is not None:
                 partition.go_offline()
-                self.fetches.check_and_complete(partition)
-                self.produces.check_and_complete(partition)
+                self._role_changed(partition)
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes down how far each partition is replicated, in each log directory."""

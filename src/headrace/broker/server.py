@@ -17,11 +17,13 @@ from pathlib import Path
 from headrace.broker import handlers
 from headrace.broker.config import BrokerConfig
 from headrace.broker.configs import Configs, TopicConfig
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.driver import Driver
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.local_channel import LocalChannel
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
 from headrace.cluster.commands import (
     BrokerInfo,
@@ -36,8 +38,9 @@ from headrace.cluster.configs import ConfigEntity, ConfigStore, ConfigWatcher
 from headrace.cluster.controller import Controller
 from headrace.cluster.embedded import EmbeddedStore
 from headrace.cluster.image import ImageChange, MetadataImage
+from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.registration import prepare_cluster, register_broker
-from headrace.cluster.topics import INTERNAL_TOPICS, NewTopic, TopicAdmin
+from headrace.cluster.topics import NewTopic, TopicAdmin
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import (
     HeadraceError,
@@ -45,7 +48,6 @@ from headrace.common.errors import (
     LeaderNotAvailableError,
     StaleBrokerEpochError,
     TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
     code_of,
 )
 from headrace.common.ids import make_random
@@ -80,6 +82,9 @@ class Broker:
     dispatcher: Dispatcher
     fetch_sessions: FetchSessionCache
     channel: LocalChannel
+    coordinators: Coordinators
+    producer_ids: ProducerIds
+    transactions: Transactions
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None, seed: int | None = None):
         self.config = config
@@ -135,6 +140,9 @@ class Broker:
             default_replication_factor=lambda: config.default_replication_factor,
             check_config=self._check_topic_config,
         )
+        self.coordinators = Coordinators(self)
+        self.producer_ids = ProducerIds(self.store, self.node_id)
+        self.transactions = Transactions(self)
         limits = self.configs.limits(config.limits)
         self.dispatcher = Dispatcher(self, self.clock, self.metrics, config.slow_request_ms)
         self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
@@ -236,6 +244,7 @@ class Broker:
         gauge("waiting_fetches", lambda: self.replicas.fetches.delayed)
         gauge("waiting_produces", lambda: self.replicas.produces.delayed)
         gauge("fetch_sessions", lambda: len(self.fetch_sessions))
+        gauge("groups", lambda: sum(len(shard.groups) for shard in self.coordinators.groups.shards()))
         gauge("fetch_session_evictions", lambda: self.fetch_sessions.evictions)
 
     # ---- what the controller says
@@ -286,8 +295,6 @@ class Broker:
 
     async def auto_create_topic(self, name: str) -> None:
         """Makes a topic that a client asked for, and waits a moment for its leaders. Many may ask at once."""
-        if name in INTERNAL_TOPICS:
-            raise UnknownTopicOrPartitionError(f"{name} is made when it is needed")
         task = self._creations.get(name)
         if task is None:
             task = self._creations[name] = asyncio.create_task(self._create_topic(name))
@@ -295,9 +302,12 @@ class Broker:
         await asyncio.shield(task)
 
     async def _create_topic(self, name: str) -> None:
+        internal = self.config.coordinators.topics.get(name)
+        topic = internal.new_topic(len(self.image.brokers)) if internal is not None else NewTopic(name)
         with suppress(TopicAlreadyExistsError):  # made by another, just now
-            await self.topics.create_topic(NewTopic(name))
-        if not await self.image.wait_for(lambda image: image.topic_is_ready(name, 1), _CREATION_WAIT_SECONDS):
+            await self.topics.create_topic(topic)
+        count = internal.partitions if internal is not None else 1
+        if not await self.image.wait_for(lambda image: image.topic_is_ready(name, count), _CREATION_WAIT_SECONDS):
             raise LeaderNotAvailableError(f"{name} has no leader yet")
 
     # ---- going
@@ -316,6 +326,7 @@ class Broker:
 
     async def _stop(self) -> None:
         self.server.stop_accepting()
+        self.coordinators.close()
         self.replicas.fetches.complete_all()
         self.replicas.produces.complete_all()
         await self.server.drain(_DRAIN_SECONDS)
@@ -334,6 +345,10 @@ class Broker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if hasattr(self, "producer_ids"):
+            await self.producer_ids.close()
+        if hasattr(self, "transactions"):
+            await self.transactions.close()
         if hasattr(self, "controller"):
             await self.controller.stop()
             await self.channel.close()

@@ -125,7 +125,12 @@ class EmbeddedBroker:
         self._topics.clear()
 
     def _properties(self, port: int) -> dict[str, object]:
-        return {"listeners": f"PLAINTEXT://{HOST}:{port}", "log.dirs": str(self.data_dir), **self._given}
+        return {
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "log.dirs": str(self.data_dir),
+            "group.initial.rebalance.delay.ms": 0,  # a test's group is complete when its members have joined
+            **self._given,
+        }
 
     def stop(self) -> None:
         """Stops it in order, as SIGTERM does. Does nothing if it is not running."""

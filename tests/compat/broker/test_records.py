@@ -9,11 +9,9 @@ from functools import cache
 import pytest
 from tests.support.apache_kafka import dump_log
 from tests.support.broker_clients import Client
-from tests.support.broker_process import IS_KAFKA, Broker
+from tests.support.broker_process import Broker
 from tests.support.broker_records import CODECS, START_MS, Record, assert_same, sample_records, with_offsets
 
-# librdkafka uses lz4 only with brokers that have a group coordinator, which Headrace has not yet.
-NO_LZ4 = () if IS_KAFKA else ("confluent-kafka", "kcat")
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "kafka-clients")
 PARTITIONS = range(len(CODECS))
 
@@ -66,7 +64,6 @@ def test_records_are_stored_as_they_were_compressed(
     assert dump.problems == []
     found = {key: {batch.fields["compresscodec"] for batch in dump.batches_of(file)} for key, file in files.items()}
     expected = {(name, codec): {codec} for name, codec in files}
-    expected |= {(name, "lz4"): {"none"} for name in NO_LZ4}
     # librdkafka leaves a batch as it is if compression does not make it smaller.
     plain = {key: codecs - {"none"} or {"none"} for key, codecs in found.items()}
     assert plain == expected

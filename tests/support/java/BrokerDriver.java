@@ -41,8 +41,10 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.CloseOptions;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -74,6 +76,7 @@ public class BrokerDriver {
     private final String bootstrap;
     private final Admin admin;
     private final List<Runnable> shutdownHooks = new ArrayList<>();  // of the tool that runs
+    private final Map<String, KafkaProducer<byte[], byte[]>> transactional = new HashMap<>();  // by the test's names
     private Integer exitStatus;
 
     private static class ToolExit extends RuntimeException {
@@ -132,6 +135,7 @@ public class BrokerDriver {
         switch ((String) call.get("op")) {
             case "produce": return produce(topic, call);
             case "read": return read(topic, call);
+            case "transaction": return transaction(topic, call);
             case "first": return first(topic, call);
             case "consumer_offsets": return consumerOffsets(topic, call);
             case "create": return create(topic, call);
@@ -185,6 +189,44 @@ public class BrokerDriver {
             }
         }
         return results;
+    }
+
+    /** One step of a transactional producer, which lives from "init" to "close". */
+    private Object transaction(String topic, Map<String, Object> call) throws Exception {
+        String name = (String) call.get("producer");
+        KafkaProducer<byte[], byte[]> producer = transactional.get(name);
+        switch ((String) call.get("step")) {
+            case "init":
+                producer = new KafkaProducer<>(settings(call), new ByteArraySerializer(), new ByteArraySerializer());
+                transactional.put(name, producer);
+                producer.initTransactions();
+                break;
+            case "begin":
+                producer.beginTransaction();
+                break;
+            case "send":
+                for (List<Object> fields : (List<List<Object>>) call.get("records")) {
+                    Integer partition = (Integer) fields.get(0);
+                    producer.send(new ProducerRecord<>(
+                        topic, partition, number(fields.get(1)), bytes(fields.get(2)), bytes(fields.get(3))));
+                }
+                producer.flush();
+                break;
+            case "offset":
+                producer.sendOffsetsToTransaction(
+                    Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(number(call.get("offset")))),
+                    new ConsumerGroupMetadata((String) call.get("group")));
+                break;
+            case "commit":
+                producer.commitTransaction();
+                break;
+            case "abort":
+                producer.abortTransaction();
+                break;
+            default:
+                transactional.remove(name).close(Duration.ZERO);
+        }
+        return null;
     }
 
     private KafkaConsumer<byte[], byte[]> consumer(Map<String, Object> call) {

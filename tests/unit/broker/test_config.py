@@ -91,7 +91,7 @@ def test_kafkas_own_file_loads(text: str) -> None:
     assert config.manager.num_recovery_threads_per_data_dir == 1
     notes = "\n".join(config.notes)
     assert "num.io.threads has no effect: one event loop does the work" in notes
-    assert "offsets.topic.replication.factor has no effect: consumer groups are not served yet" in notes
+    assert config.coordinators.topics["__consumer_offsets"].replication_factor == 1
 
 
 def test_the_listener_of_a_kraft_controller_is_left_out() -> None:

@@ -9,6 +9,9 @@ transactions without a separate verification (KIP-890), 13 topic ids (KIP-516).
 - acks all: refused where fewer than `min.insync.replicas` are in sync; answered when all of them have the records, or
   with REQUEST_TIMED_OUT after the request's timeout, with the records in the log all the same.
 
+Records of a transaction are taken only where the transaction has the partition (KIP-890); from version 12 on the
+partition is added to it here. Clients use those versions only where a broker says that it has `transaction.version` 2.
+
 Partitions fail one by one; the others of a request are appended. Topics that the broker itself writes are refused.
 """
 
@@ -51,6 +54,7 @@ _FIRST_WITH_ZSTD = 7
 _FIRST_WITH_TOPIC_IDS = 13
 _ATTRIBUTES_BYTE = 22
 _CODEC_MASK = 7
+_TRANSACTIONAL = 0x10
 _ZSTD = 4
 _SMALLEST_BATCH = 61
 
@@ -69,7 +73,10 @@ def handle(broker: "Broker", request: ProduceRequest, context: RequestContext) -
         for data in topic.partition_data:
             try:
                 partition = _partition(broker, name, data, acks, version)
-                result = partition.append(_one_batch(data.records), acks)
+                records = _one_batch(data.records)
+                if records[_ATTRIBUTES_BYTE] & _TRANSACTIONAL:
+                    broker.transactions.check_append(partition, records, request.transactional_id, version)
+                result = partition.append(records, acks)
             except KafkaError as error:
                 failed = True
                 reply = _error_reply(data, error)

@@ -1,0 +1,194 @@
+"""Coordinators on this broker: which partitions of internal topics it leads, and their way to the log.
+
+A partition of an internal topic that this broker comes to lead is loaded into the topic's runtime; one that it leads no
+more is unloaded. The topics are made when somebody first asks who coordinates.
+Owned by the broker's loop.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.coordinator_keys import GROUP_TOPIC
+from headrace.broker.partition import ALL_IN_SYNC, Partition
+from headrace.broker.purgatory import DelayedOperation
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.cluster.commands import Endpoint
+from headrace.cluster.image import ImageChange
+from headrace.common.errors import (
+    CoordinatorNotAvailableError,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.coordinator.group.shard import GroupShard
+from headrace.coordinator.runtime import Committed, Outcome, Runtime, ShardContext, partition_for
+from headrace.records import RecordBatch
+from headrace.storage.producers import AppendOrigin
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_logger = logging.getLogger(__name__)
+
+_LOAD_SLICE_BYTES = 256 * 1024
+
+
+class _DelayedCommit(DelayedOperation):
+    """Completes when all replicas in sync have an offset, when this broker leads no more, or when its time is over."""
+
+    def __init__(self, partition: Partition, offset: int, timeout_ms: int, done: Committed):
+        super().__init__(timeout_ms)
+        self._partition = partition
+        self._leader_epoch = partition.leader_epoch
+        self._offset = offset
+        self._done = done
+
+    def try_complete(self) -> bool:
+        if self._is_gone() or self._partition.is_replicated(self._offset):
+            return self.force_complete()
+        return False
+
+    def _is_gone(self) -> bool:
+        return not self._partition.is_leader or self._partition.leader_epoch != self._leader_epoch
+
+    def on_complete(self) -> None:
+        tp = self._partition.tp
+        if self._is_gone():
+            self._done(NotCoordinatorError(f"this broker leads {tp} no more"))
+        elif self._partition.is_replicated(self._offset):
+            self._done(None)
+        else:
+            self._done(CoordinatorNotAvailableError(f"the replicas of {tp} did not follow in time"))
+
+
+class CoordinatorLog:
+    """A partition as its coordinator sees it."""
+
+    def __init__(self, partition: Partition, replicas: ReplicaManager, timeout_ms: int):
+        self._partition = partition
+        self._replicas = replicas
+        self._timeout_ms = timeout_ms
+
+    def start_offset(self) -> int:
+        log = self._partition.log
+        return log.log_start_offset if log is not None else 0
+
+    def end_offset(self) -> int:
+        log = self._partition.log
+        return log.log_end_offset if log is not None else 0
+
+    def read(self, offset: int, max_bytes: int) -> list[RecordBatch]:
+        log = self._partition.log
+        if log is None:
+            raise KafkaStorageError(f"the log directory of {self._partition.tp} is offline")
+        found = log.read(offset, max_bytes).slice
+        return found.batches() if found is not None else []
+
+    def append(self, batch: bytearray) -> int:
+        try:
+            result = self._partition.append(batch, ALL_IN_SYNC, AppendOrigin.COORDINATOR)
+        except (NotEnoughReplicasError, UnknownTopicOrPartitionError) as error:
+            raise CoordinatorNotAvailableError(str(error)) from error
+        except (NotLeaderForPartitionError, KafkaStorageError) as error:
+            raise NotCoordinatorError(str(error)) from error
+        self._replicas.appended(self._partition)
+        return result.last_offset
+
+    def is_committed(self, offset: int) -> bool:
+        return self._partition.is_replicated(offset)
+
+    def when_committed(self, offset: int, done: Committed) -> None:
+        operation = _DelayedCommit(self._partition, offset, self._timeout_ms, done)
+        self._replicas.produces.try_complete_else_watch(operation, [self._partition])
+
+
+class Coordinators:
+    """`groups` is the runtime of `__consumer_offsets`."""
+
+    def __init__(self, broker: "Broker"):
+        self._broker = broker
+        self._config = broker.config.coordinators
+        self._runtimes: dict[str, Runtime[Any]] = {}
+        self.groups: Runtime[GroupShard] = self.make_runtime(GROUP_TOPIC, self._make_group_shard)
+        broker.replicas.on_role_changed.append(self._role_changed)
+        broker.image.add_listener(self._image_changed)
+
+    def make_runtime(self, topic: str, make_shard: Any) -> Runtime[Any]:
+        """A runtime that follows the leadership of a topic's partitions from now on."""
+        runtime: Runtime[Any] = Runtime(
+            topic,
+            make_shard,
+            self._broker.clock,
+            self._broker.driver.timer,
+            asyncio.get_running_loop().call_soon,
+            min(self._config.load_buffer_bytes, _LOAD_SLICE_BYTES),
+        )
+        self._runtimes[topic] = runtime
+        return runtime
+
+    def _make_group_shard(self, context: ShardContext) -> GroupShard:
+        return GroupShard(context, lambda: self._config.groups, self._broker.random)
+
+    def _role_changed(self, partition: Partition) -> None:
+        runtime = self._runtimes.get(partition.tp.topic)
+        if runtime is None:
+            return
+        if partition.is_leader:
+            log = CoordinatorLog(partition, self._broker.replicas, self._config.commit_timeout_ms)
+            runtime.load(partition.tp.partition, partition.leader_epoch, log)
+        else:
+            runtime.unload(partition.tp.partition)
+
+    def _image_changed(self, change: ImageChange) -> None:
+        if not change.deleted_topics:
+            return
+        topics = set(change.deleted_topics)
+        for index in self.groups.indexes():
+            self.groups.write(index, lambda shard: shard.forget_topics(topics), partial(_forgotten, index))
+
+    # ---- who coordinates
+
+    def partition_of(self, topic: str, key: str) -> int:
+        """The partition that a group or transactional id belongs to."""
+        found = self._broker.image.topic(topic)
+        partitions = len(found.partitions) if found is not None else self._config.topics[topic].partitions
+        return partition_for(key, partitions)
+
+    def group_partition(self, group_id: str) -> int:
+        return self.partition_of(GROUP_TOPIC, group_id)
+
+    def group_shard(self, group_id: str) -> GroupShard:
+        """For what writes nothing; raises what a client gets that asks the wrong broker, or too early."""
+        return self.groups.shard(self.group_partition(group_id))
+
+    async def find(self, topic: str, key: str, listener: str) -> tuple[int, Endpoint]:
+        """The broker that coordinates, and its address. The topic is made if it is not there."""
+        image = self._broker.image
+        if not image.has_topic(topic):
+            try:
+                await self._broker.auto_create_topic(topic)
+            except KafkaError as error:
+                raise CoordinatorNotAvailableError(f"{topic} could not be made: {error}") from error
+        state = image.partition(topic, self.partition_of(topic, key))
+        broker = image.broker(state.leader) if state is not None else None
+        endpoint = broker.endpoint(listener) if broker is not None else None
+        if broker is None or endpoint is None:
+            raise CoordinatorNotAvailableError(f"the partition of {topic} that {key!r} belongs to has no leader")
+        return broker.id, endpoint
+
+    # ---- going
+
+    def close(self) -> None:
+        """Who waits gets NOT_COORDINATOR."""
+        for runtime in self._runtimes.values():
+            runtime.close()
+
+
+def _forgotten(index: int, outcome: Outcome[None]) -> None:
+    if outcome.error is not None and not isinstance(outcome.error, NotCoordinatorError):
+        _logger.warning("offsets of deleted topics are left in partition %d: %s", index, outcome.error)

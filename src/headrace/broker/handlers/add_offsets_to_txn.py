@@ -1,0 +1,47 @@
+"""AddOffsetsToTxn: says that a transaction is going to commit offsets of a group.
+
+Versions 0 to 4: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 3 flexible, 4 as 3 (KIP-890).
+
+The partition of `__consumer_offsets` that the group belongs to becomes one of the transaction's.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinator_keys import GROUP_TOPIC
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import (
+    InvalidGroupIdError,
+    InvalidProducerEpochError,
+    KafkaError,
+    ProducerFencedError,
+)
+from headrace.common.types import TopicPartition
+from headrace.coordinator.runtime import ProducerInfo
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_FENCED = 2
+
+
+@api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4)
+async def handle(broker: "Broker", request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
+    transactions = broker.transactions
+    producer = ProducerInfo(request.producer_id, request.producer_epoch)
+    try:
+        if not request.group_id:
+            raise InvalidGroupIdError("a group id cannot be empty")
+        await broker.coordinators.find(GROUP_TOPIC, request.group_id, context.connection.listener_name)  # makes it
+        offsets = TopicPartition(GROUP_TOPIC, broker.coordinators.group_partition(request.group_id))
+        await transactions.runtime.call(
+            transactions.partition_of(request.transactional_id),
+            lambda shard: shard.add_partitions(request.transactional_id, producer, [offsets]),
+        )
+    except KafkaError as error:
+        code = error.code
+        if isinstance(error, ProducerFencedError) and context.api_version < _FIRST_WITH_FENCED:
+            code = InvalidProducerEpochError.code
+        return AddOffsetsToTxnResponse(error_code=code)
+    return AddOffsetsToTxnResponse()

@@ -1,0 +1,111 @@
+"""AddPartitionsToTxn: says which partitions a transaction is going to write to, before it does.
+
+Versions 0 to 5: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 3 flexible, 4 several transactions at
+once, and leaders of partitions that only ask (KIP-890), 5 TRANSACTION_ABORTABLE in answers to them.
+
+A transaction gets all partitions of a request or, if one of them is not there, none.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    OperationNotAttemptedError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.common.types import TopicPartition
+from headrace.coordinator.runtime import ProducerInfo
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_FENCED = 2
+_FIRST_WITH_SEVERAL = 4
+_FIRST_WITH_ABORTABLE = 5
+
+
+@api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5)
+async def handle(
+    broker: "Broker", request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    version = context.api_version
+    if version < _FIRST_WITH_SEVERAL:
+        one = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(broker, one, version))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id, topic_results=await _add(broker, each, version)
+            )
+            for each in request.transactions
+        ]
+    )
+
+
+async def _add(
+    broker: "Broker", asked: AddPartitionsToTxnTransaction, version: int
+) -> list[AddPartitionsToTxnTopicResult]:
+    partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    unknown = {tp for tp in partitions if broker.image.partition(tp.topic, tp.partition) is None}
+    if unknown:
+        codes = {
+            tp: (UnknownTopicOrPartitionError if tp in unknown else OperationNotAttemptedError).code
+            for tp in partitions
+        }
+        return _results(asked.topics, codes)
+    transactions = broker.transactions
+    producer = ProducerInfo(asked.producer_id, asked.producer_epoch)
+    index = transactions.partition_of(asked.transactional_id)
+    try:
+        if asked.verify_only:
+            found = transactions.runtime.shard(index).verify(asked.transactional_id, producer, partitions)
+            refusal = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
+            codes = {tp: 0 if belongs else refusal.code for tp, belongs in found.items()}
+        else:
+            await transactions.runtime.call(
+                index, lambda shard: shard.add_partitions(asked.transactional_id, producer, partitions)
+            )
+            codes = dict.fromkeys(partitions, 0)
+    except KafkaError as error:
+        code = error.code
+        if isinstance(error, ProducerFencedError) and version < _FIRST_WITH_FENCED:
+            code = InvalidProducerEpochError.code
+        codes = dict.fromkeys(partitions, code)
+    return _results(asked.topics, codes)
+
+
+def _results(
+    topics: list[AddPartitionsToTxnTopic], codes: dict[TopicPartition, int]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

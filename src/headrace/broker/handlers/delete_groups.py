@@ -1,0 +1,37 @@
+"""DeleteGroups: removes groups that nobody is in, with their offsets.
+
+Versions 0 to 2: 2 flexible (KIP-229 brought the API). Each group fails or succeeds on its own.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.handlers.several import ask_shards
+from headrace.common.errors import KafkaError
+from headrace.coordinator.group.shard import GroupShard
+from headrace.coordinator.runtime import Result
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+@api(ApiKey.DELETE_GROUPS, 0, 2)
+def handle(broker: "Broker", request: DeleteGroupsRequest, context: RequestContext) -> HandlerResult:
+    ask_shards(
+        broker,
+        request.groups_names,
+        _delete,
+        _failed,
+        lambda results: context.reply(DeleteGroupsResponse(results=results)),
+    )
+    return DEFERRED
+
+
+def _delete(shard: GroupShard, group_id: str) -> Result[DeletableGroupResult]:
+    return Result(shard.delete_group(group_id).records, DeletableGroupResult(group_id=group_id))
+
+
+def _failed(group_id: str, error: KafkaError) -> DeletableGroupResult:
+    return DeletableGroupResult(group_id=group_id, error_code=error.code)

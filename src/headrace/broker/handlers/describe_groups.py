@@ -1,0 +1,54 @@
+"""DescribeGroups: state, members and assignments of groups.
+
+Versions 0 to 6: 3 authorised operations (KIP-430), 4 instance ids (KIP-345), 5 flexible, 6 an error for groups that are
+not there (KIP-1043); before, those were told to be Dead.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.handlers.authorized_operations import GROUP_OPERATIONS, NOT_ASKED_FOR
+from headrace.broker.handlers.several import ask_shards
+from headrace.common.errors import GroupIdNotFoundError, InvalidGroupIdError, KafkaError
+from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.group.shard import GroupShard
+from headrace.coordinator.runtime import Result
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_NOT_FOUND = 6
+
+
+@api(ApiKey.DESCRIBE_GROUPS, 0, 6)
+def handle(broker: "Broker", request: DescribeGroupsRequest, context: RequestContext) -> HandlerResult:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED_FOR
+    tells_missing = context.api_version >= _FIRST_WITH_NOT_FOUND
+
+    def describe(shard: GroupShard, group_id: str) -> Result[DescribedGroup]:
+        if not group_id:
+            raise InvalidGroupIdError("a group that has members has a name")
+        found = shard.describe(group_id)
+        found.authorized_operations = operations
+        return Result((), found)
+
+    def failed(group_id: str, error: KafkaError) -> DescribedGroup:
+        missing = isinstance(error, GroupIdNotFoundError)
+        if missing and not tells_missing:
+            return DescribedGroup(
+                group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations
+            )
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=GroupState.DEAD.value if missing else "",
+            error_code=error.code,
+            error_message=str(error),
+            authorized_operations=operations,
+        )
+
+    ask_shards(
+        broker, request.groups, describe, failed, lambda groups: context.reply(DescribeGroupsResponse(groups=groups))
+    )
+    return DEFERRED

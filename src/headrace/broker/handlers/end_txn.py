@@ -1,0 +1,51 @@
+"""EndTxn: commits or aborts a transaction.
+
+Versions 0 to 5: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 3 flexible, 4 as 3, 5 each transaction
+ends with a new epoch, which the reply has (KIP-890).
+
+Answered when the decision is written. The markers follow; until they are all written the next transaction of the
+producer gets CONCURRENT_TRANSACTIONS.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
+from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.transaction.shard import NeedsProducerId, TakeId
+from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_FENCED = 2
+_FIRST_WITH_EPOCHS = 5
+
+
+@api(ApiKey.END_TXN, 0, 5)
+async def handle(broker: "Broker", request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    transactions = broker.transactions
+    transactional_id = request.transactional_id
+    producer = ProducerInfo(request.producer_id, request.producer_epoch)
+    version = EPOCH_PER_TRANSACTION if context.api_version >= _FIRST_WITH_EPOCHS else 0
+
+    async def end(take_id: TakeId) -> ProducerInfo:
+        return await transactions.runtime.call(
+            transactions.partition_of(transactional_id),
+            lambda shard: shard.end(transactional_id, producer, request.committed, version, take_id),
+        )
+
+    try:
+        try:
+            given = await end(transactions.take_id)
+        except NeedsProducerId:
+            fresh = await broker.producer_ids.next()
+            given = await end(lambda: fresh)
+    except KafkaError as error:
+        code = error.code
+        if isinstance(error, ProducerFencedError) and context.api_version < _FIRST_WITH_FENCED:
+            code = InvalidProducerEpochError.code
+        return EndTxnResponse(error_code=code)
+    return EndTxnResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)

@@ -1,0 +1,49 @@
+"""FindCoordinator: which broker coordinates a group or a transactional id.
+
+Versions 0 to 6: 1 transactional ids (KIP-98), 3 flexible, 4 several keys at once (KIP-699), 5 and 6 as 4 (5 announces
+KIP-890's error codes, 6 share groups).
+
+The internal topic is made on the first request, which waits for it a moment; only then COORDINATOR_NOT_AVAILABLE.
+Share groups (key type 2) are not served: INVALID_REQUEST.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import InvalidRequestError, KafkaError
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+_FIRST_WITH_SEVERAL = 4
+
+
+@api(ApiKey.FIND_COORDINATOR, 0, 6)
+async def handle(broker: "Broker", request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    if context.api_version >= _FIRST_WITH_SEVERAL:
+        return FindCoordinatorResponse(
+            coordinators=[await _find(broker, request.key_type, key, context) for key in request.coordinator_keys]
+        )
+    found = await _find(broker, request.key_type, request.key, context)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+async def _find(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Coordinator:
+    try:
+        topic = _TOPICS.get(key_type)
+        if topic is None:
+            raise InvalidRequestError(f"there are no coordinators for keys of type {key_type}")
+        node_id, endpoint = await broker.coordinators.find(topic, key, context.connection.listener_name)
+    except KafkaError as error:
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error))
+    return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)

@@ -1,0 +1,45 @@
+"""LeaveGroup: members leave, so that the group need not wait for their sessions to end.
+
+Versions 0 to 5: 3 several members at once, and static ones by their instance id (KIP-345), 4 flexible, 5 the reason
+(KIP-800).
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.common.errors import KafkaError
+from headrace.coordinator.runtime import Outcome
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_SEVERAL = 3
+
+
+@api(ApiKey.LEAVE_GROUP, 0, 5)
+def handle(broker: "Broker", request: LeaveGroupRequest, context: RequestContext) -> HandlerResult:
+    several = context.api_version >= _FIRST_WITH_SEVERAL
+    if not several:
+        request.members = [MemberIdentity(member_id=request.member_id)]
+
+    def done(outcome: Outcome[list[MemberResponse]]) -> None:
+        try:
+            members = outcome.result()
+        except KafkaError as error:
+            context.reply(LeaveGroupResponse(error_code=error.code))
+            return
+        if several:
+            context.reply(LeaveGroupResponse(members=members))
+        else:
+            context.reply(LeaveGroupResponse(error_code=members[0].error_code))
+
+    index = broker.coordinators.group_partition(request.group_id)
+    broker.coordinators.groups.write(index, lambda shard: shard.members.leave(request), done)
+    return DEFERRED

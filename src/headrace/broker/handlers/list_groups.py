@@ -1,0 +1,30 @@
+"""ListGroups: the groups that this broker coordinates.
+
+Versions 0 to 5: 3 flexible, 4 states and a filter by them (KIP-518), 5 types and a filter by them (KIP-848). Filters do
+not heed case. While a partition of the offsets topic is being loaded, the list would have a hole:
+COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import CoordinatorLoadInProgressError
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+@api(ApiKey.LIST_GROUPS, 0, 5)
+def handle(broker: "Broker", request: ListGroupsRequest, _: RequestContext) -> ListGroupsResponse:
+    runtime = broker.coordinators.groups
+    if runtime.is_loading():
+        return ListGroupsResponse(error_code=CoordinatorLoadInProgressError.code)
+    return ListGroupsResponse(
+        groups=[
+            group
+            for shard in runtime.shards()
+            for group in shard.list_groups(request.states_filter, request.types_filter)
+        ]
+    )

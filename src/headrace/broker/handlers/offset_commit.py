@@ -1,0 +1,103 @@
+"""OffsetCommit: stores how far a group has read.
+
+Versions 2 to 10: 3 throttle time, 5 no retention of its own any more (KIP-211), 6 leader epochs (KIP-320), 7 static
+members (KIP-345), 8 flexible, 9 members of KIP-848 groups, 10 topics by id (KIP-848).
+
+A commit of a member needs its generation; one without (generation -1, no member) is for groups that nobody is in. What
+can be taken of a request is written as one batch.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.error_replies import error_reply
+from headrace.common.errors import (
+    InvalidGroupIdError,
+    KafkaError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.common.types import TopicPartition
+from headrace.coordinator.group.shard import CommitRequest, commit_error
+from headrace.coordinator.runtime import Outcome
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_TOPIC_IDS = 10
+
+
+@api(ApiKey.OFFSET_COMMIT, 2, 10)
+def handle(broker: "Broker", request: OffsetCommitRequest, context: RequestContext) -> HandlerResult:
+    by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
+    offsets: list[tuple[TopicPartition, int, int, str | None]] = []
+    codes: dict[TopicPartition, int] = {}
+    """Of partitions that do not get as far as the group."""
+    names: list[str | None] = []
+    for topic in request.topics:
+        name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
+        names.append(name)
+        if name is None:
+            continue
+        for asked in topic.partitions:
+            tp = TopicPartition(name, asked.partition_index)
+            if broker.image.partition(name, asked.partition_index) is None:
+                codes[tp] = UnknownTopicOrPartitionError.code
+            else:
+                offsets.append((tp, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata))
+    if not request.group_id:
+        return error_reply(request, context.api_version, InvalidGroupIdError.code)
+    if not offsets:
+        return _response(request, names, codes, by_id)
+
+    def done(outcome: Outcome[dict[TopicPartition, int]]) -> None:
+        try:
+            codes.update(outcome.result())
+        except KafkaError as error:
+            codes.update(dict.fromkeys((entry[0] for entry in offsets), commit_error(error)))
+        context.reply(_response(request, names, codes, by_id))
+
+    commit = CommitRequest(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        offsets,
+        request.retention_time_ms,
+    )
+    index = broker.coordinators.group_partition(request.group_id)
+    broker.coordinators.groups.write(index, lambda shard: shard.commit(commit), done)
+    return DEFERRED
+
+
+def _response(
+    request: OffsetCommitRequest, names: list[str | None], codes: dict[TopicPartition, int], by_id: bool
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[_topic(topic, name, codes, by_id) for topic, name in zip(request.topics, names, strict=True)]
+    )
+
+
+def _topic(
+    topic: OffsetCommitRequestTopic, name: str | None, codes: dict[TopicPartition, int], by_id: bool
+) -> OffsetCommitResponseTopic:
+    unknown = UnknownTopicIdError.code if by_id else UnknownTopicOrPartitionError.code
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(
+                partition_index=asked.partition_index,
+                error_code=unknown if name is None else codes[TopicPartition(name, asked.partition_index)],
+            )
+            for asked in topic.partitions
+        ],
+    )

@@ -1,0 +1,154 @@
+"""OffsetFetch: how far groups have read.
+
+Versions 1 to 10: 2 all topics of a group, with null, and an error for the whole reply, 3 throttle time, 5 leader epochs
+(KIP-320), 6 flexible, 7 only stable offsets (KIP-447), 8 several groups (KIP-709), 9 members of KIP-848 groups, 10
+topics by id.
+
+A partition without a committed offset, and a group that is not there, has offset -1 and no error. With `require_stable`
+a partition that an open transaction has committed to answers UNSTABLE_OFFSET_COMMIT.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.handlers.several import ask_shards
+from headrace.common.errors import KafkaError, UnknownTopicIdError
+from headrace.coordinator.group.shard import GroupShard
+from headrace.coordinator.runtime import Result
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_WITH_GROUPS = 8
+_FIRST_WITH_TOPIC_IDS = 10
+_FIRST_WITH_ERROR = 2
+NO_OFFSET = -1
+
+
+@api(ApiKey.OFFSET_FETCH, 1, 10)
+def handle(broker: "Broker", request: OffsetFetchRequest, context: RequestContext) -> HandlerResult:
+    version = context.api_version
+    groups = request.groups if version >= _FIRST_WITH_GROUPS else [_as_group(request)]
+    by_name = {group.group_id: group for group in groups}
+    reader = _Reader(broker, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS)
+
+    def read(shard: GroupShard, group_id: str) -> Result[OffsetFetchResponseGroup]:
+        return Result((), reader.group(shard, by_name[group_id]))
+
+    def failed(group_id: str, error: KafkaError) -> OffsetFetchResponseGroup:
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+
+    def answer(replies: list[OffsetFetchResponseGroup]) -> None:
+        if version >= _FIRST_WITH_GROUPS:
+            context.reply(OffsetFetchResponse(groups=replies))
+        else:
+            context.reply(_as_single(replies[0], groups[0], version))
+
+    ask_shards(broker, list(by_name), read, failed, answer)
+    return DEFERRED
+
+
+class _Reader:
+    def __init__(self, broker: "Broker", require_stable: bool, by_id: bool):
+        self._broker = broker
+        self._require_stable = require_stable
+        self._by_id = by_id
+
+    def group(self, shard: GroupShard, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        topics = asked.topics if asked.topics is not None else self._all_topics(shard, asked.group_id)
+        return OffsetFetchResponseGroup(
+            group_id=asked.group_id, topics=[self._topic(shard, asked.group_id, topic) for topic in topics]
+        )
+
+    def _all_topics(self, shard: GroupShard, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
+        for name, partitions in shard.offsets_of(group_id).committed.items():
+            topic_id = self._broker.image.topic_id(name)
+            if topic_id is not None:
+                yield OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=list(partitions))
+            elif not self._by_id:
+                yield OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))
+
+    def _topic(self, shard: GroupShard, group_id: str, asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+        name = asked.name
+        if self._by_id and not name:
+            name = self._broker.image.topic_name(asked.topic_id) or ""
+        if not name and self._by_id:
+            partitions = [
+                OffsetFetchResponsePartitions(
+                    partition_index=index, committed_offset=NO_OFFSET, error_code=UnknownTopicIdError.code, metadata=""
+                )
+                for index in asked.partition_indexes
+            ]
+        else:
+            partitions = [self._partition(shard, group_id, name, index) for index in asked.partition_indexes]
+        return OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=partitions)
+
+    def _partition(self, shard: GroupShard, group_id: str, topic: str, index: int) -> OffsetFetchResponsePartitions:
+        committed, code = shard.fetch_offset(shard.offsets_of(group_id), topic, index, self._require_stable)
+        if committed is None:
+            return OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+            )
+        return OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+        )
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _as_single(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse:
+    """The form that has one group. Before there was a place for an error of the whole, each partition had it."""
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    if group.error_code and version < _FIRST_WITH_ERROR:
+        topics = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=group.error_code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics or ()
+        ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)

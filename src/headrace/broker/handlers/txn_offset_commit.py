@@ -1,0 +1,103 @@
+"""TxnOffsetCommit: commits offsets of a group that count when the transaction is committed.
+
+Versions 0 to 5: 2 leader epochs (KIP-320), 3 flexible, and members with their generation (KIP-447), 4 as 3, 5 the
+group's partition is added to the transaction here, without AddOffsetsToTxn (KIP-890).
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinator_keys import GROUP_TOPIC
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import (
+    InvalidGroupIdError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.common.types import TopicPartition
+from headrace.coordinator.group.shard import CommitRequest, commit_error
+from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+_FIRST_THAT_ADDS = 5
+
+
+@api(ApiKey.TXN_OFFSET_COMMIT, 0, 5)
+async def handle(broker: "Broker", request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    codes: dict[TopicPartition, int] = {}
+    offsets: list[tuple[TopicPartition, int, int, str | None]] = []
+    for topic in request.topics:
+        for asked in topic.partitions:
+            tp = TopicPartition(topic.name, asked.partition_index)
+            if broker.image.partition(tp.topic, tp.partition) is None:
+                codes[tp] = UnknownTopicOrPartitionError.code
+            else:
+                offsets.append((tp, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata))
+    try:
+        codes |= await _commit(broker, request, offsets, context.api_version)
+    except ProducerFencedError:
+        codes |= {tp: InvalidProducerEpochError.code for tp, *_ in offsets}
+    except KafkaError as error:
+        codes |= {tp: commit_error(error) for tp, *_ in offsets}
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=asked.partition_index,
+                        error_code=codes[TopicPartition(topic.name, asked.partition_index)],
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _commit(
+    broker: "Broker",
+    request: TxnOffsetCommitRequest,
+    offsets: list[tuple[TopicPartition, int, int, str | None]],
+    version: int,
+) -> dict[TopicPartition, int]:
+    if not request.group_id:
+        raise InvalidGroupIdError("a group id cannot be empty")
+    producer = ProducerInfo(request.producer_id, request.producer_epoch)
+    index = broker.coordinators.group_partition(request.group_id)
+    await _check_transaction(broker, request, producer, TopicPartition(GROUP_TOPIC, index), version)
+    commit = CommitRequest(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id, offsets, -1
+    )
+    return await broker.coordinators.groups.call(index, lambda shard: shard.commit_in_transaction(commit, producer))
+
+
+async def _check_transaction(
+    broker: "Broker", request: TxnOffsetCommitRequest, producer: ProducerInfo, tp: TopicPartition, version: int
+) -> None:
+    """The group's partition belongs to the transaction, or else nobody would end it there (KIP-890)."""
+    transactions = broker.transactions
+    index = transactions.partition_of(request.transactional_id)
+    if version >= _FIRST_THAT_ADDS:
+        await transactions.runtime.call(
+            index,
+            lambda shard: shard.add_partitions(request.transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
+        )
+    elif (
+        broker.config.transactions.verify_partitions
+        and not transactions.runtime.shard(index).verify(request.transactional_id, producer, [tp])[tp]
+    ):
+        raise InvalidTxnStateError(f"{tp} was not added to the transaction of {request.transactional_id!r}")

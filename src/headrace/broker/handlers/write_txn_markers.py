@@ -1,0 +1,63 @@
+"""WriteTxnMarkers: a coordinator ends transactions in partitions that this broker leads; between brokers, and for the
+tool that ends transactions which hang.
+
+Versions 1 and 2: 1 flexible, 2 the version of the client's transactions (KIP-890).
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import RequestContext, api
+from headrace.common.errors import InvalidRequestError, KafkaError
+from headrace.common.types import TopicPartition
+from headrace.coordinator.runtime import ProducerInfo
+from headrace.protocol.apis import ApiKey
+from headrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Broker
+
+
+@api(ApiKey.WRITE_TXN_MARKERS, 1, 2)
+async def handle(broker: "Broker", request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(markers=[await _write(broker, marker) for marker in request.markers])
+
+
+async def _write(broker: "Broker", marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+    return WritableTxnMarkerResult(
+        producer_id=marker.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=index,
+                        error_code=await _write_one(broker, marker, TopicPartition(topic.name, index)),
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in marker.topics
+        ],
+    )
+
+
+async def _write_one(broker: "Broker", marker: WritableTxnMarker, tp: TopicPartition) -> int:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        return InvalidRequestError.code
+    written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def done(error: KafkaError | None) -> None:
+        if not written.done():
+            written.set_result(0 if error is None else error.code)
+
+    producer = ProducerInfo(marker.producer_id, marker.producer_epoch)
+    broker.transactions.write_marker(tp, producer, marker.transaction_result, marker.coordinator_epoch, done)
+    return await written

@@ -1,0 +1,1 @@
+"""Coordinators: state machines whose state is the content of an internal topic."""

@@ -1,0 +1,97 @@
+"""The committed offsets of one group, and those that wait for their transaction to end.
+
+Changed by `replay` alone. An offset that was written in a transaction is kept apart until the transaction's marker
+comes. A commit that was written after it, on its own, is newer and stays.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace.common.types import TopicPartition
+from headrace.coordinator.group.records import OffsetCommitValue
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+    """-1 where the broker's retention counts."""
+    written: int
+    """Which record of the shard's this is, in order."""
+
+    @classmethod
+    def of(cls, value: OffsetCommitValue, written: int) -> "CommittedOffset":
+        return cls(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp_ms,
+            value.expire_timestamp_ms,
+            written,
+        )
+
+    def is_expired(self, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+        """`since_ms` is what retention counts from, unless the client has set a time of its own."""
+        if self.expire_timestamp_ms >= 0:
+            return now_ms >= self.expire_timestamp_ms
+        return now_ms - since_ms >= retention_ms
+
+
+class GroupOffsets:
+    def __init__(self) -> None:
+        self.committed: dict[str, dict[int, CommittedOffset]] = {}
+        """By topic and partition."""
+        self._pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        """By producer id."""
+
+    def __bool__(self) -> bool:
+        return bool(self.committed or self._pending)
+
+    def __iter__(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        for topic, partitions in self.committed.items():
+            for index, committed in partitions.items():
+                yield TopicPartition(topic, index), committed
+
+    def get(self, topic: str, index: int) -> CommittedOffset | None:
+        partitions = self.committed.get(topic)
+        return partitions.get(index) if partitions is not None else None
+
+    def commit(self, tp: TopicPartition, committed: CommittedOffset) -> None:
+        self.committed.setdefault(tp.topic, {})[tp.partition] = committed
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Takes back what is committed, and what waits to be."""
+        partitions = self.committed.get(tp.topic)
+        if partitions is not None:
+            partitions.pop(tp.partition, None)
+            if not partitions:
+                del self.committed[tp.topic]
+        for producer_id, offsets in list(self._pending.items()):
+            offsets.pop(tp, None)
+            if not offsets:
+                del self._pending[producer_id]
+
+    # ---- transactions
+
+    def add_pending(self, producer_id: int, tp: TopicPartition, committed: CommittedOffset) -> None:
+        self._pending.setdefault(producer_id, {})[tp] = committed
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        for tp, pending in self._pending.pop(producer_id, {}).items():
+            known = self.get(tp.topic, tp.partition)
+            if committed and (known is None or known.written < pending.written):
+                self.commit(tp, pending)
+
+    def has_pending(self, topic: str, index: int) -> bool:
+        if not self._pending:
+            return False
+        tp = TopicPartition(topic, index)
+        return any(tp in offsets for offsets in self._pending.values())
+
+    def pending_partitions(self) -> set[TopicPartition]:
+        return {tp for offsets in self._pending.values() for tp in offsets}
+
+    def all_partitions(self) -> set[TopicPartition]:
+        return {tp for tp, _ in self} | self.pending_partitions()

@@ -1,0 +1,1 @@
+"""The transaction coordinator: who writes in which transaction, and how it ends."""

@@ -1,0 +1,103 @@
+import asyncio
+
+import pytest
+from tests.support.cluster import async_test
+
+from headrace.cluster import znodes
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.producer_ids import BLOCK_SIZE, ProducerIds, take_block
+from headrace.cluster.registration import prepare_cluster
+from headrace.cluster.store import ConnectionLoss, Stat, Watch
+from headrace.cluster.znodes import ProducerIdBlock
+from headrace.common.errors import CoordinatorLoadInProgressError, HeadraceError
+from headrace.common.ids import make_random
+from headrace.testing.clock import ManualClock
+
+
+async def make_store() -> EmbeddedStore:
+    store = EmbeddedStore(None, ManualClock())
+    await prepare_cluster(store, make_random(1))
+    return store
+
+
+async def latest(store: EmbeddedStore) -> ProducerIdBlock:
+    data, _ = await store.get(znodes.PRODUCER_ID_BLOCK)
+    return znodes.decode_producer_id_block(data)
+
+
+@async_test
+async def test_ids_follow_each_other_over_blocks() -> None:
+    store = await make_store()
+    ids = ProducerIds(store, 3)
+    assert [await ids.next() for _ in range(2 * BLOCK_SIZE + 1)] == list(range(2 * BLOCK_SIZE + 1))
+    assert (await latest(store)).broker_id == 3
+    await ids.close()
+
+
+@async_test
+async def test_many_that_ask_at_once_get_an_id_each() -> None:
+    store = await make_store()
+    one, other = ProducerIds(store, 1), ProducerIds(store, 2)
+    given = await asyncio.gather(*(each.next() for _ in range(1500) for each in (one, other)))
+    assert len(set(given)) == len(given)
+    await one.close()
+    await other.close()
+
+
+@async_test
+async def test_a_restart_begins_a_new_block() -> None:
+    store = await make_store()
+    before = ProducerIds(store, 1)
+    assert await before.next() == 0
+    await before.close()
+    assert await ProducerIds(store, 1).next() == BLOCK_SIZE
+
+
+@async_test
+async def test_the_next_block_is_fetched_while_there_are_ids() -> None:
+    store = await make_store()
+    ids = ProducerIds(store, 1)
+    for _ in range(BLOCK_SIZE - 50):
+        await ids.next()
+    await ids._fetch_soon()
+    assert (await latest(store)).first == BLOCK_SIZE
+    assert [ids.take() for _ in range(51)] == list(range(BLOCK_SIZE - 50, BLOCK_SIZE + 1))
+    await ids.close()
+
+
+@async_test
+async def test_blocks_of_kafka_are_gone_on_from() -> None:
+    store = await make_store()
+    await store.set(znodes.PRODUCER_ID_BLOCK, b'{"version":1,"broker":7,"block_start":"4000","block_end":"4999"}')
+    assert await take_block(store, 1) == ProducerIdBlock(1, 5000, 5999)
+
+
+@async_test
+async def test_the_end_of_all_ids() -> None:
+    store = await make_store()
+    last = ProducerIdBlock(1, 0, 2**63 - 500)
+    await store.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(last))
+    with pytest.raises(HeadraceError, match="all producer ids"):
+        await take_block(store, 1)
+
+
+class BrokenStore(EmbeddedStore):
+    works = True
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        if not self.works:
+            raise ConnectionLoss("gone")
+        return await super().get(path, watch)
+
+
+@async_test
+async def test_a_store_that_does_not_answer_is_asked_again() -> None:
+    store = BrokenStore(None, ManualClock())
+    await prepare_cluster(store, make_random(1))
+    ids = ProducerIds(store, 1)
+    store.works = False
+    for _ in range(2):
+        with pytest.raises(CoordinatorLoadInProgressError):
+            await ids.next()
+    store.works = True
+    assert await ids.next() == 0

@@ -1,0 +1,573 @@
+"""Rebalances with a driven clock: delays, timeouts, votes, leaders, static members, limits, writes that fail."""
+
+from typing import Any
+
+import pytest
+from tests.support.groups import GROUP, REBALANCE_MS, SESSION_MS, GroupBench
+
+from headrace.common.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    MemberIdRequiredError,
+    MessageSizeTooLargeError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.group.config import GroupConfig
+from headrace.coordinator.group.membership import NEW_MEMBER_JOIN_TIMEOUT_MS
+from headrace.coordinator.group.records import decode_group_value, decode_key
+from headrace.records import decode_rows
+
+STATIC = {"instance": "one"}
+
+
+@pytest.fixture
+def bench() -> GroupBench:
+    return GroupBench()
+
+
+@pytest.fixture
+def slow() -> GroupBench:
+    """With Kafka's delay before the first generation."""
+    return GroupBench(GroupConfig(initial_rebalance_delay_ms=3_000))
+
+
+def stored_groups(bench: GroupBench) -> list[tuple[int, list[str]]]:
+    """Generation and members of each group record that was written."""
+    found = []
+    for batch in bench.log.batches:
+        for record in decode_rows(batch.records()):
+            if record.value is not None and type(decode_key(record.key or b"")).__name__ == "GroupMetadataKey":
+                value = decode_group_value(record.value)
+                found.append((value.generation, [member.member_id for member in value.members]))
+    return found
+
+
+# ---- the first generation
+
+
+def test_one_member_joins_and_syncs(bench: GroupBench) -> None:
+    (joined,) = bench.join(protocols=[("range", b"meta")])
+    assert joined.generation_id == 1
+    assert joined.leader == joined.member_id
+    assert joined.member_id.startswith("client-")
+    assert joined.protocol_name == "range"
+    assert [(member.member_id, member.metadata) for member in joined.members] == [(joined.member_id, b"meta")]
+    (synced,) = bench.sync(joined.member_id, 1, {joined.member_id: b"all"})
+    assert synced.assignment == b"all"
+    assert bench.state is GroupState.STABLE
+    assert stored_groups(bench) == [(1, [joined.member_id])]
+
+
+def test_the_first_generation_waits_for_more(slow: GroupBench) -> None:
+    first = slow.join()
+    slow.pass_time(2_999)
+    assert first == []
+    second = slow.join()  # prolongs it by another delay
+    slow.pass_time(1)
+    assert first == []
+    slow.pass_time(3_000)
+    assert first[0].generation_id == second[0].generation_id == 1
+    assert len(first[0].members) == 2
+    assert second[0].members == []
+
+
+def test_the_delay_ends_with_the_rebalance_timeout(slow: GroupBench) -> None:
+    first = slow.join(rebalance_ms=7_000)
+    for _ in range(6):
+        slow.pass_time(1_000)
+        slow.join(rebalance_ms=7_000)
+        assert first == []
+    slow.pass_time(1_000)
+    assert len(first[0].members) == 7
+
+
+def test_a_delay_does_not_end_early_when_all_have_joined(slow: GroupBench) -> None:
+    first = slow.join()
+    again = slow.join(slow.group.leader_id or "")
+    assert first[0].error_code == RebalanceInProgressError.code  # the later request counts
+    assert again == []
+    slow.pass_time(3_000)
+    assert again[0].generation_id == 1
+
+
+# ---- member ids first
+
+
+def test_a_member_id_is_handed_out_first(bench: GroupBench) -> None:
+    (refused,) = bench.join(version=4)
+    assert refused.error_code == MemberIdRequiredError.code
+    assert bench.group.pending_joins == {refused.member_id}
+    assert bench.state is GroupState.EMPTY
+    (joined,) = bench.join(refused.member_id, version=4)
+    assert joined.error_code == 0
+    assert joined.member_id == refused.member_id
+    assert bench.group.pending_joins == set()
+
+
+def test_a_rebalance_waits_for_ids_that_were_handed_out(bench: GroupBench) -> None:
+    (leader,) = bench.stable()
+    (refused,) = bench.join(version=4)
+    again = bench.join(leader)
+    assert again == []
+    bench.join(refused.member_id, version=4)
+    assert len(again[0].members) == 2
+
+
+def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout(bench: GroupBench) -> None:
+    (leader,) = bench.stable(session_ms=60_000)
+    (refused,) = bench.join(version=4)
+    again = bench.join(leader, session_ms=60_000)
+    bench.pass_time(SESSION_MS)
+    assert again[0].generation_id == 2
+    (late,) = bench.join(refused.member_id, version=4)
+    assert late.error_code == UnknownMemberIdError.code
+
+
+def test_an_id_that_is_not_used_can_be_given_back(bench: GroupBench) -> None:
+    (leader,) = bench.stable()
+    (refused,) = bench.join(version=4)
+    again = bench.join(leader)
+    (left,) = bench.leave(refused.member_id)
+    assert left.error_code == 0
+    assert again[0].generation_id == 2
+
+
+def test_static_members_need_no_id_beforehand(bench: GroupBench) -> None:
+    (joined,) = bench.join(version=9, instance="one")
+    assert joined.error_code == 0
+    assert joined.member_id.startswith("one-")
+
+
+# ---- sessions
+
+
+def test_a_member_that_does_not_beat_is_lost(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    for _ in range(5):
+        bench.pass_time(SESSION_MS - 1)
+        assert bench.heartbeat(leader, bench.group.generation_id) is None
+        if other in bench.group.members:
+            bench.heartbeat(other, bench.group.generation_id)
+    bench.pass_time(SESSION_MS - 1)
+    bench.heartbeat(leader, bench.group.generation_id)
+    bench.pass_time(1)
+    assert list(bench.group.members) == [leader]
+    assert bench.heartbeat(leader, bench.group.generation_id) is RebalanceInProgressError
+
+
+def test_a_commit_is_as_good_as_a_heartbeat(bench: GroupBench) -> None:
+    (leader,) = bench.stable()
+    for offset in range(5):
+        bench.pass_time(SESSION_MS - 1)
+        assert bench.commit(offset, leader, 1) == 0
+    assert bench.state is GroupState.STABLE
+
+
+def test_when_the_last_is_lost_the_group_is_empty_and_that_is_stored(bench: GroupBench) -> None:
+    (leader,) = bench.stable()
+    bench.pass_time(SESSION_MS)
+    assert bench.state is GroupState.EMPTY
+    assert bench.group.generation_id == 2
+    assert stored_groups(bench) == [(1, [leader]), (2, [])]
+
+
+def test_a_waiting_member_is_not_lost_while_its_request_is_here(bench: GroupBench) -> None:
+    leader, other = bench.stable(2, rebalance_ms=100_000)
+    again = bench.join(leader, rebalance_ms=100_000)
+    for _ in range(9):
+        bench.pass_time(SESSION_MS - 1)
+        bench.heartbeat(other, bench.group.generation_id)
+    assert leader in bench.group.members
+    bench.join(other, rebalance_ms=100_000)
+    assert again[0].error_code == 0
+
+
+def test_a_new_member_waits_five_minutes_at_most(bench: GroupBench) -> None:
+    (leader,) = bench.stable(session_ms=1_000_000, rebalance_ms=1_000_000)
+    joining = bench.join(rebalance_ms=1_000_000)
+    bench.pass_time(NEW_MEMBER_JOIN_TIMEOUT_MS - 1)
+    assert joining == []
+    bench.pass_time(1)
+    assert joining[0].error_code == UnknownMemberIdError.code
+    assert list(bench.group.members) == [leader]
+
+
+# ---- rebalances
+
+
+def test_who_does_not_join_again_in_time_is_out(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    joining = bench.join()
+    again = bench.join(leader)
+    for _ in range(10):
+        bench.pass_time(REBALANCE_MS // 10 - 1)
+        bench.heartbeat(other, bench.group.generation_id)
+    assert joining == []
+    bench.pass_time(10)
+    assert joining[0].generation_id == again[0].generation_id
+    assert other not in bench.group.members
+    assert bench.heartbeat(other, bench.group.generation_id) is UnknownMemberIdError
+
+
+def test_the_slowest_member_sets_the_rebalance_timeout(bench: GroupBench) -> None:
+    leader, _ = bench.stable(2, session_ms=600_000, rebalance_ms=50_000)
+    again = bench.join(leader, session_ms=600_000, rebalance_ms=10_000)
+    bench.pass_time(49_999)
+    assert again == []
+    bench.pass_time(1)
+    assert again[0].error_code == 0
+
+
+def test_who_does_not_ask_for_its_assignment_is_out(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    bench.join(leader), bench.join(other)
+    generation = bench.group.generation_id
+    bench.sync(leader, generation, {})
+    for _ in range(10):
+        bench.pass_time(REBALANCE_MS // 10 - 1)
+        bench.heartbeat(leader, generation), bench.heartbeat(other, generation)
+    bench.pass_time(10)
+    assert list(bench.group.members) == [leader]
+    assert bench.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_leader_that_never_assigns_is_out(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    bench.join(leader), bench.join(other)
+    generation = bench.group.generation_id
+    waiting = bench.sync(other, generation)
+    for _ in range(10):
+        bench.pass_time(REBALANCE_MS // 10 - 1)
+        bench.heartbeat(leader, generation)
+    bench.pass_time(10)
+    assert waiting[0].error_code == RebalanceInProgressError.code
+    assert list(bench.group.members) == [other]
+
+
+def test_a_member_that_leaves_in_the_middle_of_a_rebalance_does_not_hold_it_up(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    again = bench.join(leader)
+    assert again == []
+    bench.leave(other)
+    assert again[0].generation_id == 3
+    assert [member.member_id for member in again[0].members] == [leader]
+
+
+def test_a_leave_in_completing_tells_those_who_wait(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    bench.join(leader), bench.join(other)
+    waiting = bench.sync(other, bench.group.generation_id)
+    bench.leave(leader)
+    assert waiting[0].error_code == RebalanceInProgressError.code
+    assert bench.group.leader_id == other
+
+
+def test_the_waiting_request_of_a_removed_member_is_answered(bench: GroupBench) -> None:
+    (leader,) = bench.stable()
+    joining = bench.join()
+    (new,) = set(bench.group.members) - {leader}
+    bench.leave(new)
+    assert joining[0].error_code == UnknownMemberIdError.code
+
+
+def test_only_members_of_the_generation_get_assignments(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    bench.join(leader), bench.join(other)
+    generation = bench.group.generation_id
+    waiting = bench.sync(other, generation)
+    (synced,) = bench.sync(leader, generation, {leader: b"mine", "stranger": b"?"})
+    assert synced.assignment == b"mine"
+    assert waiting[0].assignment == b""
+    assert bench.sync(other, generation)[0].assignment == b""
+
+
+def test_a_second_sync_of_a_member_answers_its_first(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    bench.join(leader), bench.join(other)
+    generation = bench.group.generation_id
+    first, second = bench.sync(other, generation), bench.sync(other, generation)
+    assert first[0].error_code == RebalanceInProgressError.code
+    bench.sync(leader, generation, {other: b"x"})
+    assert second[0].assignment == b"x"
+
+
+def test_several_leave_at_once(bench: GroupBench) -> None:
+    leader, second, third = bench.stable(3)
+    replies = bench.leave(second, "nobody", third)
+    assert [reply.error_code for reply in replies] == [0, UnknownMemberIdError.code, 0]
+    assert list(bench.group.members) == [leader]
+
+
+# ---- votes and leaders
+
+
+def test_the_protocol_with_most_votes_is_chosen(bench: GroupBench) -> None:
+    orders = [("a", "b"), ("b", "a"), ("b", "a")]
+    protocols = [[(name, b"") for name in order] for order in orders]
+    bench.join(protocols=protocols[0])
+    leader = bench.group.leader_id or ""
+    bench.join(protocols=protocols[1]), bench.join(protocols=protocols[2])
+    bench.join(leader, protocols=protocols[0])
+    assert bench.group.protocol == "b"
+
+
+def test_only_what_all_speak_can_be_chosen(bench: GroupBench) -> None:
+    bench.join(protocols=[("a", b""), ("c", b"")])
+    leader = bench.group.leader_id or ""
+    joined = bench.join(protocols=[("b", b""), ("c", b"mine")])
+    bench.join(leader, protocols=[("a", b""), ("c", b"")])
+    assert joined[0].protocol_name == "c"
+
+
+def test_another_leads_if_the_leader_does_not_join_again(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    bench.join(other, protocols=[("range", b"changed")])
+    bench.pass_time(SESSION_MS)
+    assert bench.group.leader_id == other
+    assert leader not in bench.group.members
+
+
+# ---- static members
+
+
+def test_a_static_member_is_replaced_without_a_rebalance(bench: GroupBench) -> None:
+    (old,) = bench.stable(instance="one")
+    (replaced,) = bench.join(instance="one", version=9)
+    assert replaced.error_code == 0
+    assert replaced.member_id != old
+    assert replaced.generation_id == 1
+    assert replaced.leader == replaced.member_id
+    assert replaced.skip_assignment
+    assert [member.member_id for member in replaced.members] == [replaced.member_id]
+    assert bench.state is GroupState.STABLE
+    (synced,) = bench.sync(replaced.member_id, 1, instance="one")
+    assert synced.assignment == old.encode()
+    assert stored_groups(bench)[-1] == (1, [replaced.member_id])
+
+
+def test_an_old_client_that_leads_is_not_told_so_when_it_replaces(bench: GroupBench) -> None:
+    (old,) = bench.stable(instance="one")
+    (replaced,) = bench.join(instance="one", version=8)
+    assert replaced.leader == old
+    assert replaced.members == []
+    assert not replaced.skip_assignment
+
+
+def test_the_old_one_is_fenced(bench: GroupBench) -> None:
+    (old,) = bench.stable(instance="one")
+    bench.join(instance="one", version=9)
+    assert bench.join(old, instance="one")[0].error_code == FencedInstanceIdError.code
+    assert bench.sync(old, 1, instance="one")[0].error_code == FencedInstanceIdError.code
+    assert bench.heartbeat(old, 1, instance="one") is FencedInstanceIdError
+    assert bench.commit(1, old, 1, instance="one") is FencedInstanceIdError
+    assert bench.leave((old, "one"))[0].error_code == FencedInstanceIdError.code
+    assert bench.heartbeat(old, 1) is UnknownMemberIdError
+
+
+def test_the_old_ones_waiting_requests_are_fenced_too(bench: GroupBench) -> None:
+    leader, _ = bench.stable(2, session_ms=60_000)
+    joining = bench.join(instance="one")
+    again = bench.join(instance="one")
+    assert joining[0].error_code == FencedInstanceIdError.code
+    assert again == []
+    assert leader in bench.group.members
+
+
+def test_a_replacement_with_other_protocols_rebalances_if_the_vote_changes(bench: GroupBench) -> None:
+    bench.stable(instance="one", protocols=[("a", b""), ("b", b"")])
+    (replaced,) = bench.join(instance="one", protocols=[("b", b"")], version=9)
+    assert replaced.generation_id == 2
+    assert replaced.protocol_name == "b"
+
+
+def test_a_static_member_that_is_away_keeps_its_place(bench: GroupBench) -> None:
+    (dynamic,) = bench.stable(session_ms=600_000)
+    bench.join(instance="one", session_ms=600_000)
+    bench.join(dynamic, session_ms=600_000)
+    generation = bench.group.generation_id
+    bench.sync(dynamic, generation, {})
+    static = bench.group.static_members["one"]
+    bench.sync(static, generation)
+    bench.join(dynamic, session_ms=600_000)
+    bench.pass_time(REBALANCE_MS)  # the static one does not join again
+    assert bench.group.generation_id == generation + 1
+    assert static in bench.group.members
+    bench.pass_time(600_000)
+    assert static not in bench.group.members
+
+
+def test_only_static_members_and_none_of_them_there(bench: GroupBench) -> None:
+    (old,) = bench.stable(instance="one", session_ms=100_000)
+    bench.shard.members.prepare_rebalance(bench.group, "a test")
+    bench.pass_time(REBALANCE_MS * 2)
+    assert bench.state is GroupState.PREPARING_REBALANCE
+    assert list(bench.group.members) == [old]
+    bench.pass_time(100_000)
+    assert bench.state is GroupState.EMPTY
+
+
+def test_an_admin_removes_a_static_member_by_its_instance_id(bench: GroupBench) -> None:
+    bench.stable(instance="one")
+    replies = bench.leave(("", "one"), ("", "two"))
+    assert [reply.error_code for reply in replies] == [0, UnknownMemberIdError.code]
+    assert bench.state is GroupState.EMPTY
+
+
+def test_a_replacement_that_cannot_be_written_is_taken_back(bench: GroupBench) -> None:
+    (old,) = bench.stable(instance="one")
+    bench.log.failure = NotEnoughReplicasError("too few")
+    (refused,) = bench.join(instance="one", version=9)
+    assert refused.error_code == CoordinatorNotAvailableError.code
+    assert bench.heartbeat(old, 1, instance="one") is None
+
+
+# ---- limits
+
+
+def test_a_group_has_a_greatest_size() -> None:
+    bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
+    leader, _ = bench.stable(2)
+    (refused,) = bench.join()
+    assert refused.error_code == GroupMaxSizeReachedError.code
+    assert bench.state is GroupState.STABLE
+    bench.join(leader)
+    assert bench.state is GroupState.PREPARING_REBALANCE
+    assert bench.join() == []  # the other has not joined again yet: the first to come are in
+
+
+def test_a_static_member_of_a_full_group_can_be_replaced() -> None:
+    bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
+    bench.stable(instance="one")
+    (replaced,) = bench.join(instance="one", version=9)
+    assert replaced.error_code == 0
+
+
+def test_a_group_that_is_loaded_too_large_shrinks() -> None:
+    bench = GroupBench()
+    ids = bench.stable(3)
+    bench.config = GroupConfig(initial_rebalance_delay_ms=0, max_size=2)
+    bench.reload()
+    bench.pass_time(1)
+    assert bench.state is GroupState.PREPARING_REBALANCE
+    replies = [bench.join(each) for each in ids]
+    assert [reply[0].error_code for reply in replies if reply].count(GroupMaxSizeReachedError.code) == 1
+    assert len(bench.group.members) == 2
+
+
+# ---- writing and loading
+
+
+def test_an_assignment_that_cannot_be_written_starts_another_rebalance(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    bench.join(leader), bench.join(other)
+    generation = bench.group.generation_id
+    waiting = bench.sync(other, generation)
+    bench.log.failure = NotEnoughReplicasError("too few")
+    (refused,) = bench.sync(leader, generation, {})
+    assert refused.error_code == waiting[0].error_code == CoordinatorNotAvailableError.code
+    bench.log.failure = None
+    bench.pass_time(1)
+    assert bench.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_group_that_is_too_large_to_be_written_says_so(bench: GroupBench) -> None:
+    (joined,) = bench.join()
+    bench.log.failure = MessageSizeTooLargeError("large")
+    (refused,) = bench.sync(joined.member_id, 1)
+    assert refused.error_code == -1
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"group_id": "g" * 33_000}, InvalidGroupIdError),
+        ({"group_id": "ä" * 16_001}, InvalidGroupIdError),
+        ({"group_id": "ä" * 16_000}, None),
+        ({"protocol_type": "x" * 33_000}, InvalidRequestError),
+        ({"protocols": [("x" * 33_000, b"")]}, InvalidRequestError),
+        ({"instance": "x" * 33_000}, InvalidRequestError),
+        ({"client_id": "x" * 32_767}, InvalidRequestError),
+    ],
+)
+def test_names_that_no_record_could_hold(bench: GroupBench, options: dict[str, Any], error: Any) -> None:
+    (reply,) = bench.join(**options)
+    assert reply.error_code == (error.code if error is not None else 0)
+
+
+def test_nobody_has_an_assignment_before_it_is_committed(bench: GroupBench) -> None:
+    (joined,) = bench.join()
+    bench.log.replicated = False
+    waiting = bench.sync(joined.member_id, 1, {joined.member_id: b"all"})
+    again = bench.sync(joined.member_id, 1)
+    assert waiting == again == []
+    bench.log.commit()
+    assert waiting[0].assignment == again[0].assignment == b"all"
+
+
+def test_a_rebalance_before_the_assignment_is_committed(bench: GroupBench) -> None:
+    (joined,) = bench.join()
+    bench.log.replicated = False
+    waiting = bench.sync(joined.member_id, 1, {joined.member_id: b"all"})
+    joining = bench.join()
+    assert waiting[0].error_code == RebalanceInProgressError.code
+    bench.log.commit()
+    assert len(waiting) == 1
+    assert joining == []
+    assert bench.state is GroupState.PREPARING_REBALANCE
+
+
+def test_an_empty_group_that_cannot_be_written_is_empty_all_the_same(bench: GroupBench) -> None:
+    (leader,) = bench.stable()
+    bench.log.failure = NotEnoughReplicasError("too few")
+    bench.leave(leader)
+    assert bench.state is GroupState.EMPTY
+    bench.log.failure = None
+    (joined,) = bench.join()
+    assert joined.generation_id == 3
+
+
+def test_a_loaded_group_goes_on_where_it_was(bench: GroupBench) -> None:
+    leader, other = bench.stable(2, protocols=[("range", b"meta")])
+    generation = bench.group.generation_id
+    bench.reload()
+    assert bench.state is GroupState.STABLE
+    assert bench.heartbeat(leader, generation) is None
+    assert bench.sync(other, generation)[0].assignment == other.encode()
+    bench.pass_time(SESSION_MS - 1)
+    assert bench.heartbeat(leader, generation) is None
+    bench.pass_time(1)
+    assert list(bench.group.members) == [leader]
+
+
+def test_static_members_are_known_after_loading(bench: GroupBench) -> None:
+    (old,) = bench.stable(instance="one")
+    bench.reload()
+    assert bench.heartbeat(old, 1, instance="one") is None
+    (replaced,) = bench.join(instance="one", version=9)
+    assert replaced.generation_id == 1
+
+
+def test_what_waits_is_told_when_the_coordinator_moves(bench: GroupBench) -> None:
+    leader, other = bench.stable(2)
+    joining = bench.join(leader)
+    bench.runtime.unload(0)
+    assert joining[0].error_code == NotCoordinatorError.code
+    assert bench.timer.next_due_ms() is None
+    bench.load()
+    bench.join(leader), bench.join(other)
+    syncing = bench.sync(other, bench.group.generation_id)
+    bench.runtime.unload(0)
+    assert syncing[0].error_code == NotCoordinatorError.code
+
+
+def test_a_group_that_never_got_stable_is_not_there_after_loading(bench: GroupBench) -> None:
+    bench.join()
+    bench.reload()
+    assert GROUP not in bench.shard.groups

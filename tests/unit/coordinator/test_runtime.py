@@ -1,0 +1,281 @@
+"""The coordinators' runtime with a shard that counts: writing, committing, loading, timers, transactions."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.support.coordinator import Bench
+
+from headrace.common.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    KafkaError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
+    RequestTimedOutError,
+    UnknownError,
+)
+from headrace.coordinator.runtime import (
+    KeyValue,
+    Outcome,
+    ProducerInfo,
+    Result,
+    ShardContext,
+    java_string_hash,
+    partition_for,
+)
+from headrace.records import BatchBuilder, Record
+
+
+class Counters:
+    """A shard: named numbers, the record being the new value."""
+
+    def __init__(self, context: ShardContext):
+        self.context = context
+        self.values: dict[bytes, int] = {}
+        self.pending: dict[ProducerInfo, dict[bytes, int]] = {}
+        self.loaded = self.unloaded = 0
+
+    def replay(self, record: Record, producer: ProducerInfo | None) -> None:
+        assert record.key is not None
+        if record.key == b"poison":
+            raise ValueError("a bug")
+        if record.value is None:
+            self.values.pop(record.key, None)
+        elif producer is not None:
+            self.pending.setdefault(producer, {})[record.key] = int(record.value)
+        else:
+            self.values[record.key] = int(record.value)
+
+    def replay_end(self, producer: ProducerInfo, committed: bool) -> None:
+        changes = self.pending.pop(producer, {})
+        if committed:
+            self.values.update(changes)
+
+    def on_loaded(self) -> None:
+        self.loaded += 1
+
+    def on_unloaded(self) -> None:
+        self.unloaded += 1
+
+
+def add(key: bytes, amount: int = 1) -> Callable[[Counters], Result[int]]:
+    return lambda shard: Result(
+        [KeyValue(key, b"%d" % (shard.values.get(key, 0) + amount))], shard.values.get(key, 0) + amount
+    )
+
+
+class Answers(list):  # type: ignore[type-arg]
+    """Takes outcomes: values, or the class of the error."""
+
+    def __call__(self, outcome: Outcome[int]) -> None:
+        self.append(type(outcome.error) if outcome.error is not None else outcome.result())
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(Counters)
+
+
+@pytest.fixture
+def answers() -> Answers:
+    return Answers()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("grüße 😀", 0)],
+)
+def test_java_string_hash(text: str, expected: int) -> None:
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
+        value = (value * 31 + unit) % 2**32
+    assert java_string_hash(text) == (value - 2**32 if value >= 2**31 else value)
+    if text.isascii():
+        assert java_string_hash(text) == expected
+
+
+def test_partition_for_the_smallest_hash_is_zero() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("hello", 50) == 99162322 % 50
+
+
+def test_a_reply_comes_with_its_records_replayed(bench: Bench, answers: Answers) -> None:
+    bench.runtime.write(0, add(b"a"), answers)
+    bench.runtime.write(0, add(b"a"), answers)
+    assert answers == [1, 2]
+    assert bench.shard.values == {b"a": 2}
+    assert bench.log.end_offset() == 2
+
+
+def test_a_reload_gives_the_same_state(bench: Bench, answers: Answers) -> None:
+    for key in (b"a", b"b", b"a"):
+        bench.runtime.write(0, add(key), answers)
+    before = bench.shard
+    bench.reload()
+    assert bench.shard is not before
+    assert bench.shard.values == before.values == {b"a": 2, b"b": 1}
+    assert before.unloaded == 1
+    assert bench.shard.loaded == 1
+
+
+def test_a_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None:
+    told: list[KafkaError | None] = []
+    bench.log.failure = NotEnoughReplicasError("too few")
+    bench.runtime.write(0, lambda _: Result([KeyValue(b"a", b"1")], 1, after=told.append), answers)
+    assert answers == [NotEnoughReplicasError]
+    assert told == [bench.log.failure]
+    assert bench.shard.values == {}
+
+
+def test_an_operation_that_raises(bench: Bench, answers: Answers) -> None:
+    def refuse(_: Counters) -> Result[int]:
+        raise InvalidRequestError("no")
+
+    def break_down(_: Counters) -> Result[int]:
+        raise ZeroDivisionError
+
+    bench.runtime.write(0, refuse, answers)
+    bench.runtime.write(0, break_down, answers)
+    assert answers == [InvalidRequestError, UnknownError]
+    assert bench.log.end_offset() == 0
+
+
+def test_replies_wait_for_the_commit(bench: Bench, answers: Answers) -> None:
+    bench.log.replicated = False
+    bench.runtime.write(0, add(b"a"), answers)
+    assert bench.shard.values == {b"a": 1}  # the next operation builds on it
+    bench.runtime.write(0, add(b"a"), answers)
+    bench.runtime.read(0, lambda shard: shard.values[b"a"] * 100, answers)
+    assert answers == []
+    bench.log.commit()
+    assert answers == [1, 2, 200]
+    bench.runtime.read(0, lambda shard: shard.values[b"a"] * 100, answers)
+    assert answers[-1] == 200
+
+
+def test_a_commit_that_does_not_come(bench: Bench, answers: Answers) -> None:
+    bench.log.replicated = False
+    bench.runtime.write(0, add(b"a"), answers)
+    bench.log.commit(RequestTimedOutError("too slow"))
+    assert answers == [RequestTimedOutError]
+
+
+def test_who_waits_is_told_when_the_shard_goes(bench: Bench, answers: Answers) -> None:
+    bench.log.replicated = False
+    bench.runtime.write(0, add(b"a"), answers)
+    bench.runtime.unload(0)
+    assert answers == [NotCoordinatorError]
+    bench.log.commit()
+    assert answers == [NotCoordinatorError]
+    bench.runtime.write(0, add(b"a"), answers)
+    assert answers == [NotCoordinatorError] * 2
+
+
+def test_loading_goes_in_slices_and_says_so_meanwhile(answers: Answers) -> None:
+    bench = Bench(Counters, load_bytes=1)
+    for _ in range(5):
+        bench.runtime.write(0, add(b"a"), answers)
+    bench.runtime.unload(0)
+    bench.runtime.load(0, 9, bench.log)
+    assert bench.runtime.is_loading()
+    while bench.steps:
+        answers.clear()
+        bench.runtime.write(0, add(b"a"), answers)
+        assert answers == [CoordinatorLoadInProgressError]
+        bench.steps.step()
+    assert bench.shard.values == {b"a": 5}
+    assert not bench.runtime.is_loading()
+    assert bench.runtime.leader_epoch(0) == 9
+
+
+def test_unloaded_while_it_loads(bench: Bench, answers: Answers) -> None:
+    bench = Bench(Counters, load_bytes=1)
+    for _ in range(3):
+        bench.runtime.write(0, add(b"a"), answers)
+    bench.runtime.unload(0)
+    bench.runtime.load(0, 5, bench.log)
+    bench.runtime.unload(0, 4)  # of an older reign
+    assert 0 in bench.runtime
+    bench.runtime.unload(0, 5)
+    bench.steps.run()
+    assert 0 not in bench.runtime
+    with pytest.raises(NotCoordinatorError):
+        bench.runtime.shard(0)
+
+
+def test_an_older_or_known_epoch_does_not_load_again(bench: Bench) -> None:
+    before = bench.shard
+    bench.runtime.load(0, bench.epoch, bench.log)
+    bench.runtime.load(0, bench.epoch - 1, bench.log)
+    assert bench.shard is before
+    bench.runtime.load(0, bench.epoch + 1, bench.log)
+    assert bench.shard is not before
+
+
+def test_a_partition_that_cannot_be_loaded(bench: Bench) -> None:
+    bench.log.append(_batch(b"poison"))
+    bench.reload()
+    with pytest.raises(CoordinatorNotAvailableError):
+        bench.runtime.shard(0)
+
+
+def test_a_replay_that_fails_after_the_append_starts_over_from_the_log(bench: Bench, answers: Answers) -> None:
+    bench.runtime.write(0, add(b"a"), answers)
+    bench.runtime.write(0, lambda _: Result([KeyValue(b"poison", b"1")], 1), answers)
+    assert answers == [1, UnknownError]
+
+
+def test_timers_run_operations_and_go_with_the_shard(bench: Bench) -> None:
+    shard = bench.shard
+    shard.context.schedule("tick", 100, lambda: Result([KeyValue(b"ticks", b"1")], None))
+    shard.context.schedule("tick", 200, lambda: Result([KeyValue(b"ticks", b"2")], None))
+    bench.pass_time(199)
+    assert shard.values == {}
+    bench.pass_time(1)
+    assert shard.values == {b"ticks": 2}
+    assert not shard.context.is_scheduled("tick")
+    shard.context.schedule("tick", 100, lambda: Result([KeyValue(b"ticks", b"3")], None))
+    bench.reload()
+    bench.pass_time(1000)
+    assert bench.shard.values == {b"ticks": 2}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_transactional_records_count_from_their_marker_on(bench: Bench, answers: Answers, committed: bool) -> None:
+    producer = ProducerInfo(7, 0)
+    bench.runtime.write(0, lambda _: Result([KeyValue(b"a", b"5")], 0, producer=producer), answers)
+    assert bench.shard.values == {}
+    bench.reload()
+    assert bench.shard.pending == {producer: {b"a": 5}}
+    bench.runtime.end_transaction(0, producer, committed, 3, answers)
+    assert answers == [0, None]
+    expected = {b"a": 5} if committed else {}
+    assert bench.shard.values == expected
+    bench.reload()
+    assert bench.shard.values == expected
+    assert bench.shard.pending == {}
+
+
+def test_call_for_coroutines(bench: Bench) -> None:
+    async def main() -> None:
+        assert await bench.runtime.call(0, add(b"a")) == 1
+        bench.log.failure = NotEnoughReplicasError("too few")
+        with pytest.raises(NotEnoughReplicasError):
+            await bench.runtime.call(0, add(b"a"))
+
+    asyncio.run(main())
+
+
+def test_closing_unloads_all(bench: Bench) -> None:
+    shard = bench.shard
+    bench.runtime.close()
+    assert shard.unloaded == 1
+    assert bench.runtime.indexes() == []
+
+
+def _batch(key: bytes) -> bytearray:
+    builder = BatchBuilder()
+    builder.append(key, b"1", 0)
+    return builder.build()
