@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.coordinators import CoordinatorLog
 from headrace.broker.partition import ALL_IN_SYNC, Partition
+from headrace.broker.transaction_keys import VERIFICATION
 from headrace.cluster import znodes
 from headrace.common.errors import (
     ConcurrentTransactionsError,
@@ -63,6 +64,11 @@ class Transactions:
 
     def partition_of(self, transactional_id: str) -> int:
         return self._broker.coordinators.partition_of(TRANSACTION_TOPIC, transactional_id)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether what claims to belong to a transaction is checked; can be changed at run time."""
+        return bool(self._broker.configs.broker(VERIFICATION))
 
     def take_id(self) -> int:
         """A producer id, if one is at hand."""
@@ -146,10 +152,10 @@ class Transactions:
         )
         log = partition.check_leader()
         entry = log.producers.entries.get(producer.producer_id)
-        if entry is not None and entry.transaction_first_offset is not None:
-            return  # the log checks the epoch
+        if entry is not None and entry.transaction_first_offset is not None and entry.epoch == producer.producer_epoch:
+            return
         adds = version >= _FIRST_THAT_ADDS
-        if not adds and not self._broker.config.transactions.verify_partitions:
+        if not adds and not self.verifies:
             return
         if transactional_id is None:
             raise InvalidTxnStateError("records of a transaction need a transactional id")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.support.admin_calls import BROKER, DELETE, SET, alter_configs
 from tests.support.wire import WireClient
 from tests.support.wire_calls import NAMED, batch, fetch, produce_request
 
@@ -411,3 +412,19 @@ def test_timeouts() -> None:
         assert producer.state() == "CompleteAbort"
         assert producer.write(b"late") == INVALID_EPOCH
         assert producer.end() == FENCED
+
+
+def test_the_check_of_partitions_can_be_switched_at_run_time() -> None:
+    key = "transaction.partition.verification.enable"
+    with EmbeddedBroker(FEW, topics={"t": 1}) as broker, WireClient(broker.address) as client:
+        client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["p"]), 4)
+        producer = Producer(client, "p")
+        producer.init()
+        assert producer.write(b"not added") == ABORTABLE
+        alter_configs(client, BROKER, "", (key, SET, "false"))
+        broker.wait_until(lambda it: it.configs.broker(key) is False)
+        assert producer.write(b"not added") == 0
+        alter_configs(client, BROKER, "", (key, DELETE, None))
+        broker.wait_until(lambda it: it.configs.broker(key) is True)
+        producer.init()
+        assert producer.write(b"not added") == ABORTABLE, "the open transaction there is of an older epoch"

@@ -97,7 +97,7 @@ async def _check_transaction(
             lambda shard: shard.add_partitions(request.transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
         )
     elif (
-        broker.config.transactions.verify_partitions
+        transactions.verifies
         and not transactions.runtime.shard(index).verify(request.transactional_id, producer, [tp])[tp]
     ):
         raise InvalidTxnStateError(f"{tp} was not added to the transaction of {request.transactional_id!r}")
