@@ -9,7 +9,7 @@ from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.classic import ClassicGroup, GroupState
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.membership import Client
+from headrace.coordinator.group.joining import Client
 from headrace.coordinator.group.shard import CommitRequest, GroupShard
 from headrace.coordinator.runtime import Outcome, ProducerInfo, Result
 from headrace.protocol.messages.heartbeat import HeartbeatRequest

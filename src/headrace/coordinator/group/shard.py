@@ -14,7 +14,7 @@ and a group that is empty and has no offsets left goes with them. An offset that
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from headrace.common.errors import (
     CoordinatorNotAvailableError,
@@ -37,8 +37,9 @@ from headrace.common.ids import Random
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Member
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.membership import NOTHING, Membership
+from headrace.coordinator.group.membership import Membership
 from headrace.coordinator.group.offsets import CommittedOffset, GroupOffsets
+from headrace.coordinator.group.rebalances import NOTHING
 from headrace.coordinator.group.records import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -259,10 +260,9 @@ class GroupShard:
             ],
         )
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        wanted_states = {state.strip().lower() for state in states}
-        wanted_types = {each.strip().lower() for each in types}
-        if wanted_types and GROUP_TYPE.lower() not in wanted_types:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+        """Those in one of the states and of one of the types, which are in lower case; all, if there are none."""
+        if types and GROUP_TYPE.lower() not in types:
             return []
         return [
             ListedGroup(
@@ -272,7 +272,7 @@ class GroupShard:
                 group_type=GROUP_TYPE,
             )
             for group in self.groups.values()
-            if not wanted_states or group.state.value.lower() in wanted_states
+            if not states or group.state.value.lower() in states
         ]
 
     def delete_group(self, group_id: str) -> Result[None]:

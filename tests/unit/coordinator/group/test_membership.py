@@ -20,7 +20,7 @@ from headrace.common.errors import (
 )
 from headrace.coordinator.group.classic import GroupState
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.membership import NEW_MEMBER_JOIN_TIMEOUT_MS
+from headrace.coordinator.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from headrace.coordinator.group.records import decode_group_value, decode_key
 from headrace.records import decode_rows
 
@@ -405,7 +405,7 @@ def test_a_static_member_that_is_away_keeps_its_place(bench: GroupBench) -> None
 
 def test_only_static_members_and_none_of_them_there(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one", session_ms=100_000)
-    bench.shard.members.prepare_rebalance(bench.group, "a test")
+    bench.shard.members.rebalances.prepare(bench.group, "a test")
     bench.pass_time(REBALANCE_MS * 2)
     assert bench.state is GroupState.PREPARING_REBALANCE
     assert list(bench.group.members) == [old]
