@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument(
         "--rounds",
         type=int,
-        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker, groups: {broker.ROUNDS}, {groups.ROUNDS})",
+        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker and groups: {broker.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="where to put data (default: beside the project, on its disk)")
     parser.add_argument("--quick", action="store_true", help="broker, groups: less of it; results are not written")
@@ -73,7 +73,7 @@ def run_broker(arguments: argparse.Namespace, directory: Path) -> None:
 
 def run_groups(arguments: argparse.Namespace, directory: Path) -> None:
     try:
-        measurements, notes = groups.run(directory, arguments.rounds or groups.ROUNDS, quick=arguments.quick)
+        measurements, notes = groups.run(directory, arguments.rounds or broker.ROUNDS, quick=arguments.quick)
     except KafkaUnavailable as reason:
         print(f"groups: not measured, as Apache Kafka is not to be had: {reason}", file=sys.stderr)
         return

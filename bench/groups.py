@@ -24,7 +24,6 @@ from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-ROUNDS = 3
 GROUPS = 1000
 MEMBERS = 10
 INTERVAL_SECONDS = 3.0
