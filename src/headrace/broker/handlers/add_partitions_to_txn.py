@@ -9,6 +9,7 @@ A transaction gets all partitions of a request or, if one of them is not there, 
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.several import give_way
 from headrace.common.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -52,14 +53,12 @@ async def handle(
             topics=request.v3_and_below_topics,
         )
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(broker, one, version))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id, topic_results=await _add(broker, each, version)
-            )
-            for each in request.transactions
-        ]
-    )
+    results: list[AddPartitionsToTxnResult] = []
+    for each in request.transactions:
+        added = await _add(broker, each, version)
+        results.append(AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=added))
+        await give_way(len(results))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _add(
