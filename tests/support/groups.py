@@ -11,7 +11,7 @@ from headrace.coordinator.group.classic import ClassicGroup, GroupState
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.joining import Client
 from headrace.coordinator.group.shard import CommitRequest, GroupShard
-from headrace.coordinator.runtime import Outcome, ProducerInfo, Result
+from headrace.coordinator.runtime import Outcome, ProducerInfo, Result, ShardContext
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
@@ -37,7 +37,12 @@ class GroupBench(Bench):
     def __init__(self, config: GroupConfig | None = None, seed: int = 0):
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         random = make_random(seed)
-        super().__init__(lambda context: GroupShard(context, lambda: self.config, random))
+
+        def make(context: ShardContext) -> GroupShard:
+            self.context = context
+            return GroupShard(context, lambda: self.config, random)
+
+        super().__init__(make)
 
     @property
     def group(self) -> ClassicGroup:
@@ -128,7 +133,12 @@ class GroupBench(Bench):
         ]
         return self.ask(lambda shard: shard.members.leave(LeaveGroupRequest(group_id=group_id, members=members)))
 
-    def commit(
+    def commit(self, offset: int, member_id: str = "", generation: int = -1, **options: Any) -> int | type[KafkaError]:
+        """The partition's error code, or the error of all."""
+        (reply,) = self.commit_later(offset, member_id, generation, **options)
+        return reply
+
+    def commit_later(
         self,
         offset: int,
         member_id: str = "",
@@ -141,17 +151,23 @@ class GroupBench(Bench):
         expire_after_ms: int = -1,
         producer: ProducerInfo | None = None,
         group_id: str = GROUP,
-    ) -> int | type[KafkaError]:
-        """The partition's error code, or the error of all."""
+    ) -> list[int | type[KafkaError]]:
+        """The reply comes when the offset is committed to the log."""
         tp = TopicPartition(topic, partition)
         request = CommitRequest(
             group_id, generation, member_id, instance, [(tp, offset, -1, metadata)], expire_after_ms
         )
-        if producer is None:
-            reply = self.ask(lambda shard: shard.commit(request))
-        else:
-            reply = self.ask(lambda shard: shard.commit_in_transaction(request, producer))
-        return reply[tp] if isinstance(reply, dict) else reply
+        replies: list[int | type[KafkaError]] = []
+
+        def done(outcome: Outcome[dict[TopicPartition, int]]) -> None:
+            replies.append(type(outcome.error) if outcome.error is not None else outcome.result()[tp])
+
+        self.runtime.write(
+            0,
+            lambda shard: shard.commit(request) if producer is None else shard.commit_in_transaction(request, producer),
+            done,
+        )
+        return replies
 
     def committed(self, topic: str = "t", partition: int = 0, group_id: str = GROUP) -> int | None:
         found = self.shard.offsets_of(group_id).get(topic, partition)
@@ -171,6 +187,10 @@ class GroupBench(Bench):
 
     def expire(self) -> None:
         self.ask(lambda shard: shard.expire())
+
+    def is_scheduled(self, kind: str) -> bool:
+        """Whether a timer of a kind is set, of any group."""
+        return any(key[0] == kind for key in self.context.scheduled() if isinstance(key, tuple))
 
     # ---- whole groups
 

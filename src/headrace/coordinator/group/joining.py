@@ -98,18 +98,18 @@ class Joining:
             group = self._groups[request.group_id] = ClassicGroup(request.group_id, self._context.now_ms())
         if group.state is GroupState.DEAD:
             raise CoordinatorNotAvailableError(f"group {group.group_id} is gone")
+        replaces = not request.member_id and request.group_instance_id in group.static_members
+        if not replaces and not self._has_room(group, request.member_id, config.max_size):
+            was_member = request.member_id in group.members
+            self._rebalances.remove(group, request.member_id, GroupMaxSizeReachedError)
+            reply(JoinGroupResponse(error_code=GroupMaxSizeReachedError.code))
+            return self._rebalances.after_loss(group, was_member, "it is full")
         if not request.protocols or not group.supports(request.protocol_type, [p.name for p in request.protocols]):
             raise InconsistentGroupProtocolError(
                 f"group {group.group_id} has protocol type {group.protocol_type!r} and speaks "
                 f"{sorted(group.common_protocols())}, the member {request.protocol_type!r} and "
                 f"{[protocol.name for protocol in request.protocols]}"
             )
-        replaces = not request.member_id and request.group_instance_id in group.static_members
-        if not replaces and not self._has_room(group, request.member_id, config.max_size):
-            was_member = request.member_id in group.members
-            self._rebalances.remove(group, request.member_id, GroupMaxSizeReachedError)
-            reply(JoinGroupResponse(error_code=GroupMaxSizeReachedError.code, member_id=request.member_id))
-            return self._rebalances.after_loss(group, was_member, "it is full")
         if request.member_id:
             return self._join_known(group, request, client, reply)
         return self._join_new(group, request, client, version, reply)
@@ -189,10 +189,7 @@ class Joining:
         self, group: ClassicGroup, member: Member, request: JoinGroupRequest, client: Client, reply: JoinReply
     ) -> Result[None]:
         _supersede_join(member)
-        member.protocols = _protocols(request)
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
-        member.session_timeout_ms = request.session_timeout_ms
-        member.client_id, member.client_host = client
+        _set_wishes(member, request, client)
         member.join_reply = reply
         return self._rebalances.start_or_complete(group, f"{member.member_id} joined again")
 
@@ -208,14 +205,12 @@ class Joining:
         """A static member's process has started again: it takes the place of the old one, which is fenced (KIP-345)."""
         member = group.members[group.static_members[request.group_instance_id or ""]]
         old_id, old_leader = member.member_id, group.leader_id
-        old_protocols = member.protocols
+        before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+        old_client = Client(member.client_id, member.client_host)
         _logger.info("group %s: static member %s is %s now", group.group_id, member.group_instance_id, new_id)
         member.refuse(FencedInstanceIdError)
         self._rebalances.rename(group, member, new_id)
-        member.protocols = _protocols(request)
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
-        member.session_timeout_ms = request.session_timeout_ms
-        member.client_id, member.client_host = client
+        _set_wishes(member, request, client)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
             member.join_reply = reply
             self._rebalances.expect_beat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
@@ -223,12 +218,19 @@ class Joining:
             return self._rebalances.start_or_complete(group, f"static member {member.group_instance_id} was replaced")
         self._rebalances.beat(group, member)
 
+        def undo() -> None:
+            self._rebalances.rename(group, member, old_id)
+            member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+            member.client_id, member.client_host = old_client
+
         def stored(error: KafkaError | None) -> None:
             if error is not None:
-                if group.members.get(new_id) is member:
-                    self._rebalances.rename(group, member, old_id)
-                    member.protocols = old_protocols
-                reply(JoinGroupResponse(error_code=write_error(error).code, member_id=""))
+                reply(JoinGroupResponse(error_code=write_error(error).code))
+                return
+            try:
+                group.check_member(new_id, request.group_instance_id)
+            except KafkaError as changed:  # another took its place before this was committed
+                reply(JoinGroupResponse(error_code=changed.code, member_id=new_id))
                 return
             response = group.joined_response(member, skip_assignment=True)
             if version < _FIRST_WITH_SKIP_ASSIGNMENT:
@@ -239,7 +241,7 @@ class Joining:
         value = group.to_value(
             {each.member_id: each.assignment for each in group.members.values()}, self._context.now_ms()
         )
-        return Result([group_record(group.group_id, value)], None, after=stored)
+        return Result([group_record(group.group_id, value)], None, after=stored, undo=undo)
 
 
 def check_group_id(group_id: str) -> None:
@@ -263,6 +265,13 @@ def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
+
+
+def _set_wishes(member: Member, request: JoinGroupRequest, client: Client) -> None:
+    member.protocols = _protocols(request)
+    member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+    member.session_timeout_ms = request.session_timeout_ms
+    member.client_id, member.client_host = client
 
 
 def _supersede_join(member: Member) -> None:

@@ -84,8 +84,7 @@ class Membership:
         self.rebalances.beat(group, member)
         if group.state is GroupState.STABLE:
             # Through the runtime: the assignment may not be committed yet.
-            response = group.synced_response(member.assignment)
-            return Result((), None, after=lambda error: reply(response if error is None else _sync_failed(error)))
+            return Result((), None, after=partial(self._answer_stable, group, request, reply))
         member.answer_sync(SyncGroupResponse(error_code=RebalanceInProgressError.code))
         member.sync_reply = reply
         if member.member_id != group.leader_id:
@@ -95,6 +94,22 @@ class Membership:
         return Result(
             [group_record(group.group_id, value)], None, after=partial(self._assigned, group, group.generation_id)
         )
+
+    @staticmethod
+    def _answer_stable(
+        group: ClassicGroup, request: SyncGroupRequest, reply: SyncReply, error: KafkaError | None
+    ) -> None:
+        """As the group is by now: a member that was replaced meanwhile gets nothing."""
+        if error is None:
+            try:
+                member = group.check_member(request.member_id, request.group_instance_id)
+                group.check_generation(request.generation_id)
+            except KafkaError as changed:
+                reply(SyncGroupResponse(error_code=changed.code))
+            else:
+                reply(group.synced_response(member.assignment))
+        else:
+            reply(SyncGroupResponse(error_code=write_error(error).code))
 
     def _assigned(self, group: ClassicGroup, generation_id: int, error: KafkaError | None) -> None:
         """The leader's assignment is stored, or could not be."""
@@ -168,8 +183,8 @@ class Membership:
             )
         if not left and not forgotten:
             return Result((), replies)
-        records, _, after, _ = self.rebalances.after_loss(group, bool(left), "members left")
-        return Result(records, replies, after)
+        outcome = self.rebalances.after_loss(group, bool(left), "members left")
+        return Result(outcome.records, replies, outcome.after)
 
     @staticmethod
     def _leaving(group: ClassicGroup, identity: MemberIdentity) -> Member | None:
@@ -214,7 +229,3 @@ class Membership:
         if group.state is GroupState.DEAD:
             raise CoordinatorNotAvailableError(f"group {group_id} is gone")
         return group
-
-
-def _sync_failed(error: KafkaError) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=write_error(error).code)

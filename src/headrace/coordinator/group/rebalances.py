@@ -101,8 +101,6 @@ class Rebalances:
         group.next_generation(self._context.now_ms())
         _logger.info("group %s: generation %d has %d members", group.group_id, group.generation_id, len(group.members))
         for member in list(group.members.values()):
-            if member.join_reply is None:
-                continue  # a static member that is away
             group.pending_syncs.add(member.member_id)
             member.is_new = False
             self.expect_beat(group, member, member.session_timeout_ms)
@@ -202,6 +200,7 @@ class Rebalances:
         self.remove(group, member.member_id, UnknownMemberIdError)
 
     def remove(self, group: ClassicGroup, member_id: str, error: type[KafkaError]) -> None:
+        self.forget_pending(group, member_id)
         member = group.remove(member_id)
         if member is not None:
             self._context.cancel(("member", group.group_id, member_id))

@@ -22,7 +22,6 @@ from headrace.common.errors import (
     GroupSubscribedToTopicError,
     IllegalGenerationError,
     InvalidCommitOffsetSizeError,
-    InvalidGroupIdError,
     KafkaError,
     MessageSizeTooLargeError,
     NonEmptyGroupError,
@@ -57,7 +56,6 @@ from headrace.records import Record
 _logger = logging.getLogger(__name__)
 
 GROUP_TYPE = "Classic"
-_NO_GENERATION = -1
 _TOMBSTONES_AT_ONCE = 1_000
 
 
@@ -239,7 +237,7 @@ class GroupShard:
     def describe(self, group_id: str) -> DescribedGroup:
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+            raise GroupIdNotFoundError(f"there is no group {group_id!r}")
         stable = group.state is GroupState.STABLE
         protocol = (group.protocol or "") if stable else ""
         return DescribedGroup(
@@ -276,8 +274,6 @@ class GroupShard:
         ]
 
     def delete_group(self, group_id: str) -> Result[None]:
-        if not group_id:
-            raise InvalidGroupIdError("a group that can be deleted has a name")
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise GroupIdNotFoundError(f"there is no group {group_id!r}")
@@ -305,15 +301,17 @@ class GroupShard:
                 records.append(offset_record(group_id, tp, None))
         return Result(records, codes)
 
-    def forget_topics(self, topics: set[str]) -> Result[None]:
-        """Topics were deleted: what was committed of them means nothing any more."""
-        records = [
-            offset_record(group_id, tp, None)
+    def forget_topics(self, topics: set[str]) -> Result[bool]:
+        """Topics were deleted: what was committed of them means nothing any more. A thousand records at once; the reply
+        is whether that was all."""
+        gone = [
+            (group_id, tp)
             for group_id, offsets in self._offsets.items()
             for tp in sorted(offsets.all_partitions())
             if tp.topic in topics
         ]
-        return Result(records, None)
+        records = [offset_record(group_id, tp, None) for group_id, tp in gone[:_TOMBSTONES_AT_ONCE]]
+        return Result(records, len(records) == len(gone))
 
     # ---- retention
 
@@ -325,25 +323,30 @@ class GroupShard:
         return self.expire()
 
     def expire(self) -> Result[None]:
-        """Takes back what is too old. A thousand records at once; the rest comes right after."""
+        """Takes back what is too old. A thousand records at once; the rest comes when those are written."""
         now_ms = self._context.now_ms()
         records: list[KeyValue] = []
         for group in list(self.groups.values()):
-            if len(records) >= _TOMBSTONES_AT_ONCE:
-                self._context.schedule("expiry", 0, self._expiry_due)
+            room = _TOMBSTONES_AT_ONCE - len(records)
+            if room <= 0:
                 break
             offsets = self.offsets_of(group.group_id)
             expired = self._expired(group, offsets, now_ms)
-            records += [offset_record(group.group_id, tp, None) for tp in expired]
-            if self._is_idle(group) and len(expired) == len(offsets.all_partitions()):
+            records += [offset_record(group.group_id, tp, None) for tp in expired[:room]]
+            if len(expired) <= room and self._is_idle(group) and len(expired) == len(offsets.all_partitions()):
                 if group.is_stored or expired:
                     records.append(group_record(group.group_id, None))
                 else:
                     self.members.bury(group, UnknownMemberIdError)  # never written: somebody asked for an id
                     del self.groups[group.group_id]
-        if records:
-            _logger.info("%d records of groups and offsets have expired", len(records))
-        return Result(records, None) if records else NOTHING
+        if not records:
+            return NOTHING
+        _logger.info("%d records of groups and offsets have expired", len(records))
+        return Result(records, None, after=self._expire_more if len(records) >= _TOMBSTONES_AT_ONCE else None)
+
+    def _expire_more(self, error: KafkaError | None) -> None:
+        if error is None:
+            self._context.schedule("expiry", 0, self._expiry_due)
 
     @staticmethod
     def _is_idle(group: ClassicGroup) -> bool:

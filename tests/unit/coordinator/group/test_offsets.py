@@ -162,6 +162,14 @@ def test_offsets_of_deleted_topics_go(bench: GroupBench) -> None:
     assert (bench.committed("t"), bench.committed("u")) == (None, 5)
 
 
+def test_many_offsets_of_deleted_topics_go_in_steps(bench: GroupBench) -> None:
+    for number in range(1_500):
+        bench.commit(5, partition=number)
+    assert bench.ask(lambda shard: shard.forget_topics({"t"})) is False
+    assert bench.ask(lambda shard: shard.forget_topics({"t"})) is True
+    assert not bench.shard.offsets_of(GROUP)
+
+
 # ---- expiry
 
 
@@ -266,6 +274,27 @@ def test_thousands_expire_in_several_steps() -> None:
     bench.pass_time(MINUTE + 10_000)
     assert bench.shard.groups == {}
     assert len(bench.log.batches) - before >= 3
+
+
+def test_many_offsets_of_one_group_expire_in_several_steps() -> None:
+    bench = GroupBench(GroupConfig(offsets_retention_ms=MINUTE, offsets_retention_check_interval_ms=10_000))
+    for number in range(2_500):
+        bench.commit(5, partition=number)
+    bench.pass_time(MINUTE + 10_000)
+    assert bench.shard.groups == {}
+    assert max(batch.count for batch in bench.log.batches) <= 1_001
+
+
+def test_what_cannot_be_taken_back_now_is_tried_again_at_the_next_check() -> None:
+    bench = GroupBench(GroupConfig(offsets_retention_ms=MINUTE, offsets_retention_check_interval_ms=10_000))
+    for number in range(1_500):
+        bench.commit(5, group_id=f"g{number}")
+    bench.log.failure = NotEnoughReplicasError("too few")
+    bench.pass_time(MINUTE + 5_000)
+    assert bench.timer.next_due_ms() > 1_000  # not at once, again and again
+    bench.log.failure = None
+    bench.pass_time(10_000)
+    assert bench.shard.groups == {}
 
 
 def test_a_group_that_only_handed_out_an_id_is_forgotten(bench: GroupBench) -> None:
