@@ -1,7 +1,7 @@
 """TxnOffsetCommit: commits offsets of a group that count when the transaction is committed.
 
-Versions 0 to 5: 2 leader epochs (KIP-320), 3 flexible, and members with their generation (KIP-447), 4 as 3, 5 the
-group's partition is added to the transaction here, without AddOffsetsToTxn (KIP-890).
+Versions 0 to 5: 2 leader epochs (KIP-320), 3 flexible, and members with their generation (KIP-447), 4
+TRANSACTION_ABORTABLE, 5 the group's partition is added to the transaction here, without AddOffsetsToTxn (KIP-890).
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from headrace.common.errors import (
     InvalidTxnStateError,
     KafkaError,
     ProducerFencedError,
+    TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
@@ -31,6 +32,7 @@ from headrace.protocol.messages.txn_offset_commit import (
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
+_FIRST_WITH_ABORTABLE = 4
 _FIRST_THAT_ADDS = 5
 
 
@@ -100,4 +102,5 @@ async def _check_transaction(
         transactions.verifies
         and not transactions.runtime.shard(index).verify(request.transactional_id, producer, [tp])[tp]
     ):
-        raise InvalidTxnStateError(f"{tp} was not added to the transaction of {request.transactional_id!r}")
+        kind = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
+        raise kind(f"{tp} was not added to the transaction of {request.transactional_id!r}")
