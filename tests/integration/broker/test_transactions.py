@@ -197,7 +197,7 @@ def test_records_for_partitions_that_were_not_added(client: WireClient) -> None:
     producer.add(0)
     assert producer.write(b"elsewhere", 1) == ABORTABLE
     assert producer.write(b"here", 0) == 0
-    assert producer.add(0, 1, version=4, verify_only=True) == [0, INVALID_TXN_STATE]
+    assert producer.add(0, 1, version=4, verify_only=True) == [0, ABORTABLE]
     assert producer.add(0, 1, version=5, verify_only=True) == [0, ABORTABLE]
     producer.end()
     assert producer.write(b"too late", 0) == ABORTABLE
