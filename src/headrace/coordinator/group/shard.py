@@ -55,7 +55,7 @@ from headrace.records import Record
 
 _logger = logging.getLogger(__name__)
 
-GROUP_TYPE = "Classic"
+GROUP_TYPE = "classic"
 _TOMBSTONES_AT_ONCE = 1_000
 
 
@@ -178,7 +178,8 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
-                raise IllegalGenerationError(f"there is no group {request.group_id!r}")
+                error = IllegalGenerationError if transactional else GroupIdNotFoundError
+                raise error(f"there is no group {request.group_id!r}")
             return None, None  # made by its first offset
         if group.state is GroupState.DEAD:
             raise CoordinatorNotAvailableError(f"group {group.group_id} is gone")
@@ -205,7 +206,7 @@ class GroupShard:
         codes: dict[TopicPartition, int] = {}
         for tp, offset, leader_epoch, metadata in request.offsets:
             metadata = metadata or ""
-            if len(metadata.encode()) > longest:
+            if _java_length(metadata) > longest:
                 codes[tp] = OffsetMetadataTooLargeError.code
                 continue
             codes[tp] = 0
@@ -252,7 +253,7 @@ class GroupShard:
                     client_id=member.client_id,
                     client_host=member.client_host,
                     member_metadata=member.metadata(protocol) if stable else b"",
-                    member_assignment=member.assignment if stable else b"",
+                    member_assignment=member.assignment,
                 )
                 for member in group.members.values()
             ],
@@ -260,7 +261,7 @@ class GroupShard:
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """Those in one of the states and of one of the types, which are in lower case; all, if there are none."""
-        if types and GROUP_TYPE.lower() not in types:
+        if types and GROUP_TYPE not in types:
             return []
         return [
             ListedGroup(
@@ -376,6 +377,11 @@ class GroupShard:
             and not (read and group.is_subscribed(tp.topic))
             and each.is_expired(since(each), now_ms, retention_ms)
         ]
+
+
+def _java_length(text: str) -> int:
+    """What Kafka counts, though the limit is said to be one of bytes: units of UTF-16."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def commit_error(error: KafkaError) -> int:

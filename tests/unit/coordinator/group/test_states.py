@@ -200,7 +200,7 @@ def test_a_group_that_is_not_there(bench: GroupBench) -> None:
     assert answer_of(bench.sync("m", 1)) is UnknownMemberIdError
     assert bench.heartbeat("m", 1) is UnknownMemberIdError
     assert bench.leave("m") is UnknownMemberIdError
-    assert bench.commit(1, "m", 1) is IllegalGenerationError
+    assert bench.commit(1, "m", 1) is GroupIdNotFoundError
     assert bench.shard.groups == {}
     assert bench.commit(1) == 0
 
