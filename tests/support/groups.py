@@ -213,24 +213,6 @@ class GroupBench(Bench):
         assert self.state is GroupState.STABLE
         return [leader, *(each for each in self.group.members if each != leader)]
 
-    def in_state(self, state: GroupState) -> tuple[str, int]:
-        """A group with two members in a state (or, as states have it, none). Returns a member that is not the leader,
-        and the generation."""
-        if state is GroupState.EMPTY:
-            (member_id,) = self.stable()
-            self.leave(member_id)
-            return member_id, self.group.generation_id
-        leader, other = self.stable(2)
-        if state is GroupState.PREPARING_REBALANCE:
-            self.join(leader)
-        elif state is GroupState.COMPLETING_REBALANCE:
-            self.join(leader)
-            self.join(other)
-        elif state is GroupState.DEAD:
-            self.group.state = GroupState.DEAD
-        assert self.state is state
-        return other, self.group.generation_id
-
 
 def _ignore(_: Outcome[Any]) -> None:
     """Requests that wait are told by the group."""
