@@ -414,6 +414,17 @@ def test_timeouts() -> None:
         assert producer.end() == FENCED
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_is_ended_by_an_older_request_than_began_it(client: WireClient, commit: bool) -> None:
+    """No client does that. If its markers were not written, whoever reads committed records would wait forever."""
+    producer = Producer(client, f"mixed {commit}")
+    producer.init()
+    assert producer.write(b"new", 2, version=12) == 0
+    assert producer.end(commit, version=4) == 0
+    stable, high_watermark = stable_end(client, 2)
+    assert stable == high_watermark
+
+
 def test_the_check_of_partitions_can_be_switched_at_run_time() -> None:
     key = "transaction.partition.verification.enable"
     with EmbeddedBroker(FEW, topics={"t": 1}) as broker, WireClient(broker.address) as client:

@@ -218,7 +218,7 @@ class TransactionShard:
     def _prepare(self, known: Transaction, state: TransactionState, version: int, take_id: TakeId) -> Transaction:
         now_ms = self._now()
         if version < EPOCH_PER_TRANSACTION:
-            return known.to(state, now_ms)
+            return known.to(state, now_ms, version=version)  # its markers have the epoch that it has written with
         if known.is_exhausted:
             return known.to(
                 state, now_ms, producer_epoch=LAST_EPOCH, next_producer_id=take_id(), version=EPOCH_PER_TRANSACTION
