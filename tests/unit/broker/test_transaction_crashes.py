@@ -59,18 +59,17 @@ class Client:
     def _end(self, commit: bool) -> None:
         self.producer = self.world.end(self.producer, commit, self.version)
 
-    def _ask(self, step: Callable[[], object], lives: bool) -> None:
-        while True:
+    def _ask(self, step: Callable[[], object], lives: bool) -> object:
+        for _ in range(20):
             try:
-                step()
+                return step()
             except ConcurrentTransactionsError:
                 self.pass_time(100)
             except Died:
                 if not lives:
                     raise
                 restart(self.world)
-            else:
-                return
+        raise AssertionError("the last transaction does not come to its end")
 
     def pass_time(self, ms: int) -> None:
         try:
