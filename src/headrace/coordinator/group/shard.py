@@ -57,6 +57,7 @@ _logger = logging.getLogger(__name__)
 
 GROUP_TYPE = "classic"
 _TOMBSTONES_AT_ONCE = 1_000
+_LATEST_MS = 2**63 - 1
 
 
 class CommitRequest:
@@ -200,7 +201,7 @@ class GroupShard:
         self, request: CommitRequest, producer: ProducerInfo | None
     ) -> Result[dict[TopicPartition, int]]:
         now_ms = self._context.now_ms()
-        expire_ms = now_ms + request.expire_after_ms if request.expire_after_ms >= 0 else -1
+        expire_ms = min(now_ms + request.expire_after_ms, _LATEST_MS) if request.expire_after_ms >= 0 else -1
         longest = self._config().offset_metadata_max_bytes
         records: list[KeyValue] = []
         codes: dict[TopicPartition, int] = {}
