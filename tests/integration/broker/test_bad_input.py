@@ -20,13 +20,25 @@ from tests.support.broker_process import Headrace
 from tests.support.hostile_clients import Attack, HostileConnection
 from tests.support.hostile_frames import check_answers, tame
 from tests.support.hostile_requests import VICTIM, VICTIM_PARTITIONS
-from tests.support.hostile_witnesses import Follower, GoodClient, Process, StoredData, create_topic, read_all
+from tests.support.hostile_witnesses import (
+    Follower,
+    GoodClient,
+    GoodMember,
+    Process,
+    StoredData,
+    create_topic,
+    read_all,
+)
 from tests.support.protocol_samples import sample
 from tests.support.wire import WireClient
 from tests.support.wire_calls import NAMED, batch, fetch, fetch_request, produce, produce_request, topic_id
 
+from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.dispatch import REGISTRY, Api
+from headrace.broker.server import Broker
 from headrace.common.ids import ZERO_UUID
+from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.transaction.states import TransactionState
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -41,6 +53,7 @@ from headrace.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -56,7 +69,17 @@ SECONDS = 60.0
 LEAK_BYTES = (48 if ROUNDS >= 60 else 128) * 1024 * 1024
 """What the process may have grown by from the end of the warm-up on, in however many rounds: allocators keep pages. A
 short run ends before memory has settled."""
-PROPERTIES = {"log.segment.delete.delay.ms": 100, "log.flush.offset.checkpoint.interval.ms": 60_000}
+PROPERTIES = {
+    "log.segment.delete.delay.ms": 100,
+    "log.flush.offset.checkpoint.interval.ms": 60_000,
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 20,
+    "group.min.session.timeout.ms": 1,
+    "offsets.retention.check.interval.ms": 100,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+}
+"""Few partitions with coordinators, and short waits for clients that are gone."""
 LARGEST = 2**31 - 1
 INVALID_REPLICA_ASSIGNMENT = 39
 INVALID_REQUEST = 42
@@ -137,7 +160,14 @@ def delete_all_topics_but(client: WireClient, kept: set[str]) -> None:
     assert all(topic.error_code == 0 for topic in deleted), deleted
 
 
+def make_coordinators(client: WireClient) -> None:
+    for key_type in (0, 1):
+        (found,) = client.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"]), 4).coordinators
+        assert found.error_code == 0, found
+
+
 def make_victim(client: WireClient) -> None:
+    make_coordinators(client)
     create_topic(client, VICTIM, VICTIM_PARTITIONS)
     for partition in range(VICTIM_PARTITIONS):
         assert produce(client, batch(b"v" * 100), topic=VICTIM, partition=partition).error_code == 0
@@ -160,14 +190,18 @@ def test_bad_clients_do_no_harm(tmp_path: Path) -> None:
         address = address_of(broker)
         stored = StoredData(address, SEED)
         good = [GoodClient(address, "good", SEED), GoodClient(address, "better", SEED + 1)]
+        with WireClient(address) as client:
+            make_victim(client)
+        member = GoodMember(address, "good-member")
         attack = Attack(address, SEED)
-        rss_after_warm_up, rss_at_end = attack_beside(good, attack, Process(broker.pid or 0))
+        rss_after_warm_up, rss_at_end = attack_beside(good, member, attack, Process(broker.pid or 0))
         slowest = max(one.slowest_seconds for one in good)
         print(
             f"{attack.played.total()} bad clients sent {attack.bytes_sent / 1e6:.1f} MB and got "
             f"{attack.answers.total()} answers; good clients made {sum(one.rounds for one in good)} rounds, the "
-            f"slowest took {slowest * 1000:.0f} ms; RSS {rss_after_warm_up / 1e6:.0f} MB after the warm-up, "
-            f"{rss_at_end / 1e6:.0f} MB at the end\n{dict(attack.played)}\n{dict(attack.answers)}"
+            f"slowest took {slowest * 1000:.0f} ms, the good member {member.rounds}; RSS "
+            f"{rss_after_warm_up / 1e6:.0f} MB after the warm-up, {rss_at_end / 1e6:.0f} MB at the end\n"
+            f"{dict(attack.played)}\n{dict(attack.answers)}"
         )
         stored.check(address)
         assert rss_at_end - rss_after_warm_up < LEAK_BYTES
@@ -177,14 +211,16 @@ def test_bad_clients_do_no_harm(tmp_path: Path) -> None:
         with WireClient(address) as client:
             for one in good:
                 assert read_all(client, one.topic) == one.acknowledged
+            member.check_offsets(client)
+            member.check_records(client)
         assert not complaints(broker)
 
 
-def attack_beside(good: list[GoodClient], attack: Attack, numbers: Process) -> tuple[int, int]:
+def attack_beside(good: list[GoodClient], member: GoodMember, attack: Attack, numbers: Process) -> tuple[int, int]:
     """Runs all rounds, with good clients at work. Nothing may be left of the bad ones; returns RSS before and after."""
-    witnesses: list[GoodClient | Follower] = [*good, Follower(attack.address, good[0])]
+    witnesses: list[GoodClient | GoodMember | Follower] = [*good, member, Follower(attack.address, good[0])]
     with WireClient(attack.address, timeout=SECONDS * 2) as client:
-        make_victim(client)
+        renew_victim(client, attack)  # and so all are connected
         files, sockets = numbers.open_files - len(witnesses), numbers.sockets - len(witnesses)
         for witness in witnesses:
             witness.start()
@@ -203,7 +239,8 @@ def attack_beside(good: list[GoodClient], attack: Attack, numbers: Process) -> t
             witness.check()
         eventually(lambda: numbers.sockets <= sockets, lambda: f"{numbers.sockets} sockets are open, not {sockets}")
         renew_victim(client, attack)
-        delete_all_topics_but(client, {StoredData.TOPIC, VICTIM, *(one.topic for one in good)})
+        kept = {StoredData.TOPIC, VICTIM, member.topic, GROUP_TOPIC, TRANSACTION_TOPIC}
+        delete_all_topics_but(client, {*kept, *(one.topic for one in good)})
         eventually(lambda: numbers.open_files <= files, lambda: f"{numbers.open_files} files are open, not {files}")
         return rss_after_warm_up, numbers.rss_bytes
 
@@ -214,6 +251,7 @@ def test_nothing_is_left_waiting_inside() -> None:
         attack = Attack(broker.address, SEED, connections=30)
         for _ in range(3):
             with WireClient(broker.address) as client:
+                make_coordinators(client)
                 renew_victim(client, attack)
             asyncio.run(attack.round())
         broker.wait_until(lambda inside: inside.server.connections_open == 0, SECONDS)
@@ -221,8 +259,33 @@ def test_nothing_is_left_waiting_inside() -> None:
         broker.wait_until(lambda inside: not inside.dispatcher._tasks, SECONDS)
         assert broker.call(lambda inside: inside.replicas.fetches.watched) == 0
         assert broker.call(lambda inside: inside.replicas.produces.delayed) == 0
-        assert broker.call(lambda inside: len(inside.driver.timer)) == 0
+        broker.wait_until(lambda inside: len(inside.driver.timer) == periodic_timers(inside), SECONDS)
+        broker.wait_until(has_only_groups_with_offsets, SECONDS)
+        broker.wait_until(lambda inside: not open_transactions(inside), SECONDS)
         assert broker.call(lambda inside: inside.server.memory.held_bytes) == 0
+
+
+def periodic_timers(inside: Broker) -> int:
+    """A group's shard looks for what has expired; one of transactions also for those that take too long."""
+    return len(inside.coordinators.groups.shards()) + 2 * len(inside.transactions.runtime.shards())
+
+
+def has_only_groups_with_offsets(inside: Broker) -> bool:
+    """Those are kept for a week, as in Kafka; members, and groups that have nothing, are gone."""
+    return all(
+        group.state is GroupState.EMPTY and not group.pending_joins and shard.offsets_of(name)
+        for shard in inside.coordinators.groups.shards()
+        for name, group in shard.groups.items()
+    )
+
+
+def open_transactions(inside: Broker) -> list[str]:
+    return [
+        f"{each.transactional_id} is {each.state.label}"
+        for shard in inside.transactions.runtime.shards()
+        for each in shard.transactions.values()
+        if not (each.state is TransactionState.EMPTY or each.state.is_complete)
+    ]
 
 
 @pytest.mark.parametrize("api", REGISTRY.values(), ids=lambda api: api.key.name)
