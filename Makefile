@@ -31,7 +31,7 @@ $(VENV)/.built: $(VENV)/.installed $(KERNEL)
 	  echo "==> building the kernel"; $(BIN)/python setup.py -q build_ext --inplace; fi
 	@touch $@
 
-run: $(VENV)/.built  ## start a broker, write and read with Kafka clients, kill it, and check that nothing is lost
+run: $(VENV)/.built  ## a broker and Kafka clients: write, kill, read in a group, copy in transactions, check
 	@$(BIN)/python examples/broker_tour.py
 
 test: $(VENV)/.built  ## unit, property, integration and compatibility tests
