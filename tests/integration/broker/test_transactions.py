@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 from tests.support.admin_calls import BROKER, DELETE, SET, alter_configs
 from tests.support.wire import WireClient
-from tests.support.wire_calls import NAMED, batch, fetch, produce_request
+from tests.support.wire_calls import NAMED, batch, fetch, produce, produce_request
 
 from headrace.broker.coordinator_keys import TRANSACTION_TOPIC
 from headrace.broker.server import Broker
+from headrace.coordinator.runtime import partition_for
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -42,6 +44,7 @@ FEW = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions"
 TIMEOUT_MS = 60_000
 INIT_VERSION, ADD_VERSION, END_VERSION = 5, 3, 4
 INVALID_REQUEST, INVALID_TXN_STATE, MAPPING, TIMEOUT, BUSY = 42, 48, 49, 50, 51
+NOT_LEADER, OUT_OF_ORDER, NOT_AUTHORIZED = 6, 45, 53
 UNKNOWN_TOPIC, NOT_ATTEMPTED, INVALID_EPOCH, FENCED, NOT_FOUND, ABORTABLE = 3, 55, 47, 90, 105, 120
 
 
@@ -171,6 +174,57 @@ def test_an_epoch_for_each_transaction(client: WireClient) -> None:
         assert producer.end(version=5) == 0
 
 
+def test_clients_are_told_of_epochs_for_each_transaction(client: WireClient) -> None:
+    for version in range(5):
+        reply = client.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"), version)
+        assert [(each.name, each.min_version, each.max_version) for each in reply.supported_features] == (
+            [("transaction.version", 0, 2)] if version >= 4 else []
+        )
+        assert [(each.name, each.max_version_level) for each in reply.finalized_features] == (
+            [("transaction.version", 2)] if version >= 3 else []
+        )
+        assert (reply.finalized_features_epoch >= 0) is (version >= 3)
+
+
+def test_the_first_batch_of_a_producer_must_come_first(client: WireClient) -> None:
+    """Where partitions are added on the way, one that overtook the first would otherwise begin the transaction."""
+    producer = Producer(client, "overtaken")
+    producer.init()
+    producer.sequence = 1
+    assert producer.write(b"second", partition=2, version=12) == OUT_OF_ORDER
+    producer.sequence = 0
+    assert [producer.write(value, partition=2, version=12) for value in (b"first", b"second")] == [0, 0]
+    assert producer.end(version=5) == 0
+
+
+def test_a_marker_that_comes_late_does_not_end_the_next_transaction(client: WireClient) -> None:
+    """It has the epoch of that, if each transaction has one."""
+    producer = Producer(client, "late marker")
+    producer.init()
+    group = "late-marker"
+    client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+    for number in range(2):
+        assert producer.write(b"x", partition=2, version=12) == 0
+        assert commit_offset(producer, group, number, 5) == 0
+        if number == 0:
+            assert producer.end(version=5) == 0
+    index = partition_for(group, FEW["offsets.topic.num.partitions"])
+    marker = WritableTxnMarker(
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        transaction_result=True,
+        topics=[
+            WritableTxnMarkerTopic(name="t", partition_indexes=[2]),
+            WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[index]),
+        ],
+        transaction_version=2,
+    )
+    (found,) = client.call(WriteTxnMarkersRequest(markers=[marker]), 2).markers
+    assert [topic.partitions[0].error_code for topic in found.topics] == [INVALID_EPOCH, INVALID_EPOCH]
+    assert producer.end(commit=False, version=5) == 0
+    assert offsets(client, group) == (0, 0)
+
+
 def test_what_is_wrong_with_init(client: WireClient) -> None:
     assert Producer(client, "").init() == INVALID_REQUEST
     assert Producer(client, "x").init(timeout_ms=0) == TIMEOUT
@@ -206,7 +260,9 @@ def test_records_for_partitions_that_were_not_added(client: WireClient) -> None:
     old.id, old.epoch = producer.id, producer.epoch
     producer.init()
     assert old.write(b"fenced", 0) == INVALID_EPOCH
-    assert Producer(client, "never heard of").write(b"x") != 0
+    assert Producer(client, "never heard of").write(b"x") == MAPPING
+    data = batch(b"x", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, transactional=True)
+    assert produce(client, data).error_code == NOT_AUTHORIZED  # of no transactional id
 
 
 def test_a_producer_that_left_its_transaction_open(client: WireClient) -> None:
@@ -313,7 +369,9 @@ def test_markers_from_outside(client: WireClient, version: int) -> None:
         coordinator_epoch=0,
     )
     bad = WritableTxnMarker(producer_id=-1, topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])])
+    marker.topics.append(WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[99]))
     first, second = client.call(WriteTxnMarkersRequest(markers=[marker, bad]), version).markers
+    assert first.topics[1].partitions[0].error_code == NOT_LEADER
     assert [each.error_code for each in first.topics[0].partitions] == [0, UNKNOWN_TOPIC]
     assert [each.error_code for each in second.topics[0].partitions] == [INVALID_REQUEST]
     before, end = stable_end(client)
