@@ -22,6 +22,7 @@ from headrace.protocol.messages.describe_transactions import DescribeTransaction
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.protocol.messages.list_transactions import ListTransactionsRequest
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -38,6 +39,7 @@ from headrace.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from headrace.records import decode_rows, split_batches
 from headrace.testing import EmbeddedBroker
 
 FEW = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3}
@@ -223,6 +225,35 @@ def test_a_marker_that_comes_late_does_not_end_the_next_transaction(client: Wire
     assert [topic.partitions[0].error_code for topic in found.topics] == [INVALID_EPOCH, INVALID_EPOCH]
     assert producer.end(commit=False, version=5) == 0
     assert offsets(client, group) == (0, 0)
+
+
+def test_offsets_for_readers_of_what_is_committed(client: WireClient) -> None:
+    """They end where the first open transaction begins, also for those who ask for a time."""
+    producer = Producer(client, "listed")
+    producer.init()
+    producer.add(1)
+    _, end = stable_end(client, 1)
+    producer.write(b"open", 1)
+
+    def listed(timestamp: int, isolation_level: int) -> int:
+        asked = ListOffsetsPartition(partition_index=1, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation_level,
+            topics=[ListOffsetsTopic(name="t", partitions=[asked])],
+        )
+        ((found,),) = (topic.partitions for topic in client.call(request, 7).topics)
+        assert found.error_code == 0
+        return int(found.offset)
+
+    (since,) = (
+        each.timestamp for each in decode_rows(split_batches(fetch(client, end, partition=1).records)[0].records())
+    )
+    assert [listed(-1, level) for level in (0, 1)] == [end + 1, end]
+    assert [listed(since, level) for level in (0, 1)] == [end, -1]
+    producer.end()
+    assert [listed(-1, level) for level in (0, 1)] == [end + 2, end + 2]
+    assert [listed(since, level) for level in (0, 1)] == [end, end]
 
 
 def test_what_is_wrong_with_init(client: WireClient) -> None:
