@@ -19,7 +19,7 @@ import pytest
 from tests.support.broker_process import Headrace
 from tests.support.hostile_clients import Attack, HostileConnection
 from tests.support.hostile_frames import check_answers, tame
-from tests.support.hostile_requests import VICTIM, VICTIM_PARTITIONS
+from tests.support.hostile_requests import STRANGERS_FROM, VICTIM, VICTIM_PARTITIONS
 from tests.support.hostile_witnesses import (
     Follower,
     GoodClient,
@@ -36,9 +36,11 @@ from tests.support.wire_calls import NAMED, batch, fetch, fetch_request, produce
 from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.dispatch import REGISTRY, Api
 from headrace.broker.server import Broker
+from headrace.common.errors import GroupIdNotFoundError, InvalidGroupIdError
 from headrace.common.ids import ZERO_UUID
 from headrace.coordinator.group.classic import GroupState
 from headrace.coordinator.transaction.states import TransactionState
+from headrace.protocol import Message
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -46,17 +48,30 @@ from headrace.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
 from headrace.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.protocol.messages.list_groups import ListGroupsRequest
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.protocol.messages.list_transactions import ListTransactionsRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from headrace.records import BatchBuilder, Compression
 from headrace.testing import EmbeddedBroker
 
@@ -376,6 +391,41 @@ def test_large_lists_are_answered(client: WireClient, good: GoodClient) -> None:
     assert all(one.error_code for one in topic.partition_responses)
 
 
+MANY_NAMES = [f"g{number}" for number in range(10_000)]
+VERY_LONG_LISTS: list[tuple[Message, int]] = [
+    (FindCoordinatorRequest(key_type=0, coordinator_keys=MANY_NAMES), 6),
+    (DescribeGroupsRequest(groups=MANY_NAMES), 6),
+    (DeleteGroupsRequest(groups_names=MANY_NAMES), 2),
+    (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in MANY_NAMES]), 9),
+    (
+        WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=STRANGERS_FROM,
+                    producer_epoch=1,
+                    topics=[WritableTxnMarkerTopic(name=VICTIM, partition_indexes=[0] * len(MANY_NAMES))],
+                )
+            ]
+        ),
+        1,
+    ),
+]
+
+
+def test_requests_for_very_many_are_answered(shared: Headrace) -> None:
+    """Others are served in between: see the unit test of `handlers.several`."""
+    with WireClient(address_of(shared), timeout=SECONDS * 2) as client, good_client(shared):
+        for request, version in VERY_LONG_LISTS:
+            client.call(request, version)
+
+
+def test_filters_of_very_many(shared: Headrace) -> None:
+    with WireClient(address_of(shared), timeout=SECONDS * 2) as client:
+        assert client.call(ListGroupsRequest(states_filter=MANY_NAMES, types_filter=MANY_NAMES), 5).groups == []
+        request = ListTransactionsRequest(state_filters=MANY_NAMES, producer_id_filters=list(range(10_000)))
+        assert len(client.call(request, 2).unknown_state_filters) == len(MANY_NAMES)
+
+
 def test_a_list_of_a_million_leaves_no_memory_behind(process: Headrace, client: WireClient, good: GoodClient) -> None:
     """Elements of two bytes each: what they become takes much memory, which is given back."""
     numbers = Process(process.pid or 0)
@@ -401,6 +451,25 @@ def test_the_longest_name_is_refused_with_an_answer(shared: Headrace, version: i
             creation(name="t", num_partitions=1, replication_factor=1, configs=config), version
         ).topics
         assert topic.error_code == 40
+
+
+def test_groups_and_transactions_of_the_longest_name(shared: Headrace) -> None:
+    """Those that could not be stored are refused; none is too long for an answer."""
+    name = "n" * 32_767
+    with WireClient(address_of(shared)) as client:
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+        join = JoinGroupRequest(group_id=name, session_timeout_ms=1000, protocol_type="consumer", protocols=protocols)
+        assert client.call(join, 9).error_code == InvalidGroupIdError.code
+        (described,) = client.call(DescribeGroupsRequest(groups=[name]), 6).groups
+        assert (described.error_code, described.group_id) == (GroupIdNotFoundError.code, name)
+        assert described.error_message is not None
+        assert len(described.error_message) <= 1000
+        (found,) = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[name]), 6).coordinators
+        assert (found.error_code, found.key) == (0, name)
+        given = client.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000), 5)
+        assert given.error_code == 0
+        (told,) = client.call(DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states
+        assert (told.error_code, told.transaction_state) == (0, "Empty")
 
 
 @pytest.mark.parametrize("version", range(8, 13))
