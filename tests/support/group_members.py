@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .apache_kafka_jvm import TOOL_JVM_ARGS, start_java
+from .apache_kafka_jvm import TOOL_JVM_ARGS, compile_java, start_java
 
 JAVA = "java"
 LEAVE_SECONDS = 60.0
@@ -43,14 +43,15 @@ class MemberOptions(NamedTuple):
 class MemberHost:
     """A process that runs one member after the other."""
 
-    def __init__(self, client: str):
+    def __init__(self, client: str, classes: Path | None):
+        """`classes` has the program of the Java client."""
         self.client = client
         self.member: Member | None = None
         if client == JAVA:
-            self._temporary = tempfile.TemporaryDirectory(prefix="headrace-java-")
             self._process = start_java(
-                JAVA_SOURCE,
-                jvm_args=[*TOOL_JVM_ARGS, f"-Djava.io.tmpdir={self._temporary.name}"],
+                JAVA_SOURCE.stem,
+                classes=classes,
+                jvm_args=[*TOOL_JVM_ARGS, f"-Djava.io.tmpdir={classes}"],
                 log_level="ERROR",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -87,8 +88,6 @@ class MemberHost:
             if stream is not None:
                 with suppress(BrokenPipeError):  # it had died, and not read everything
                     stream.close()
-        if self.client == JAVA:
-            self._temporary.cleanup()
 
 
 class MemberHosts:
@@ -97,13 +96,19 @@ class MemberHosts:
     def __init__(self) -> None:
         self._all: list[MemberHost] = []
         self._idle: list[MemberHost] = []
+        self._temporary = tempfile.TemporaryDirectory(prefix="headrace-java-")
+        self._classes: Path | None = None
 
     def take(self, client: str) -> MemberHost:
         for host in self._idle:
             if host.client == client:
                 self._idle.remove(host)
                 return host
-        host = MemberHost(client)
+        if client == JAVA and self._classes is None:
+            classes = Path(self._temporary.name)
+            compile_java(JAVA_SOURCE, classes)
+            self._classes = classes
+        host = MemberHost(client, self._classes)
         self._all.append(host)
         return host
 
@@ -118,6 +123,7 @@ class MemberHosts:
     def close(self) -> None:
         for host in list(self._all):
             self.kill(host)
+        self._temporary.cleanup()
 
 
 class Member:
