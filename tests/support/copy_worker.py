@@ -16,7 +16,7 @@ from collections.abc import Callable
 import confluent_kafka as confluent
 
 TIMEOUT_SECONDS = 5.0
-RECORDS = 20
+RECORDS = 10
 """In one transaction, at most."""
 ABORTS = 0.15
 """The share of transactions that are aborted for no reason."""

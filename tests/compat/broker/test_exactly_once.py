@@ -20,9 +20,10 @@ from tests.support.broker_clients import Confluent
 from tests.support.broker_process import make_broker
 from tests.support.broker_records import START_MS, Record
 
-ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "6"))
 PARTITIONS = 4
-PER_ROUND = 40
+PER_ROUND = 200
+"""Records for each partition; what happens, happens while they are being copied."""
 DEADLINE_SECONDS = 120.0
 Seen = dict[int, dict[int, bytes]]
 """Partition → offset → value."""
@@ -69,27 +70,22 @@ def test_loops_that_are_killed_with_their_broker(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     choices = random.Random(seed)
-    count = PER_ROUND * ROUNDS
     with make_broker(tmp_path / "data", SETTINGS) as broker:
         admin = ConfluentAdmin(broker.bootstrap)
         for topic in ("source", "target"):
             admin.create(topic, PARTITIONS)
         admin.close()
-        rows = [
-            Record(partition, b"", b"%d of %d" % (number, partition), timestamp=START_MS)
-            for number in range(count)
-            for partition in range(PARTITIONS)
-        ]
-        assert {ack.error for ack in Confluent(broker.bootstrap).write("source", rows)} == {0}
         names = (("first", "static"), ("second", "static"), ("third",))
         loops = [Loop(broker.bootstrap, "source", "target", "copy", *each) for each in names]
         seen: Seen = {each: {} for each in range(PARTITIONS)}
         try:
             with following(broker.bootstrap, "target") as consumer:
-                for number in range(1, ROUNDS + 1):
-                    wait_for(PARTITIONS * PER_ROUND * number, loops, consumer, seen)
-                    if number == ROUNDS:
-                        break
+                for number in range(ROUNDS):
+                    rows = rows_of(number)
+                    acks = Confluent(broker.bootstrap).write("source", rows, enable_idempotence=True)
+                    assert {ack.error for ack in acks} == {0}
+                    done = len(rows) * number
+                    wait_for(done + choices.randrange(len(rows)), loops, consumer, seen)
                     kind = choices.choice(KINDS)
                     one = choices.choice(loops)
                     if kind == "a loop leaves":
@@ -100,14 +96,28 @@ def test_loops_that_are_killed_with_their_broker(tmp_path: Path) -> None:
                     if kind in ("kill the broker", "kill all"):
                         broker.kill()
                         broker.start()
+                    wait_for(done + len(rows), loops, consumer, seen)
         finally:
             for each in loops:
                 each.kill()
-        found = Confluent(broker.bootstrap).read("target", range(PARTITIONS), isolation_level="read_committed")
+        reader = Confluent(broker.bootstrap)
+        given, found = (
+            reader.read(topic, range(PARTITIONS), isolation_level="read_committed") for topic in ("source", "target")
+        )
     for partition in range(PARTITIONS):
-        expected = [b"%d of %d" % (number, partition) for number in range(count)]
-        assert list(seen[partition].values()) == expected
+        expected = [row.value for number in range(ROUNDS) for row in rows_of(number) if row.partition == partition]
+        assert [each.value for each in given if each.partition == partition] == expected
         assert [each.value for each in found if each.partition == partition] == expected
+        assert list(seen[partition].values()) == expected
+
+
+def rows_of(number: int) -> list[Record]:
+    """The input of a round."""
+    return [
+        Record(partition, b"", b"%d of %d" % (each, partition), timestamp=START_MS)
+        for each in range(PER_ROUND * number, PER_ROUND * (number + 1))
+        for partition in range(PARTITIONS)
+    ]
 
 
 def wait_for(goal: int, loops: list[Loop], consumer: confluent.Consumer, seen: Seen) -> None:
