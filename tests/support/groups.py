@@ -66,8 +66,9 @@ class GroupBench(Bench):
         rebalance_ms: int = REBALANCE_MS,
         version: int = 3,
         client_id: str = "client",
+        replies: list[JoinGroupResponse] | None = None,
     ) -> list[JoinGroupResponse]:
-        """Version 3 by default, which needs no member id beforehand."""
+        """Version 3 by default, which needs no member id beforehand. `replies` is where the reply goes."""
         request = JoinGroupRequest(
             group_id=group_id,
             session_timeout_ms=session_ms,
@@ -77,11 +78,11 @@ class GroupBench(Bench):
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
         )
-        replies: list[JoinGroupResponse] = []
+        told = [] if replies is None else replies
         self.runtime.write(
-            0, lambda shard: shard.members.join(request, Client(client_id, "/host"), version, replies.append), _ignore
+            0, lambda shard: shard.members.join(request, Client(client_id, "/host"), version, told.append), _ignore
         )
-        return replies
+        return told
 
     def sync(
         self,
@@ -93,6 +94,7 @@ class GroupBench(Bench):
         protocol_type: str | None = None,
         protocol: str | None = None,
         group_id: str = GROUP,
+        replies: list[SyncGroupResponse] | None = None,
     ) -> list[SyncGroupResponse]:
         request = SyncGroupRequest(
             group_id=group_id,
@@ -106,9 +108,9 @@ class GroupBench(Bench):
                 for each, data in (assignments or {}).items()
             ],
         )
-        replies: list[SyncGroupResponse] = []
-        self.runtime.write(0, lambda shard: shard.members.sync(request, replies.append), _ignore)
-        return replies
+        told = [] if replies is None else replies
+        self.runtime.write(0, lambda shard: shard.members.sync(request, told.append), _ignore)
+        return told
 
     def heartbeat(
         self, member_id: str, generation: int, *, instance: str | None = None, group_id: str = GROUP
@@ -151,23 +153,24 @@ class GroupBench(Bench):
         expire_after_ms: int = -1,
         producer: ProducerInfo | None = None,
         group_id: str = GROUP,
+        replies: list[int | type[KafkaError]] | None = None,
     ) -> list[int | type[KafkaError]]:
         """The reply comes when the offset is committed to the log."""
         tp = TopicPartition(topic, partition)
         request = CommitRequest(
             group_id, generation, member_id, instance, [(tp, offset, -1, metadata)], expire_after_ms
         )
-        replies: list[int | type[KafkaError]] = []
+        told = [] if replies is None else replies
 
         def done(outcome: Outcome[dict[TopicPartition, int]]) -> None:
-            replies.append(type(outcome.error) if outcome.error is not None else outcome.result()[tp])
+            told.append(type(outcome.error) if outcome.error is not None else outcome.result()[tp])
 
         self.runtime.write(
             0,
             lambda shard: shard.commit(request) if producer is None else shard.commit_in_transaction(request, producer),
             done,
         )
-        return replies
+        return told
 
     def committed(self, topic: str = "t", partition: int = 0, group_id: str = GROUP) -> int | None:
         found = self.shard.offsets_of(group_id).get(topic, partition)
