@@ -278,6 +278,10 @@ def test_nothing_is_left_waiting_inside() -> None:
         broker.wait_until(has_only_groups_with_offsets, SECONDS)
         broker.wait_until(lambda inside: not open_transactions(inside), SECONDS)
         assert broker.call(lambda inside: inside.server.memory.held_bytes) == 0
+        assert broker.call(unstable_partitions) == []
+        before = broker.call(what_coordinators_keep)
+        broker.restart()
+        broker.wait_until(lambda inside: what_coordinators_keep(inside) == before, SECONDS)
 
 
 def periodic_timers(inside: Broker) -> int:
@@ -292,6 +296,26 @@ def has_only_groups_with_offsets(inside: Broker) -> bool:
         for shard in inside.coordinators.groups.shards()
         for name, group in shard.groups.items()
     )
+
+
+def unstable_partitions(inside: Broker) -> list[int]:
+    """Those in which a transaction is open, so that nobody who reads committed records gets on."""
+    partitions = [inside.replicas.get(VICTIM, index) for index in range(VICTIM_PARTITIONS)]
+    logs = [each.log for each in partitions if each is not None and each.log is not None]  # it may be deleted
+    return [log.tp.partition for log in logs if log.last_stable_offset != log.log_end_offset]
+
+
+def what_coordinators_keep(inside: Broker) -> tuple[dict[str, object], dict[str, object]]:
+    """Offsets of groups, and transactions. What was written is read again as what it was."""
+    offsets: dict[str, object] = {
+        name: sorted((tp, committed.offset, committed.metadata) for tp, committed in shard.offsets_of(name))
+        for shard in inside.coordinators.groups.shards()
+        for name in shard.groups
+    }
+    transactions: dict[str, object] = {
+        name: each for shard in inside.transactions.runtime.shards() for name, each in shard.transactions.items()
+    }
+    return offsets, transactions
 
 
 def open_transactions(inside: Broker) -> list[str]:
