@@ -171,10 +171,11 @@ class Coordinators:
     # ---- who coordinates
 
     def partition_of(self, topic: str, key: str) -> int:
-        """The partition that a group or transactional id belongs to."""
+        """The partition that a group or transactional id belongs to; -1, which nobody leads, as long as the topic is
+        not known. While a broker starts it leads partitions already, and what its settings say of their number may be
+        wrong: then another partition would answer, which knows nothing of the id."""
         found = self._broker.image.topic(topic)
-        partitions = len(found.partitions) if found is not None else self._config.topics[topic].partitions
-        return partition_for(key, partitions)
+        return partition_for(key, len(found.partitions)) if found is not None else -1
 
     def group_partition(self, group_id: str) -> int:
         return self.partition_of(GROUP_TOPIC, group_id)

@@ -46,7 +46,7 @@ FEW = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions"
 TIMEOUT_MS = 60_000
 INIT_VERSION, ADD_VERSION, END_VERSION = 5, 3, 4
 INVALID_REQUEST, INVALID_TXN_STATE, MAPPING, TIMEOUT, BUSY = 42, 48, 49, 50, 51
-NOT_LEADER, OUT_OF_ORDER, NOT_AUTHORIZED = 6, 45, 53
+NOT_LEADER, NOT_COORDINATOR, OUT_OF_ORDER, NOT_AUTHORIZED = 6, 16, 45, 53
 UNKNOWN_TOPIC, NOT_ATTEMPTED, INVALID_EPOCH, FENCED, NOT_FOUND, ABORTABLE = 3, 55, 47, 90, 105, 120
 
 
@@ -445,6 +445,19 @@ def test_restarts_between_any_two_steps(clean: bool) -> None:
         assert found.last_stable_offset == found.high_watermark == 4
         assert [(each.producer_id, each.first_offset) for each in found.aborted_transactions] == [(producer.id, 2)]
         producer.client.close()
+
+
+def test_ids_have_no_partition_before_their_topic_is_known() -> None:
+    """Not even one that the settings would name: the topic may have been made with others."""
+    with EmbeddedBroker(FEW, topics={"t": 1}) as broker, WireClient(broker.address) as client:
+        topic_partition = broker.call(lambda it: it.coordinators.partition_of(TRANSACTION_TOPIC, "p"))
+        assert topic_partition == -1
+        producer = Producer(client, "p")
+        assert producer.init() == NOT_COORDINATOR
+        client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["p"]), 4)
+        assert producer.init() == 0
+        assert commit_offset(producer, "g", 1, 5) == NOT_COORDINATOR
+        assert producer.state() == "Empty"
 
 
 def wait_for_states(broker: EmbeddedBroker, expected: list[str]) -> None:

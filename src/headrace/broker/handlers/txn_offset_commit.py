@@ -13,6 +13,7 @@ from headrace.common.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
+    NotCoordinatorError,
     ProducerFencedError,
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
@@ -80,6 +81,8 @@ async def _commit(
         raise InvalidGroupIdError("a group id cannot be empty")
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
     index = broker.coordinators.group_partition(request.group_id)
+    if index not in broker.coordinators.groups:
+        raise NotCoordinatorError(f"this broker does not coordinate group {request.group_id!r}")
     await _check_transaction(broker, request, producer, TopicPartition(GROUP_TOPIC, index), version)
     commit = CommitRequest(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, offsets, -1
