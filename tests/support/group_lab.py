@@ -28,23 +28,16 @@ class Lab:
         """How many records each partition has."""
         self._hosts = hosts
         self._writer = Confluent(broker.bootstrap)
-        self._connected: confluent.admin.AdminClient | None = None
-
-    @property
-    def _admin(self) -> confluent.admin.AdminClient:
-        if self._connected is None:
-            self._connected = confluent.admin.AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-        return self._connected
-
-    def disconnect(self) -> None:
-        """Before the broker goes: librdkafka's admin client waits in vain, or crashes, when its broker is another."""
-        self._connected = None
+        self._admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        # Knows what is committed, and never joins. Unlike the admin client it may outlive a broker.
+        self._reader = confluent.Consumer({"bootstrap.servers": broker.bootstrap, "log_level": 0, "group.id": group})
 
     def close(self) -> None:
         for member in self.members:
             member.start_leaving()
         for member in self.members:
             member.end()
+        self._reader.close()
 
     # ---- topics
 
@@ -129,16 +122,17 @@ class Lab:
         self.wait_read()
         eventually(lambda: self.committed() == self.written, "everything is committed", PATIENCE)
 
-    # ---- what an admin sees
+    # ---- what others see
 
     def committed(self) -> dict[Partition, int]:
         """-1001 stands for nothing, as librdkafka has it."""
+        return _offsets(self._reader.committed([confluent.TopicPartition(*tp) for tp in self.written], PATIENCE))
+
+    def committed_for_admin(self) -> dict[Partition, int]:
         wanted = [confluent.TopicPartition(*tp) for tp in self.written]
         request = confluent.ConsumerGroupTopicPartitions(self.group, wanted)
         (future,) = self._admin.list_consumer_group_offsets([request]).values()
-        found = future.result(PATIENCE).topic_partitions
-        assert not [tp.error for tp in found if tp.error]
-        return {(tp.topic, tp.partition): tp.offset for tp in found}
+        return _offsets(future.result(PATIENCE).topic_partitions)
 
     def describe(self) -> Any:
         (future,) = self._admin.describe_consumer_groups([self.group]).values()
@@ -147,3 +141,11 @@ class Lab:
     @property
     def state(self) -> str:
         return str(self.describe().state.name)
+
+
+def _offsets(found: Iterable[confluent.TopicPartition]) -> dict[Partition, int]:
+    offsets = {}
+    for tp in found:
+        assert tp.error is None, tp
+        offsets[tp.topic, tp.partition] = tp.offset
+    return offsets

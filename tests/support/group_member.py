@@ -172,7 +172,11 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
         if orders.is_standing_still():
             threading.Event().wait(PAUSE_SECONDS)
             continue
-        messages = [message for found in consumer.poll(options["poll_ms"]).values() for message in found]
+        try:
+            messages = [message for found in consumer.poll(options["poll_ms"]).values() for message in found]
+        except kafka.errors.KafkaError as error:  # the broker is away
+            say(error=repr(error))
+            continue
         reporter.assigned(consumer.assignment())
         if messages:
             say(records=[(message.topic, message.partition, message.offset) for message in messages])

@@ -72,6 +72,10 @@ class MemberHost:
             if self.member is not None:
                 self.member.hear(json.loads(line))
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def order(self, text: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(text.encode() + b"\n")
@@ -136,6 +140,7 @@ class Member:
         self.revoked: list[set[Partition]] = []
         self.received: list[tuple[str, int, int]] = []
         self.commit_errors: list[str] = []
+        self.errors: list[str] = []
         self._left = threading.Event()
         self._paused = threading.Event()
         self._hosts = hosts
@@ -144,7 +149,8 @@ class Member:
         self._host.order(json.dumps(options._asdict()))
 
     def __repr__(self) -> str:
-        return f"Member({self.client}, {sorted(self.assigned)}, {len(self.received)} received)"
+        died = "died, " if self._host is not None and not self._host.is_alive else ""
+        return f"Member({self.client}, {died}{sorted(self.assigned)}, {len(self.received)} received, {self.errors})"
 
     def hear(self, said: dict[str, Any]) -> None:
         if "assigned" in said:
@@ -154,6 +160,8 @@ class Member:
         self.received += [(topic, partition, offset) for topic, partition, offset in said.get("records", ())]
         if "commit" in said:
             self.commit_errors.append(said["commit"])
+        if "error" in said:
+            self.errors.append(said["error"])
         if "paused" in said:
             self._paused.set()
         if "left" in said:
