@@ -84,6 +84,7 @@ class FakeClient:
     version: int
     member_id: str = ""
     generation: int = -1
+    leads: bool = False
     share_out: tuple[str, ...] = ()
     """The members, if it leads and has to assign."""
     join: list[Any] | None = None
@@ -154,7 +155,7 @@ class GroupModel(RuleBasedStateMachine):
     @rule(assigns=st.booleans())
     def gather(self, assigns: bool) -> None:
         """Everybody joins, and nobody asks for its share yet, but for leaders that bring the shares."""
-        for client in self.alive:
+        for client in sorted(self.alive, key=lambda each: not each.leads):  # a leader that joins starts a rebalance
             client.sync = None
             if client.join is None:
                 self.send_join(client)
@@ -163,6 +164,12 @@ class GroupModel(RuleBasedStateMachine):
             self.read_join(client)
             if assigns and client.share_out and not client.needs_join:
                 self.send_sync(client)
+
+    @rule()
+    def restart(self) -> None:
+        """A static member's process ends, and the next one joins at once."""
+        self.alive = [each for each in self.alive if each.instance != "one"]
+        self.start("a", "one", 9, joins=True)
 
     @rule(which=st.lists(WHICH, min_size=1, max_size=6))
     def some_go_on(self, which: list[int]) -> None:
@@ -358,10 +365,13 @@ class GroupModel(RuleBasedStateMachine):
                 self.note_error(said, for_code(reply.error_code))
             else:
                 oracle.told_share(said.member_id, said.generation, reply.assignment)
+                stored = stored_groups(self.log.batches)[said.group_id]
+                written = {each.member_id: each.assignment for each in stored.members}
+                assert (stored.generation, written[said.member_id]) == (said.generation, reply.assignment)
 
         shares: dict[str, bytes] = {}
         for partition in PARTITIONS if members else ():
-            member = members[partition % len(members)]
+            member = members[(partition + said.generation) % len(members)]  # other shares in each generation
             shares[member] = shares.get(member, b"") + bytes([partition])
         replies = self.sent(said.member_id, oracle, seen)
         self.bench.sync(
@@ -474,8 +484,8 @@ class GroupModel(RuleBasedStateMachine):
             self.read_error(client, error)
         else:
             client.member_id, client.generation = reply.member_id, reply.generation_id
-            leads = reply.leader == reply.member_id and not reply.skip_assignment
-            client.share_out = tuple(member.member_id for member in reply.members) if leads else ()
+            client.leads = reply.leader == reply.member_id
+            client.share_out = tuple(member.member_id for member in reply.members if not reply.skip_assignment)
             client.needs_join = client.is_synced = False
 
     def read_sync(self, client: FakeClient) -> None:
@@ -650,3 +660,19 @@ TestGroupModel = GroupModel.TestCase
 TestGroupModel.settings = settings(
     max_examples=int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "60")), stateful_step_count=50, deadline=None
 )
+
+
+def test_an_assignment_is_committed_when_the_next_generation_waits_for_its_own() -> None:
+    """A history that is rarely found by chance."""
+    model = GroupModel()
+    model.found(slow=True)
+    model.gather(assigns=True)
+    model.gather(assigns=False)
+    for client in model.alive:
+        if not client.leads:
+            model.step(client)
+    model.replicas_answer(fail=False)
+    assert [client.sync for client in model.alive if not client.leads] == [[], []]
+    model.go_on(rounds=3, ms=0)
+    model.replicas_are_slow(slow=False)
+    model.teardown()
