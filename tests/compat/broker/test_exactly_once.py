@@ -20,7 +20,7 @@ from tests.support.broker_clients import Confluent
 from tests.support.broker_process import make_broker
 from tests.support.broker_records import START_MS, Record
 
-ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "4"))
 PARTITIONS = 4
 PER_ROUND = 200
 """Records for each partition; what happens, happens while they are being copied."""
