@@ -1,5 +1,6 @@
 """A consumer group under test: topics, members of any client, and an admin client that looks at the group."""
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,11 @@ PATIENCE = 90.0
 SESSION_MS = 30_000
 """More than any delay of a loaded machine. Tests that wait for a session to end have shorter ones."""
 POLL_INTERVAL_MS = 60_000
+COORDINATOR_IS_STARTING = (
+    confluent.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    confluent.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    confluent.KafkaError.NOT_COORDINATOR,
+)
 
 
 class Lab:
@@ -126,7 +132,15 @@ class Lab:
 
     def committed(self) -> dict[Partition, int]:
         """-1001 stands for nothing, as librdkafka has it."""
-        return _offsets(self._reader.committed([confluent.TopicPartition(*tp) for tp in self.written], PATIENCE))
+        wanted = [confluent.TopicPartition(*tp) for tp in self.written]
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return _offsets(self._reader.committed(wanted, PATIENCE))
+            except confluent.KafkaException as error:
+                if error.args[0].code() not in COORDINATOR_IS_STARTING or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def committed_for_admin(self) -> dict[Partition, int]:
         wanted = [confluent.TopicPartition(*tp) for tp in self.written]

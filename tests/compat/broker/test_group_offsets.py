@@ -105,6 +105,7 @@ def test_lag_at_all_times(make_lab: MakeLab, apache_kafka: None) -> None:
         look()
 
 
+@pytest.mark.timeout(480)
 def test_groups_outlive_the_broker(tmp_path_factory: pytest.TempPathFactory, member_hosts: MemberHosts) -> None:
     """With automatic commits, alone and in a group of all kinds: nothing is lost, nobody goes back behind a commit."""
     settings = {
