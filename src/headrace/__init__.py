@@ -1,3 +1,54 @@
-"""Headrace: Apache Kafka's system in Python."""
+"""Headrace: Apache Kafka's system in Python.
+
+The names below are imported when they are first used, so that `import headrace` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+    from headrace.client.consumer.consumer import Consumer
+    from headrace.client.producer.producer import Producer
+    from headrace.client.types import (
+        ConsumerGroupMetadata,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        RecordMetadata,
+        TopicPartition,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Admin",
+    "Consumer",
+    "ConsumerGroupMetadata",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Producer",
+    "RecordMetadata",
+    "TopicPartition",
+]
+
+_HOMES = {
+    "Admin": "headrace.client.admin.admin",
+    "Consumer": "headrace.client.consumer.consumer",
+    "ConsumerGroupMetadata": "headrace.client.types",
+    "OffsetAndMetadata": "headrace.client.types",
+    "OffsetAndTimestamp": "headrace.client.types",
+    "Producer": "headrace.client.producer.producer",
+    "RecordMetadata": "headrace.client.types",
+    "TopicPartition": "headrace.client.types",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
