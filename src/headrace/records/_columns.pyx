@@ -204,9 +204,9 @@ cdef class ColumnDecoder:
         """Bytes of keys and values so far; one Arrow column holds less than 2 GiB."""
         return self.keys.data.size + self.values.data.size
 
-    def add(self, BatchRecords records not None, int64_t min_offset=0):
-        """Appends the records from `min_offset` on; returns how many."""
-        return self._add(records, min_offset)
+    def add(self, BatchRecords records not None, int64_t min_offset=0, Py_ssize_t max_records=INT_MAX):
+        """Appends the records from `min_offset` on, at most so many; returns how many."""
+        return self._add(records, min_offset, max_records)
 
     def add_all(self, list batches not None, int64_t min_offset, Py_ssize_t max_inflated_bytes, bint check_crcs):
         """Appends the records of many batches, but not of control batches."""
@@ -217,9 +217,9 @@ cdef class ColumnDecoder:
             if check_crcs:
                 batch.check_crc()
             if not batch._attributes() & CONTROL_BIT:
-                self._add(BatchRecords(batch, max_inflated_bytes), min_offset)
+                self._add(BatchRecords(batch, max_inflated_bytes), min_offset, INT_MAX)
 
-    cdef int32_t _add(self, BatchRecords records, int64_t min_offset) except -1:
+    cdef int32_t _add(self, BatchRecords records, int64_t min_offset, Py_ssize_t max_records) except -1:
         cdef int32_t first = 0, i, rows
         cdef Py_ssize_t key_bytes = 0, value_bytes = 0, header_count = 0
         cdef RecordRef* ref
@@ -233,11 +233,11 @@ cdef class ColumnDecoder:
         cdef Py_ssize_t header_offsets_size = self.header_offsets.size
         while first < records.count and records.base_offset + records.refs[first].offset_delta < min_offset:
             first += 1
-        rows = records.count - first
-        if rows == 0:
+        rows = <int32_t>min(<Py_ssize_t>(records.count - first), max_records)
+        if rows <= 0:
             return 0
         with nogil:
-            for i in range(first, records.count):
+            for i in range(first, first + rows):
                 ref = &records.refs[i]
                 if not earliest <= ref.timestamp <= latest:
                     too_far = i
@@ -258,7 +258,7 @@ cdef class ColumnDecoder:
         self.timestamp_types.reserve(4 * rows)
         # Headers are the last that can fail (a name that is not UTF-8 may grow): what was added of them is taken back.
         try:
-            self._add_headers(records, first, header_count)
+            self._add_headers(records, first, rows, header_count)
         except BaseException:
             self.header_names.cut(header_length, 0)
             self.header_values.cut(header_length, null_headers)
@@ -281,7 +281,7 @@ cdef class ColumnDecoder:
             self.length += rows
         return rows
 
-    cdef int _add_headers(self, BatchRecords records, int32_t first, Py_ssize_t header_count) except -1:
+    cdef int _add_headers(self, BatchRecords records, int32_t first, int32_t rows, Py_ssize_t header_count) except -1:
         cdef int32_t i, j, position
         cdef RecordRef* ref
         cdef HeaderRef header
@@ -290,20 +290,20 @@ cdef class ColumnDecoder:
         cdef int32_t* offsets
         cdef int32_t end
         cdef bytes name
-        self.header_offsets.reserve(4 * (records.count - first))
+        self.header_offsets.reserve(4 * rows)
         if header_count == 0:
             offsets = <int32_t*>(self.header_offsets.data + self.header_offsets.size)
             end = <int32_t>self.header_names.length
-            for i in range(records.count - first):
+            for i in range(rows):
                 offsets[i] = end
-            self.header_offsets.size += 4 * (records.count - first)
+            self.header_offsets.size += 4 * rows
             return 0
         if self.header_names.length + header_count > INT_MAX:
             raise OverflowError("more than 2^31 headers in one Arrow column: finish() earlier")
         self.header_names.reserve(header_count, 0)
         self.header_values.reserve(header_count, 0)
         memset(&fault, 0, sizeof(fault))
-        for i in range(first, records.count):
+        for i in range(first, first + rows):
             ref = &records.refs[i]
             position = ref.headers_pos
             for j in range(ref.headers_count):

@@ -54,9 +54,9 @@ class ArrowDecoder:
         """Bytes of keys and values so far. One Arrow column holds less than 2 GiB: finish before that."""
         return self._columns.size_in_bytes
 
-    def add(self, records: BatchRecords, min_offset: int = 0) -> int:
-        """Appends the records from `min_offset` on and returns how many those were."""
-        return self._columns.add(records, min_offset)
+    def add(self, records: BatchRecords, min_offset: int = 0, max_records: int = 2**31 - 1) -> int:
+        """Appends the records from `min_offset` on, at most so many, and returns how many those were."""
+        return self._columns.add(records, min_offset, max_records)
 
     def add_all(
         self,

@@ -16,14 +16,13 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
-from typing import Protocol
 
 from headrace.client.consumer.partition_state import COMMITTED_OFFSET, NO_EPOCH, OffsetQuery, PartitionState
 from headrace.client.errors import IllegalStateError
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.types import TopicPartition
 
-__all__ = ["ConsumerRebalanceListener", "RebalanceHooks", "SubscriptionMode", "SubscriptionState"]
+__all__ = ["ConsumerRebalanceListener", "SubscriptionMode", "SubscriptionState"]
 
 
 class SubscriptionMode(Enum):
@@ -49,26 +48,6 @@ class ConsumerRebalanceListener:
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> object:
         """Partitions are gone already (the member was thrown out) and maybe read by others: too late to commit."""
         return self.on_partitions_revoked(lost)
-
-
-class RebalanceHooks(Protocol):
-    """What membership asks of the consumer. All are awaited on the loop and return when the user's code has run.
-
-    The user's thread runs listeners inside of poll, so each of these waits until it polls: the user is then done with
-    everything that was handed out, and `SubscriptionState.offsets_to_commit()` says so.
-    """
-
-    async def polling(self) -> None:
-        """Returns when the user is in poll: before a rebalance takes partitions away, and before the commit at that."""
-
-    async def revoked(self, tps: frozenset[TopicPartition]) -> None: ...
-
-    async def assigned(self, tps: frozenset[TopicPartition]) -> None: ...
-
-    async def lost(self, tps: frozenset[TopicPartition]) -> None: ...
-
-    def failed(self, error: Exception) -> None:
-        """An error that the user has to see: the next poll raises it. Does not wait."""
 
 
 class SubscriptionState:
