@@ -236,6 +236,14 @@ class PartitionState:
     def forget_preferred(self) -> None:
         self.preferred_replica = -1
 
+    def reached_end(self, read_committed: bool) -> bool:
+        """Whether everything there is has been fetched, if that has not been told for this offset before."""
+        end = self.end_offset(read_committed)
+        if not 0 <= end <= self.fetch_offset or self.eof_offset == self.fetch_offset:
+            return False
+        self.eof_offset = self.fetch_offset
+        return True
+
     def end_offset(self, read_committed: bool) -> int:
         """How far a reader gets: the last stable offset or the high watermark, -1 while no reply told."""
         return self.last_stable_offset if read_committed else self.high_watermark
