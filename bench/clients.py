@@ -128,8 +128,8 @@ def run(
         f"{sizes.rows_100:,} rows of 100 B, {sizes.rows_1000:,} of 1,000 B; kafka-python and aiokafka do "
         f"{sizes.slow_share:.0%} of them. Each client with its defaults. Times are from the first row to the end of "
         "flush, or from the first poll to the last row; start and connecting are not in them.",
-        f"Latency: {sizes.latency_rows:,} records of 100 B at {RATE:,}/s, from send to the row in the hands of a consumer "
-        "in the same process.",
+        f"Latency: {sizes.latency_rows:,} records of 100 B at {RATE:,}/s, from send to the row in the hands of a "
+        "consumer in the same process.",
         "Memory is the peak of the process that does the work, its interpreter and imports included.",
     ]
 
