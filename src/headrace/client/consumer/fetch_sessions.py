@@ -6,7 +6,8 @@
     no sessions wanted       session 0, epoch -1      all partitions
 
 One for each broker, since a session belongs to one. Owned by the loop. Does no I/O: `plan` says what to send, and
-`answered` and `failed` take how that went. At most one request of a session is in flight, or the broker would refuse the epochs.
+`answered` and `failed` take how that went. At most one request of a session is in flight, or the broker would refuse
+the epochs.
 """
 
 from typing import NamedTuple

@@ -62,6 +62,7 @@ class SubscriptionState:
         self._topics: frozenset[str] = frozenset()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._assigned: frozenset[TopicPartition] = frozenset()
+        self._commits_nothing = False
         self._moved: set[PartitionState] = set()
         """States whose `processed` is behind their `position`."""
 
@@ -249,12 +250,18 @@ class SubscriptionState:
 
     def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What an automatic commit may commit at this moment: everything that the user is surely done with."""
+        if self._commits_nothing:
+            return {}
         with self.lock:
             return {
                 tp: OffsetAndMetadata(state.processed, "", state.processed_epoch)
                 for tp, state in self._states.items()
                 if state.processed >= 0
             }
+
+    def commit_nothing(self) -> None:
+        """Nobody knows what the user is done with: nothing is committed by itself any more."""
+        self._commits_nothing = True
 
 
 def _nothing() -> None:
