@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.client.errors import KafkaTimeoutError, error_for
+from headrace.client.errors import KafkaTimeoutError, check
 from headrace.client.metadata_cache import ClusterView, TopicInfo, changed_topics, merge
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
@@ -406,12 +406,10 @@ class Metadata:
                 allow_auto_topic_creation=self._settings.allow_auto_create and not is_full,
             )
             reply: MetadataResponse = await self._pool.send_to_any(request, min_version=12 if ids else 1)
-            if reply.error_code:
-                if reply.error_code == RebootstrapRequiredError.code:
-                    self._pool.rebootstrap()
-                error = error_for(reply.error_code)
-                assert error is not None
-                raise error
+            if reply.error_code == RebootstrapRequiredError.code:
+                self._pool.rebootstrap()
+                raise KafkaConnectionError("a broker asked us to begin again at the bootstrap servers")
+            check(reply.error_code)
             if not reply.brokers:
                 raise KafkaConnectionError("a broker answered that it knows of no broker, not even itself")
         except KafkaError as error:

@@ -112,6 +112,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return len(self._waiting)
 
     @property
+    def waited_seconds(self) -> float:
+        """How long the oldest request in flight has waited."""
+        return self._loop.time() - self._waiting[0].sent_at if self._waiting else 0.0
+
+    @property
     def queued(self) -> int:
         """Requests that the socket has not taken yet."""
         return len(self._queue)

@@ -30,6 +30,8 @@ __all__ = ["BrokerPool", "NetSettings", "NoEvents", "Node", "PoolEvents"]
 logger = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 30.0
+_SLOW_SECONDS = 2.0
+"""A broker that has owed a reply for so long is better not asked if there is another one."""
 
 
 class BrokerPool:
@@ -75,7 +77,11 @@ class BrokerPool:
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
         """What metadata says. Brokers that are not among them are forgotten; one that has moved is dialled there."""
-        new = {node.id: node for node in nodes}
+        self._replace_nodes({node.id: node for node in nodes})
+        if self._nodes:
+            self._retire_bootstrap()
+
+    def _replace_nodes(self, new: dict[int, Node]) -> None:
         for link_id, link in list(self._links.items()):
             node_id = link_id[0]
             if node_id < 0:
@@ -88,13 +94,11 @@ class BrokerPool:
             else:
                 link.node = node
         self._nodes = new
-        if new:
-            self._retire_bootstrap()
 
     def add_node(self, node: Node) -> None:
         """A broker that a reply has named beside metadata: a coordinator, a new leader."""
         if self._nodes.get(node.id) != node:
-            self.set_nodes([*(each for each in self._nodes.values() if each.id != node.id), node])
+            self._replace_nodes({**self._nodes, node.id: node})
 
     def rebootstrap(self) -> None:
         """Forgets all brokers: the next request goes to the bootstrap addresses (KIP-1102)."""
@@ -240,11 +244,12 @@ class BrokerPool:
 
     def least_loaded(self, purpose: str = "") -> int:
         """The id of the broker to ask what any can answer: one that is connected and has the fewest requests in flight;
-        else one that is being dialled; else one that may be dialled now; else the one that may be dialled first. Ties
-        are broken by chance. Bootstrap addresses are for when no broker is known or none can be reached."""
+        else one that is being dialled; else one that may be dialled, best one that has not failed; else one that has
+        owed a reply for long. Ties are broken by chance. Bootstrap addresses are for when no broker is known or all are
+        in trouble."""
         known = [self._rank(node_id, purpose) for node_id in self._nodes]
         best = min(known, default=None)
-        if best is None or (best[0] >= _BACKING_OFF and self.settings.rebootstrap):
+        if best is None or (best[0] >= _FAILED and self.settings.rebootstrap):
             ranked = [self._rank(node_id, purpose) for node_id in self._bootstrap]
             best = min([*ranked, *known], default=None)
         if best is None:
@@ -257,12 +262,14 @@ class BrokerPool:
         if link is None:
             return (_FRESH, 0, chance, node_id)
         if link.connection is not None:
+            if link.connection.waited_seconds > _SLOW_SECONDS:
+                return (_SLOW, link.load, chance, node_id)
             return (_USABLE if link.is_ready else _BUSY, link.load, chance, node_id)
         if link.state is LinkState.CONNECTING:
             return (_DIALLED, link.failures, chance, node_id)
         if link.is_backing_off:
             return (_BACKING_OFF, link.retry_at, chance, node_id)
-        return (_FRESH, link.failures, chance, node_id)
+        return (_FAILED if link.failures else _FRESH, link.failures, chance, node_id)
 
     # ---- inside
 
@@ -310,4 +317,4 @@ class BrokerPool:
             await asyncio.wait(self._closing)
 
 
-_USABLE, _BUSY, _DIALLED, _FRESH, _BACKING_OFF = range(5)
+_USABLE, _BUSY, _DIALLED, _FRESH, _FAILED, _SLOW, _BACKING_OFF = range(7)
