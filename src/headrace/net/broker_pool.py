@@ -250,7 +250,9 @@ class BrokerPool:
         known = [self._rank(node_id, purpose) for node_id in self._nodes]
         best = min(known, default=None)
         if best is None or (best[0] >= _FAILED and self.settings.rebootstrap):
-            ranked = [self._rank(node_id, purpose) for node_id in self._bootstrap]
+            addresses = {(node.host, node.port) for node in self._nodes.values()}
+            others = [node.id for node in self._bootstrap.values() if (node.host, node.port) not in addresses]
+            ranked = [self._rank(node_id, purpose) for node_id in others]
             best = min([*ranked, *known], default=None)
         if best is None:
             raise KafkaConnectionError("there is no broker to ask: no bootstrap server was given")

@@ -1,8 +1,9 @@
-"""Metadata against brokers without sockets, in virtual time: who asks for what, when, and what becomes of the answers."""
+"""Metadata against brokers without sockets, in virtual time: who asks for what, when, and what becomes of it."""
 
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -274,7 +275,7 @@ async def test_a_missing_leader_is_asked_for_again_with_growing_waits() -> None:
     requests = setup.cluster.brokers[0].asked(ApiKey.METADATA)
     assert setup.asked[0] == ["a", "b"]
     assert all(names == ["a"] for names in setup.asked[1:])
-    gaps = [later.at - sooner.at for sooner, later in zip(requests, requests[1:], strict=False)]
+    gaps = [later.at - sooner.at for sooner, later in pairwise(requests)]
     for gap, wanted in zip(gaps, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0], strict=False):
         assert wanted * 0.8 <= gap <= wanted * 1.2 + 0.01
     setup.cluster.set_topic("a", 2)

@@ -42,7 +42,7 @@ def test_every_default_is_a_value_that_may_be_given(table: ClientTable) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_none_stands_for_the_default(table: ClientTable) -> None:
-    everything = {name: None for name in [*table.known(), *table.unused, *table.refused]}
+    everything = dict.fromkeys([*table.known(), *table.unused, *table.refused])
     assert ClientSettings.load(table, everything).as_dict() == ClientSettings.load(table).as_dict()
 
 
@@ -103,7 +103,7 @@ def test_settings_do_not_change() -> None:
     settings = ClientSettings.load(ADMIN_KEYS)
     with pytest.raises(AttributeError, match="settings do not change"):
         settings.client_id = "x"
-    with pytest.raises(AttributeError, match="there is no setting 'no.such'"):
+    with pytest.raises(AttributeError, match=r"there is no setting 'no\.such'"):
         _ = settings.no_such
     assert settings.replace(client_id="x").client_id == "x"
     assert settings.client_id == ""
