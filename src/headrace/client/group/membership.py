@@ -88,6 +88,8 @@ class Membership:
             find_topics=self._find_topics,
             commit_done=lambda: self.commits.commit_done(settings.default_api_timeout_ms),
         )
+        self.rebalancing = False
+        """The group is being joined, or what it gave is being taken. Any thread may read it."""
         self._needs_join = asyncio.Event()
         self._reason = ""
         self._failure: KafkaError | None = None
@@ -134,11 +136,6 @@ class Membership:
     def polled(self) -> None:
         """Any thread: a poll that took no time."""
         self._polls.ended()
-
-    @property
-    def rebalancing(self) -> bool:
-        """Any thread: the member is on its way into a generation."""
-        return self.member.state not in (MemberState.OUT, MemberState.STABLE)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Any thread: the membership of this moment, for `send_offsets_to_transaction`."""
@@ -218,6 +215,7 @@ class Membership:
 
     async def _join(self) -> None:
         self.member.move(MemberState.PREPARING)
+        self.rebalancing = True
         try:
             if self._is_expired:
                 await self._hooks.at_poll()
@@ -232,6 +230,7 @@ class Membership:
             assignment = await self._rebalance.sync(joined)
             again = await self._rebalance.apply(assignment)
         finally:
+            self.rebalancing = False
             if self.member.state is not MemberState.STABLE:
                 self.member.move(MemberState.PREPARING)
         self._rebalances += 1
