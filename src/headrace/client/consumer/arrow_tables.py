@@ -14,6 +14,7 @@ from headrace.records.arrow import ArrowDecoder, records_schema
 _TOPIC_TYPE = pa.dictionary(pa.int32(), pa.string())
 _RECORDS = records_schema()
 _ORDER = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+_PLACES = [_RECORDS.names.index(name) for name in _ORDER]
 CONSUMED_SCHEMA = pa.schema(
     [
         pa.field("topic", _TOPIC_TYPE),
@@ -55,7 +56,7 @@ class TableBuilder:
         self._lost.setdefault(tp, []).append((end - count, end))
 
     def _finish(self, tp: TopicPartition, decoder: ArrowDecoder) -> None:
-        batch = decoder.finish()
+        batch = _with_source(tp, len(decoder), decoder.finish_arrays())
         lost = self._lost.pop(tp, [])
         parts: list[pa.RecordBatch] = []
         start = 0
@@ -63,7 +64,7 @@ class TableBuilder:
             if begin > start:
                 parts.append(batch.slice(start, begin - start))
             start = end
-        self._finished += [_with_source(tp, part) for part in parts]
+        self._finished += parts
 
     def finish(self) -> pa.Table:
         for tp, decoder in self._decoders.items():
@@ -72,12 +73,11 @@ class TableBuilder:
         return pa.Table.from_batches(self._finished, schema=CONSUMED_SCHEMA)
 
 
-def _with_source(tp: TopicPartition, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same records with the columns that say where they come from."""
-    rows = batch.num_rows
+def _with_source(tp: TopicPartition, rows: int, arrays: list[pa.Array]) -> pa.RecordBatch:
+    """Records with the columns that say where they come from."""
     zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))], null_count=0)
-    topics = pa.DictionaryArray.from_arrays(zeros, pa.array([tp.topic], pa.string()))
+    topics = pa.DictionaryArray.from_arrays(zeros, pa.array([tp.topic], pa.string()), safe=False)
     partitions = zeros if tp.partition == 0 else pa.repeat(pa.scalar(tp.partition, pa.int32()), rows)
     return pa.RecordBatch.from_arrays(
-        [topics, partitions, *(batch.column(name) for name in _ORDER)], schema=CONSUMED_SCHEMA
+        [topics, partitions, *(arrays[place] for place in _PLACES)], schema=CONSUMED_SCHEMA
     )

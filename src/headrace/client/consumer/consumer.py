@@ -7,7 +7,7 @@ records of it in the caller's thread, which is also where rebalance listeners an
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -213,45 +213,33 @@ class Consumer:
 
     # Iteration
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records, one by one, until none came for `consumer_timeout_ms`. The position moves record by record, and a
+        seek, a pause or the loss of a partition counts from the very next record on."""
+        timeout_ms = self.config.consumer_timeout_ms
+        lock, moved = self._subscription.lock, self._subscription.moved
+        while not self._closed:
+            portion = self._portion
+            if portion is None:
+                found = self._wait(timeout_ms if timeout_ms >= 0 else float("inf"), self._next_portion)
+                if not found:
+                    return
+                self._portion, self._index = portion, _ = found[0], 0
+            state, version, records, next_offset, epoch = portion
+            last = len(records) - 1
+            while (index := self._index) <= last:
+                record = records[index]
+                with lock:
+                    if state.version != version or not state.is_fetchable:
+                        break
+                    # Whoever asks for the next record is done with the one before.
+                    moved(state, record.offset + 1 if index < last else next_offset, epoch)
+                self._index = index + 1
+                yield record
+            self._rewind()
 
     def __next__(self) -> ConsumerRecord:
-        """The next record; StopIteration when none came for `consumer_timeout_ms`. The position moves record by
-        record, and a seek, a pause or the loss of a partition counts from the very next record on."""
-        while True:
-            portion = self._portion
-            if portion is not None:
-                record = self._from(portion)
-                if record is not None:
-                    return record
-            if self._closed:
-                raise StopIteration
-            timeout_ms = self.config.consumer_timeout_ms
-            found = self._wait(timeout_ms if timeout_ms >= 0 else float("inf"), self._next_portion)
-            if not found:
-                raise StopIteration
-            self._portion, self._index = found[0], 0
-
-    def _from(self, portion: Portion) -> ConsumerRecord | None:
-        """The next record of what was taken before; None if there is none, or the rest is not wanted any more."""
-        index = self._index
-        records = portion.records
-        if index < len(records) and portion.is_wanted:
-            record = records[index]
-            self._index = index + 1
-            subscription = self._subscription
-            with subscription.lock:
-                if portion.state.version == portion.version:
-                    # The user asks for the next one, so it is done with those before.
-                    subscription.user_is_done()
-                    last = index + 1 == len(records)
-                    subscription.consumed(
-                        portion.state, portion.next_offset if last else record.offset + 1, portion.leader_epoch
-                    )
-                    return record
-        self._rewind()
-        return None
+        return next(iter(self))
 
     def _next_portion(self) -> list[Portion]:
         while (portion := self._core.rows.portion(self.config.max_poll_records)) is not None:

@@ -15,6 +15,7 @@ from typing import Protocol
 from headrace.client.consumer.errors import TruncatedError
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST, FoundOffset, ask_leaders, by_leader
 from headrace.client.consumer.partition_state import (
+    COMMITTED_OFFSET,
     LATEST_OFFSET,
     NO_EPOCH,
     FetchState,
@@ -95,21 +96,29 @@ class Positions:
         by_time: Asked = []
         validated: Asked = []
         later = float("inf")
+        view = self._metadata.view
+        unknown: set[str] = set()
         with self._subscription.lock:
             for state in self._subscription.states():
-                if state.state is FetchState.OFFSET_QUERY:
-                    if state.retry_at > now:
-                        later = min(later, state.retry_at)
-                        continue
+                asks = state.state is FetchState.OFFSET_QUERY
+                if not asks and (
+                    state.state is not FetchState.VALIDATE_WAIT or self._validating.get(state) == state.version
+                ):
+                    continue
+                is_committed = asks and state.query is COMMITTED_OFFSET
+                if state.retry_at > now:
+                    later = min(later, state.retry_at)
+                elif not is_committed and view.leader(state.tp) is None:
+                    # Metadata calls again as soon as it knows more.
+                    unknown.add(state.tp.topic)
+                elif asks:
                     state.asking()
-                    assert state.query is not None
-                    (committed if state.query.kind == "committed" else by_time).append((state, state.version))
-                elif state.state is FetchState.VALIDATE_WAIT and self._validating.get(state) != state.version:
-                    if state.retry_at > now:
-                        later = min(later, state.retry_at)
-                        continue
+                    (committed if is_committed else by_time).append((state, state.version))
+                else:
                     self._validating[state] = state.version
                     validated.append((state, state.version))
+        if unknown:
+            self._metadata.request_update(unknown)
         if committed:
             self._start(self._find_committed(committed))
         if by_time:

@@ -230,6 +230,14 @@ class SubscriptionState:
         state.consumed(next_offset, epoch)
         self._moved.add(state)
 
+    def moved(self, state: PartitionState, next_offset: int, epoch: int) -> None:
+        """One more record is handed to the user, who is done with those before it. The caller holds the lock."""
+        state.processed = state.position
+        state.processed_epoch = state.position_epoch
+        state.position = next_offset
+        state.position_epoch = epoch
+        self._moved.add(state)
+
     def user_is_done(self) -> None:
         """A poll begins: what was handed out before it has been processed."""
         if self._moved:
