@@ -115,6 +115,8 @@ class Membership:
 
     def subscription_changed(self) -> None:
         """Other topics than before are subscribed to."""
+        if self._rebalance.assigned_topics is not None:
+            self._core.metadata.track(self._rebalance.group_topics)
         if self._subscription.is_subscribed and (
             self.member.state is MemberState.OUT or self._subscription.topics != self._rebalance.joined_topics
         ):
