@@ -9,6 +9,7 @@ and the buffer under their lock, or asks the loop to do something without waitin
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from headrace.client.consumer.fetch_buffer import FetchBuffer
@@ -43,6 +44,7 @@ class ConsumerCore:
         self,
         settings: ClientSettings,
         notify: Callable[[], None],
+        subscription: SubscriptionState | None = None,
         *,
         clock: Clock | None = None,
         random: Random | None = None,
@@ -61,12 +63,15 @@ class ConsumerCore:
         self.settings = settings
         self.client = ClientCore(settings, clock=clock, random=random, dialer=dialer)
         self.loop = self.client.loop
-        self.subscription = SubscriptionState()
+        self.subscription = subscription or SubscriptionState()
         self.subscription.changed = self.changed
         self.buffer = FetchBuffer()
         self.buffer.took = self.changed
         self.turns = Turns(self.loop, notify)
-        self.membership = Membership(self.client, settings, self.subscription, self) if settings.group_id else None
+        self.membership: Membership | None = None
+        if settings.group_id:
+            told = self._committed if settings.interceptors else None
+            self.membership = Membership(self.client, settings, self.subscription, self, on_commit=told)
         self._notify = notify
         self._read_committed = settings.isolation_level == READ_COMMITTED
         self._errors: dict[object, Exception] = {}
@@ -107,6 +112,7 @@ class ConsumerCore:
     async def start(self) -> None:
         if self.membership is not None:
             await self.membership.start()
+        self.subscription_changed()
 
     # What changed
 
@@ -114,10 +120,14 @@ class ConsumerCore:
         """Any thread: the subscription, a position or the room in the buffer is not what it was."""
         if not self._work_is_due:
             self._work_is_due = True
-            try:
-                self.loop.call_soon_threadsafe(self._work)
-            except RuntimeError:
-                logger.debug("the consumer's loop has ended")
+            self.call(self._work)
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Any thread: has a function called on the loop, soon."""
+        try:
+            self.loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            logger.debug("the consumer's loop has ended")
 
     def _work(self) -> None:
         self._work_is_due = False
@@ -255,6 +265,11 @@ class ConsumerCore:
 
         return self._group().commits.commit_async(offsets, tell)
 
+    def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+        if error is None:
+            for interceptor in self.settings.interceptors:
+                self.turns.add(partial(interceptor.on_commit, offsets))
+
     async def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -319,6 +334,7 @@ class ConsumerCore:
             await self.fetcher.close()
             await self.positions.close()
             await self.client.close()
+            self.subscription.unsubscribe()
             with self.subscription.lock:
                 self.buffer.clear()
             self._notify()
