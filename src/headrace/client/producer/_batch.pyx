@@ -32,7 +32,8 @@ from headrace.records import Compression, RecordBatch, decode_rows
 _logger = logging.getLogger(__name__)
 
 def resize_buffer(bytearray buffer not None, Py_ssize_t size) -> bool:
-    """Makes a buffer of `size` bytes of one that was used, without clearing it. False if somebody still holds a view."""
+    """Makes a buffer of `size` bytes of one that was used, without clearing it. False if somebody still holds a
+    view."""
     try:
         if PyByteArray_GET_SIZE(buffer) != size:
             PyByteArray_Resize(buffer, size)
@@ -123,6 +124,19 @@ cdef class ProducerBatch:
         return (<int64_t>self._fields.base_sequence + self._fields.count - 1) & INT_MAX
 
     @property
+    def parts(self):
+        """What the batch was split into, or None."""
+        return None if self._children is None else [part for _, part in self._children]
+
+    def future(self):
+        """A future of its first record, for who deals in whole batches."""
+        cdef FutureRecordMetadata future = FutureRecordMetadata.__new__(FutureRecordMetadata)
+        future.batch = self
+        future.timestamp = -1
+        future.key_size = future.value_size = future.headers_size = -1
+        return future
+
+    @property
     def is_transactional(self): return (self._fields.attributes & TRANSACTIONAL_BIT) != 0
 
     cdef int32_t put(self, RecordParts* parts, int64_t timestamp, list headers):
@@ -144,6 +158,13 @@ cdef class ProducerBatch:
         self._fields.last_offset_delta = index
         self._fields.count = index + 1
         return index
+
+    def grow(self, Py_ssize_t capacity):
+        """More room. Not while somebody else may append a batch to the same queue: under the accumulator's lock."""
+        if not self.is_closed and capacity > self.capacity:
+            PyByteArray_Resize(self.buffer, capacity)
+            self._p = <uint8_t*>PyByteArray_AS_STRING(self.buffer)
+            self.capacity = capacity
 
     def close(self):
         """Takes no more records."""
@@ -356,8 +377,8 @@ cdef class FutureRecordMetadata:
         return bool(getattr(error, "retriable", False))
 
     def get(self, timeout=None):
-        """The RecordMetadata, when the broker has acknowledged the record, or the error raised. Waits for `timeout` seconds,
-        and raises KafkaTimeoutError then; without one, as long as it takes (at most `delivery.timeout.ms`)."""
+        """The RecordMetadata, when the broker has acknowledged the record, or the error raised. Waits for `timeout`
+        seconds, and raises KafkaTimeoutError then; without one, as long as it takes (at most `delivery.timeout.ms`)."""
         if not self.is_done:
             self._wait(timeout)
         error = self._error()

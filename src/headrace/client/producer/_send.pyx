@@ -6,8 +6,8 @@ Any thread may send. There is no lock here: from the look at the open batch to t
 it, no Python code runs and nothing is allocated that could start the garbage collector, so no other thread gets the GIL
 in between. The loop closes a batch under the GIL too, and a closed batch refuses.
 
-Whatever is not this plain case leaves as a SendRequest to `_place`, which may take the accumulator's lock, make a batch,
-or wait: an unknown topic, a full batch, no memory, a partition that there is not.
+Whatever is not this plain case leaves as a SendRequest to `_place`, which may take the accumulator's lock, make a
+batch, or wait: an unknown topic, a full batch, no memory, a partition that there is not.
 """
 
 cimport cython
@@ -117,8 +117,8 @@ cdef inline FutureRecordMetadata _append(ProducerBatch batch, RecordParts* parts
 cdef class SendPath:
     """What both faces of the producer inherit `send` from.
 
-    `gate` is None while records may be sent; else it is called to raise what stands in the way. `_place(request)` is the
-    subclass's.
+    `gate` is None while records may be sent; else it is called to raise what stands in the way. `_place(request)` is
+    the subclass's.
     """
 
     def __cinit__(self):
@@ -219,7 +219,8 @@ cdef class SendPath:
         return (murmur2_of(<const unsigned char*><const char*><bytes>key, len(<bytes>key)) & 0x7FFFFFFF) % <int32_t>count
 
     def choose_partition(self, SendRequest request not None):
-        """Chooses for a request that has come without one. False if the topic is not known, or has no such partition."""
+        """Chooses for a request that has come without one. False if the topic is not known, or has no such
+        partition."""
         cdef TopicQueues queues = <TopicQueues>self.topics.get(request.topic)
         if queues is None or len(queues.queues) == 0:
             return False

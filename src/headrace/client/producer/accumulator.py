@@ -3,8 +3,8 @@
     queue of a partition        oldest  [ full ] [ full ] [ open ]  <- records
                                 drain ─▶                              a partition gives one batch to a request
 
-A batch is due when it is full, or older than `linger.ms`, or a flush, a commit, a lack of memory or the end of the producer
-hurries it, and its partition has a leader, is not muted, and is not waiting to try again.
+A batch is due when it is full, or older than `linger.ms`, or a flush, a commit, a lack of memory or the end of the
+producer hurries it, and its partition has a leader, is not muted, and is not waiting to try again.
 
 `append` is any thread's; the rest is the loop's. The lock guards queues and books, and is not held while callbacks, the
 codec or anyone else's code run. A record that fits the open batch of its partition does not come here (see `_send`).
@@ -34,6 +34,9 @@ _LOADS_FRESH_SECONDS = 0.01
 
 class AccumulatorSettings(NamedTuple):
     batch_bytes: int
+    """What a batch may grow to."""
+    first_bytes: int
+    """What a batch begins with; also what a sticky partition gets before another is chosen."""
     linger: float
     delivery_timeout: float
     max_request_bytes: int
@@ -78,8 +81,8 @@ class Accumulator:
         order: Order | None = None,
         admit: Callable[[TopicPartition], None] | None = None,
     ):
-        """`wake` makes the loop look at what is due. `admit` hears of every partition that a batch is opened for, in the
-        thread that sends."""
+        """`wake` makes the loop look at what is due. `admit` hears of every partition that a batch is opened for, in
+        the thread that sends."""
         self.settings = settings
         self.pool = pool
         self.topics: dict[str, TopicQueues] = {}
@@ -116,8 +119,8 @@ class Accumulator:
             self.topics[topic] = queues
 
     def append(self, request: SendRequest, buffer: bytearray | None = None) -> FutureRecordMetadata | int:
-        """Puts a record of a known topic into a batch, a new one if need be. Returns the bytes that a new batch needs if
-        there is no memory for it: to be called again with a buffer of that size."""
+        """Puts a record of a known topic into a batch, a new one if need be. Returns the bytes that a new batch needs
+        if there is no memory for it: to be called again with a buffer of that size."""
         due = False
         try:
             with self._lock:
@@ -128,6 +131,8 @@ class Accumulator:
                 queue = queues.sticky if request.partition < 0 else queues.queues[request.partition]
                 while queue.open_batch is not None:
                     future = request.append_to(queue.open_batch)
+                    if future is None and self._grow(queue.open_batch, request.largest_size):
+                        future = request.append_to(queue.open_batch)
                     if future is not None:
                         return future
                     due = True
@@ -135,7 +140,7 @@ class Accumulator:
                     if request.partition < 0 and self._has_enough(queues, request.largest_size):
                         self._stick(queues, now)
                         queue = queues.sticky
-                size = max(self.settings.batch_bytes, request.largest_size)
+                size = max(self.settings.first_bytes, request.largest_size)
                 if buffer is None:
                     buffer = self.pool.take(size)
                     if buffer is None:
@@ -155,9 +160,18 @@ class Accumulator:
             if due:
                 self._wake()
 
+    def _grow(self, batch: ProducerBatch, more_bytes: int) -> bool:
+        """Makes room for a record, if the batch may be so large and there is memory."""
+        wanted = batch.size_in_bytes + more_bytes
+        capacity = min(max(2 * batch.capacity, wanted), self.settings.batch_bytes)
+        if batch.is_closed or wanted > capacity or not self.pool.take_over(capacity - batch.capacity):
+            return False
+        batch.grow(capacity)
+        return True
+
     def _has_enough(self, queues: TopicQueues, more_bytes: int) -> bool:
         """Whether the sticky partition has had its share, with the record that is to come."""
-        return queues.sticky.closed_bytes - queues.sticky_from + more_bytes >= self.settings.batch_bytes
+        return queues.sticky.closed_bytes - queues.sticky_from + more_bytes >= self.settings.first_bytes
 
     def _stick(self, queues: TopicQueues, now: float) -> None:
         loads = None
@@ -189,6 +203,14 @@ class Accumulator:
         self._busy[queue] = None
         return batch.is_closed or batch.created_at + self.settings.linger < self.next_check
 
+    def next_sticky(self, topic: str) -> int:
+        """The partition for a batch of records without keys; another one each time."""
+        with self._lock:
+            queues = self.topics[topic]
+            chosen = queues.sticky.partition
+            self._stick(queues, self._clock.monotonic())
+            return chosen
+
     def append_batch(self, tp: TopicPartition, batch: ProducerBatch) -> None:
         """Queues a batch that is complete already, behind what its partition has."""
         with self._lock:
@@ -202,7 +224,8 @@ class Accumulator:
         self._wake()
 
     def flush(self, wake: Callable[[], None]) -> Flush | None:
-        """Hurries everything that is here now, and calls `wake` (from the loop) when that is done. None if nothing is."""
+        """Hurries everything that is here now, and calls `wake` (from the loop) when that is done. None if nothing
+        is."""
         with self._lock:
             if not self._incomplete:
                 return None

@@ -6,8 +6,8 @@ Taking memory has four cases:
   A. a buffer of the usual size, and one is free: that one;
   B. enough unpooled memory: a new buffer;
   C. enough if free buffers are dropped: as many as it takes are dropped, then B;
-  D. not enough: the taker stands in line. What comes back goes to the first in line, bit by bit if need be, and nobody who
-     comes later gets any before it, however little they ask for.
+  D. not enough: the taker stands in line. What comes back goes to the first in line, bit by bit if need be, and nobody
+  who comes later gets any before it, however little they ask for.
 
 Any thread; a lock of its own, held for a few steps and never while something is called.
 """
@@ -22,13 +22,16 @@ __all__ = ["BufferPool", "MemoryWaiter"]
 
 
 class MemoryWaiter:
-    """A place in line. `wake` is called once, by who gives back the last bytes, when `buffer` is there."""
+    """A place in line. `wake` is called once, by who gives back the last bytes, when the memory is there: as `buffer`,
+    or only counted if no buffer is wanted."""
 
-    __slots__ = ("buffer", "got_bytes", "size", "wake")
+    __slots__ = ("buffer", "got_bytes", "is_served", "size", "wake", "wants_buffer")
 
-    def __init__(self, size: int, wake: Callable[[], None]):
+    def __init__(self, size: int, wake: Callable[[], object], wants_buffer: bool):
         self.size = size
         self.wake = wake
+        self.wants_buffer = wants_buffer
+        self.is_served = False
         self.got_bytes = 0
         self.buffer: bytearray | None = None
 
@@ -72,11 +75,11 @@ class BufferPool:
             self._free.pop()
             self._unpooled_bytes += self.usual_bytes
 
-    def stand_in_line(self, size: int, wake: Callable[[], None]) -> MemoryWaiter:
+    def stand_in_line(self, size: int, wake: Callable[[], object], wants_buffer: bool = True) -> MemoryWaiter:
         """A place in line for `size` bytes; if they are there already, `wake` has been called."""
         if size > self.memory_bytes:
             raise ValueError(f"{size} bytes will never be free: the pool has {self.memory_bytes}")
-        waiter = MemoryWaiter(size, wake)
+        waiter = MemoryWaiter(size, wake, wants_buffer)
         with self._lock:
             self._line.append(waiter)
             served = self._serve()
@@ -84,15 +87,15 @@ class BufferPool:
         return waiter
 
     def leave(self, waiter: MemoryWaiter) -> None:
-        """Gives up a place in line, or the buffer that has come in the meantime."""
+        """Gives up a place in line, or what has come in the meantime."""
         with self._lock:
-            buffer, waiter.buffer = waiter.buffer, None
-            if buffer is None:
+            if waiter.is_served:
+                self._put_back(waiter.buffer, waiter.size)
+                waiter.buffer = None
+            else:
                 self._line.remove(waiter)
                 self._unpooled_bytes += waiter.got_bytes
                 waiter.got_bytes = 0
-            else:
-                self._put_back(buffer, waiter.size)
             served = self._serve()
         _wake(served)
 
@@ -123,7 +126,7 @@ class BufferPool:
         served: list[MemoryWaiter] = []
         while self._line:
             waiter = self._line[0]
-            if waiter.size == self.usual_bytes and self._free:
+            if waiter.size == self.usual_bytes and self._free and waiter.wants_buffer:
                 waiter.buffer = self._free.pop()
                 self._unpooled_bytes += waiter.got_bytes
             else:
@@ -134,8 +137,10 @@ class BufferPool:
                 self._unpooled_bytes -= given
                 if waiter.got_bytes < waiter.size:
                     break
-                waiter.buffer = _new_buffer(waiter.size)
+                if waiter.wants_buffer:
+                    waiter.buffer = _new_buffer(waiter.size)
             waiter.got_bytes = 0
+            waiter.is_served = True
             served.append(self._line.popleft())
         return served
 

@@ -1,7 +1,7 @@
 """The producer's side of the loop: everything wired together, and woken when there is something to do.
 
-Owned by the loop it is made on. `wake` may be called from any thread; the accumulator and the buffer pool say themselves
-what else may be.
+Owned by the loop it is made on. `wake` may be called from any thread; the accumulator and the buffer pool say
+themselves what else may be.
 """
 
 import asyncio
@@ -43,6 +43,8 @@ _PRODUCE = int(ApiKey.PRODUCE)
 _POOL_IN_FLIGHT = 1000
 """The sender counts its own; metadata does not wait for its turn behind them."""
 _USE_SECONDS = 1.0
+_FIRST_BYTES = 16_384
+"""Batches begin small and grow, so that many partitions with little to send do not use up the memory."""
 
 
 def check_settings(settings: ClientSettings) -> ClientSettings:
@@ -68,8 +70,8 @@ def check_settings(settings: ClientSettings) -> ClientSettings:
     if settings.delivery_timeout_ms < least:
         if "delivery.timeout.ms" in given:
             raise ConfigError(
-                f"delivery.timeout.ms={settings.delivery_timeout_ms} is not a valid value: expected at least linger.ms + "
-                f"request.timeout.ms, {least}"
+                f"delivery.timeout.ms={settings.delivery_timeout_ms} is not a valid value: expected at least "
+                f"linger.ms + request.timeout.ms, {least}"
             )
         settings = settings.replace(delivery_timeout_ms=least)
     return settings
@@ -129,10 +131,12 @@ class ProducerCore:
         elif settings.enable_idempotence:
             self.idempotence = Idempotence(self, self.client.backoff, self._start, self.wake, self._on_fatal)
         codec = Compression.from_name(settings.compression_type)
-        self.buffers = BufferPool(settings.buffer_memory, settings.batch_size)
+        first_bytes = min(settings.batch_size, _FIRST_BYTES)
+        self.buffers = BufferPool(settings.buffer_memory, first_bytes)
         self.accumulator = Accumulator(
             AccumulatorSettings(
                 batch_bytes=settings.batch_size,
+                first_bytes=first_bytes,
                 linger=settings.linger_ms / 1000,
                 delivery_timeout=settings.delivery_timeout_ms / 1000,
                 max_request_bytes=settings.max_request_size,
@@ -196,8 +200,8 @@ class ProducerCore:
 
     def no_memory(self) -> KafkaTimeoutError:
         return KafkaTimeoutError(
-            f"no room for the record within {self.settings.max_block_ms} ms (max.block.ms): {self.settings.buffer_memory} "
-            "bytes (buffer.memory) are waiting to be sent"
+            f"no room for the record within {self.settings.max_block_ms} ms (max.block.ms): "
+            f"{self.settings.buffer_memory} bytes (buffer.memory) are waiting to be sent"
         )
 
     # ---- the loop
@@ -259,7 +263,7 @@ class ProducerCore:
     async def flush(self) -> None:
         """Until everything that is here now is done."""
         done: asyncio.Future[None] = self._loop.create_future()
-        flush = self.accumulator.flush(lambda: done.done() or done.set_result(None))
+        flush = self.accumulator.flush(lambda: _release(done))
         if flush is None:
             return
         try:
@@ -298,20 +302,25 @@ class ProducerCore:
         outcome = self.accumulator.append(request)
         if isinstance(outcome, FutureRecordMetadata):
             return outcome
+        buffer = await self.wait_for_room(outcome, deadline - self.clock.monotonic())
+        future = self.accumulator.append(request, buffer)
+        assert isinstance(future, FutureRecordMetadata)
+        return future
+
+    async def wait_for_room(self, size: int, timeout: float, wants_buffer: bool = True) -> bytearray | None:
+        """Memory, when it is there; as a buffer, or only counted."""
         granted: asyncio.Future[None] = self._loop.create_future()
-        waiter = self.buffers.stand_in_line(outcome, lambda: granted.done() or granted.set_result(None))
+        waiter = self.buffers.stand_in_line(size, lambda: _release(granted), wants_buffer)
         self.wake()
         try:
-            async with asyncio.timeout(deadline - self.clock.monotonic()):
+            async with asyncio.timeout(timeout):
                 await granted
         except BaseException as gone:
             self.buffers.leave(waiter)
             if isinstance(gone, TimeoutError):
                 raise self.no_memory() from None
             raise
-        future = self.accumulator.append(request, waiter.buffer)
-        assert isinstance(future, FutureRecordMetadata)
-        return future
+        return waiter.buffer
 
     async def transact(self, what: str, *arguments: Any) -> None:
         """One of the calls for transactions, waited for as long as `max.block.ms`."""
@@ -334,8 +343,8 @@ class ProducerCore:
             if isinstance(error, KafkaError):
                 raise
             raise KafkaTimeoutError(
-                f"{what}() was not done within {self.settings.max_block_ms} ms (max.block.ms); it goes on, and may be called "
-                "again to wait for it"
+                f"{what}() was not done within {self.settings.max_block_ms} ms (max.block.ms); it goes on, and "
+                "may be called again to wait for it"
             ) from None
 
     # ---- metadata (sender.Cluster)
@@ -469,6 +478,11 @@ class ProducerCore:
         self.interceptors.close()
 
 
+def _release(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 def _level(codec: Compression, settings: ClientSettings) -> int | None:
     if codec is Compression.GZIP:
         level: int = settings.compression_gzip_level
@@ -480,4 +494,3 @@ def _level(codec: Compression, settings: ClientSettings) -> int | None:
         zstd: int = settings.compression_zstd_level
         return zstd
     return None
-

@@ -1,7 +1,7 @@
 """Sequence numbers at work: a producer's identity is asked for, epochs are bumped, lost sequences begin again.
 
-What the sender asks before and after each batch (`sender.Guard`, `accumulator.Order`), for a producer that is idempotent
-and has no transactions. Owned by the loop.
+What the sender asks before and after each batch (`sender.Guard`, `accumulator.Order`), for a producer that is
+idempotent and has no transactions. Owned by the loop.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Interceptors: see every record before it is serialized, and what became of it.
 
-`on_send` may return a changed record; one that raises is logged and passed over, as in Kafka. They run in the thread that
-sends, `on_acknowledgement` where replies are read. A producer without interceptors does not pass through here.
+`on_send` may return a changed record; one that raises is logged and passed over, as in Kafka. They run in the thread
+that sends, `on_acknowledgement` where replies are read. A producer without interceptors does not pass through here.
 """
 
 import logging

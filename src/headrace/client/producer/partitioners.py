@@ -59,7 +59,7 @@ class RoundRobinPartitioner:
     def __init__(self) -> None:
         self._counter = itertools.count()
 
-    def __call__(self, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
+    def __call__(self, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:  # noqa: ARG002
         among = available or all_partitions
         return among[next(self._counter) % len(among)]
 

@@ -35,8 +35,8 @@ class Producer(SendPath):
         future.get(timeout=10)                  # RecordMetadata(topic="orders", partition=0, offset=42, ...)
         producer.close()
 
-    Settings are keyword arguments as kafka-python has them, or a mapping with Kafka's names, or both. Any thread may use
-    it. Idempotent by default: a record is in its partition once and in order, whatever happens on the way.
+    Settings are keyword arguments as kafka-python has them, or a mapping with Kafka's names, or both. Any thread may
+    use it. Idempotent by default: a record is in its partition once and in order, whatever happens on the way.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object):
@@ -82,7 +82,10 @@ class Producer(SendPath):
         """
         from headrace.client.producer.arrow import send_arrow
 
-        return send_arrow(self, self._core, topic, data, partition, self._wait_for_topic, self._wait_for_room)
+        def wait_for_room(size: int, deadline: float) -> None:
+            self._wait_for_room(size, deadline, False)
+
+        return send_arrow(self, self._core, topic, data, partition, self._wait_for_topic, wait_for_room)
 
     def flush(self, timeout: float | None = None) -> None:
         """Sends everything at once, and waits until all of it is acknowledged or has failed; for `timeout` seconds, and
@@ -120,13 +123,13 @@ class Producer(SendPath):
         self._transact("send_offsets_to_transaction", offsets, group_metadata)
 
     def commit_transaction(self) -> None:
-        """Returns when all records are written and the decision too. After KafkaTimeoutError it may be called again, and
-        goes on waiting for the same commit."""
+        """Returns when all records are written and the decision too. After KafkaTimeoutError it may be called again,
+        and goes on waiting for the same commit."""
         self._transact("commit_transaction")
 
     def abort_transaction(self) -> None:
-        """Records that were not sent fail with TransactionAbortedError; the others are never seen by readers of committed
-        records."""
+        """Records that were not sent fail with TransactionAbortedError; the others are never seen by readers of
+        committed records."""
         self._transact("abort_transaction")
 
     def _transact(self, what: str, *arguments: Any) -> None:
@@ -137,8 +140,8 @@ class Producer(SendPath):
     # ---- the end
 
     def close(self, timeout: float | None = None) -> None:
-        """Sends what is there and closes, after `timeout` seconds at the latest; what is not sent then has failed. May be
-        called twice."""
+        """Sends what is there and closes, after `timeout` seconds at the latest; what is not sent then has failed. May
+        be called twice."""
         with self._close_lock:
             if self._is_closed:
                 return
@@ -177,7 +180,7 @@ class Producer(SendPath):
         outcome = core.accumulator.append(request)
         if isinstance(outcome, FutureRecordMetadata):
             return outcome
-        future = core.accumulator.append(request, self._wait_for_room(outcome, deadline))
+        future = core.accumulator.append(request, self._wait_for_room(outcome, deadline, True))
         assert isinstance(future, FutureRecordMetadata)
         return future
 
@@ -185,12 +188,12 @@ class Producer(SendPath):
         left_ms = max(0.0, (deadline - self._core.clock.monotonic()) * 1000)
         self._thread.run(self._core.know_topic(topic, partition, left_ms))
 
-    def _wait_for_room(self, size: int, deadline: float) -> bytearray:
+    def _wait_for_room(self, size: int, deadline: float, wants_buffer: bool) -> bytearray | None:
         core = self._core
         if self._thread.is_current:
             raise core.no_memory()  # who gives memory back is the one that would wait
         granted = threading.Event()
-        waiter = core.buffers.stand_in_line(size, granted.set)
+        waiter = core.buffers.stand_in_line(size, granted.set, wants_buffer)
         core.wake()
         try:
             if not granted.wait(max(0.0, deadline - core.clock.monotonic())):
@@ -198,7 +201,6 @@ class Producer(SendPath):
         except BaseException:
             core.buffers.leave(waiter)
             raise
-        assert waiter.buffer is not None
         return waiter.buffer
 
     def _send_intercepted(
@@ -220,4 +222,3 @@ class Producer(SendPath):
             raise
         future.add_done(interceptors.on_acknowledgement)
         return future
-

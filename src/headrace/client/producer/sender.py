@@ -6,12 +6,12 @@
   matter: leaders take batches in sequence, and what came too early is sent again. Without, and with one in flight, a
   partition is muted while its batch is on the wire.
 - A batch whose request got no answer, or an error that may pass, goes back to the front of its queue, until
-  `delivery.timeout.ms` have passed since its first record; its leader is looked up again where the error says so, or taken
-  from the reply (KIP-951).
+  `delivery.timeout.ms` have passed since its first record; its leader is looked up again where the error says so, or
+  taken from the reply (KIP-951).
 - A batch that the broker finds too large is split.
 
-Owned by the loop. Does no I/O itself: `Network` is the pool, or a test. `poll` is called when something may be due: woken
-by an append, a reply, a connection, new metadata, or its own timer.
+Owned by the loop. Does no I/O itself: `Network` is the pool, or a test. `poll` is called when something may be due:
+woken by an append, a reply, a connection, new metadata, or its own timer.
 """
 
 import logging
@@ -73,7 +73,12 @@ class Network(Protocol):
         """Seconds until it makes sense to ask again, if a wait is due."""
 
     def produce(
-        self, node_id: int, request: ProduceRequest, min_version: int | None, max_version: int | None, on_reply: "OnReply"
+        self,
+        node_id: int,
+        request: ProduceRequest,
+        min_version: int | None,
+        max_version: int | None,
+        on_reply: "OnReply",
     ) -> None:
         """Sends now; raises KafkaError if that cannot be. `on_reply` is called later, not within this call."""
 
@@ -402,4 +407,3 @@ class Sender:
                 else:
                     oldest = min(oldest, batch.created_at)
         self._next_expiry = min(oldest, self._accumulator.oldest(now)) + timeout
-

@@ -1,12 +1,12 @@
 """Sequence numbers: what makes a repeated request harmless and a lost one noticed (KIP-98, KIP-360).
 
-Every batch of an idempotent producer has the producer's id and epoch and the sequence of its first record. A leader takes
-a partition's batches in sequence only, and answers one that it has already with where that is. So:
+Every batch of an idempotent producer has the producer's id and epoch and the sequence of its first record. A leader
+takes a partition's batches in sequence only, and answers one that it has already with where that is. So:
 
 - A batch keeps its sequence however often it is sent, and is drained before later ones while it is being sent again.
 - A batch that the broker refused for good was not written: those behind it close the gap (`failed`).
-- A batch that was given up while its fate was unknown leaves the partition *unresolved*: nothing new is drained until all
-  that is in flight has its answer, and then, unless the log turned out to have everything, the epoch is bumped.
+- A batch that was given up while its fate was unknown leaves the partition *unresolved*: nothing new is drained until
+  all that is in flight has its answer, and then, unless the log turned out to have everything, the epoch is bumped.
 - After a bump the sequences of a partition begin at 0 again, also those of batches that wait to be sent again.
 
 Owned by the loop. Sequences wrap from 2^31 - 1 to 0.
@@ -41,8 +41,8 @@ def _add(sequence: int, count: int) -> int:
 
 
 class PartitionSequences:
-    """One partition. `in_flight` are the batches with a sequence and without an answer, in order, whether they are on the
-    wire or wait to be sent again."""
+    """One partition. `in_flight` are the batches with a sequence and without an answer, in order, whether they are on
+    the wire or wait to be sent again."""
 
     __slots__ = ("identity", "in_flight", "last_acked", "next")
 
@@ -150,7 +150,9 @@ class Sequences:
         for other in partition.in_flight:
             if _is_of(other, partition.identity) and _is_after(other.base_sequence, batch.base_sequence):
                 sequence = (other.base_sequence - len(batch)) & _LAST_SEQUENCE
-                other.set_producer(partition.identity.producer_id, partition.identity.epoch, sequence, self.transactional)
+                other.set_producer(
+                    partition.identity.producer_id, partition.identity.epoch, sequence, self.transactional
+                )
                 other.sequence_was_reset = True
         partition.next = (partition.next - len(batch)) & _LAST_SEQUENCE
 

@@ -13,9 +13,9 @@
 Errors are told apart: *fatal* ones end the producer (it was fenced by another one of its transactional id, or may not
 use it); *abortable* ones spoil the transaction, which the user aborts and begins again.
 
-Version 1 of transactions tells the coordinator each partition before it writes there (AddPartitionsToTxn). Version 2, where
-the cluster has the feature `transaction.version` 2, leaves that to the leaders, and each transaction ends with a new
-epoch, so that nothing late of an old one can get into the next.
+Version 1 of transactions tells the coordinator each partition before it writes there (AddPartitionsToTxn). Version 2,
+where the cluster has the feature `transaction.version` 2, leaves that to the leaders, and each transaction ends with a
+new epoch, so that nothing late of an old one can get into the next.
 
 Owned by the loop, but for `admit` and `check_open`, which the threads that send call.
 """
@@ -236,7 +236,9 @@ class TransactionManager(Idempotence):
 
     def _enter(self, state: TransactionState) -> None:
         if self.state not in _FROM[state]:
-            raise IllegalStateError(f"a transactional producer does not go from {self.state.value!r} to {state.value!r}")
+            raise IllegalStateError(
+                f"a transactional producer does not go from {self.state.value!r} to {state.value!r}"
+            )
         _logger.debug("%s: %s to %s", self.transactional_id, self.state.value, state.value)
         self.state = state
 
@@ -282,7 +284,9 @@ class TransactionManager(Idempotence):
         """Runs one at a time. A caller that gave up waiting may call again, and waits for the same one then."""
         if self._pending is not None and self._pending[0] != what:
             if not self._pending[1].done():
-                raise IllegalStateError(f"{self._pending[0]}() is still under way: expected it to be called again first")
+                raise IllegalStateError(
+                    f"{self._pending[0]}() is still under way: expected it to be called again first"
+                )
             self._pending = None
         if self._pending is None:
             self._expect(what, states)
@@ -409,7 +413,9 @@ class TransactionManager(Idempotence):
         self._is_started = True
         check((await self._ask(request, None, _ADD_OFFSETS_LAST)).error_code)
 
-    async def _commit_offsets(self, left: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
+    async def _commit_offsets(
+        self, left: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
         """One attempt for the offsets that are left; takes those out that were taken."""
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for tp, offset in left.items():

@@ -1,0 +1,194 @@
+"""The producer for asyncio. Lives on the loop that `start` is called on, and on no other thread."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.client.errors import IllegalStateError, KafkaTimeoutError
+from headrace.client.producer._batch import FutureRecordMetadata
+from headrace.client.producer._send import SendPath, SendRequest
+from headrace.client.producer.core import ProducerCore, check_settings, set_up_path
+from headrace.client.producer.interceptors import OutgoingRecord
+from headrace.client.producer.types import Headers, OnDelivery
+from headrace.client.producer_keys import PRODUCER_KEYS
+from headrace.client.settings import ClientSettings
+from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata
+from headrace.common.clock import SystemClock
+from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.client.producer.arrow import ArrowFuture
+
+__all__ = ["Producer"]
+
+
+class Producer(SendPath):
+    """Sends records to topics.
+
+        async with Producer(bootstrap_servers="localhost:9092") as producer:
+            future = await producer.send("orders", b"value", key=b"key")    # in a batch
+            metadata = await future                                         # acknowledged
+            await producer.send_and_wait("orders", b"value")                # both
+
+    Settings are those of `headrace.Producer`.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object):
+        self.settings = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
+        set_up_path(self, self.settings, SystemClock())
+        self.gate = self._not_started
+        self._started: ProducerCore | None = None
+        self._is_closed = False
+
+    @property
+    def _core(self) -> ProducerCore:
+        if self._started is None or self._is_closed:
+            self._not_started()
+        assert self._started is not None
+        return self._started
+
+    def _not_started(self) -> None:
+        raise IllegalStateError(
+            "this producer is closed"
+            if self._is_closed
+            else "this producer is not started: await start(), or use async with"
+        )
+
+    async def start(self) -> None:
+        """Makes the producer live on the running loop. Needs no broker yet."""
+        if self._started is not None:
+            raise IllegalStateError("this producer was started before")
+        core = self._started = ProducerCore(self.settings)
+        self.topics = core.accumulator.topics
+        self.gate = None if core.transactions is None else core.transactions.check_open
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> FutureRecordMetadata:
+        """Puts a record into its batch, and returns its future, which can be awaited. Waits only where the topic is not
+        known yet or the memory is used up, for at most `max.block.ms`."""
+        interceptors = self._core.interceptors
+        if interceptors:
+            record = interceptors.on_send(OutgoingRecord(topic, value, key, headers, partition, timestamp_ms))
+            topic, value, key, headers, partition, timestamp_ms = record
+        try:
+            outcome = super().send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            future: FutureRecordMetadata = outcome if isinstance(outcome, FutureRecordMetadata) else await outcome
+        except Exception as error:
+            interceptors.on_acknowledgement(error, None)
+            raise
+        if interceptors:
+            future.add_done(interceptors.on_acknowledgement)
+        return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Sends a record and waits until it is acknowledged."""
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+
+    def _place(self, request: SendRequest) -> Coroutine[Any, Any, FutureRecordMetadata]:
+        return self._core.place(self, request)
+
+    async def send_arrow(
+        self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None
+    ) -> "ArrowFuture":
+        """As `headrace.Producer.send_arrow`; the future can be awaited."""
+        from headrace.client.producer.arrow import send_arrow_async
+
+        return await send_arrow_async(self, self._core, topic, data, partition)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Sends everything at once, and waits until all of it is acknowledged or has failed."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._core.flush()
+        except TimeoutError:
+            raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s") from None
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        await self._core.know_topic(topic, -1, self.settings.max_block_ms)
+        return set(range(len(self.topics[topic].queues)))
+
+    # ---- transactions
+
+    async def init_transactions(self) -> None:
+        """Once, before the first transaction."""
+        await self._core.transact("init_transactions")
+
+    async def begin_transaction(self) -> None:
+        await self._core.transact("begin_transaction")
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_metadata: ConsumerGroupMetadata | str,
+    ) -> None:
+        await self._core.transact("send_offsets_to_transaction", offsets, group_metadata)
+
+    async def commit_transaction(self) -> None:
+        await self._core.transact("commit_transaction")
+
+    async def abort_transaction(self) -> None:
+        await self._core.transact("abort_transaction")
+
+    def transaction(self) -> "Transaction":
+        """`async with producer.transaction():` begins one, and commits it; an exception aborts it."""
+        return Transaction(self)
+
+    # ---- the end
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Sends what is there and closes, after `timeout` seconds at the latest."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.gate = self._not_started
+        if self._started is not None:
+            await self._started.close(timeout)
+
+    stop = close
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Transaction:
+    """What `Producer.transaction()` returns."""
+
+    def __init__(self, producer: Producer):
+        self._producer = producer
+
+    async def __aenter__(self) -> Producer:
+        await self._producer.begin_transaction()
+        return self._producer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self._producer.commit_transaction()
+        elif not getattr(error, "fatal", False):
+            await self._producer.abort_transaction()
