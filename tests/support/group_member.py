@@ -169,7 +169,44 @@ def run_aiokafka(bootstrap: str, group: str, topic: str, options: dict[str, Any]
     asyncio.run(main())
 
 
-CLIENTS = {"confluent-kafka": run_confluent, "kafka-python": run_kafka_python, "aiokafka": run_aiokafka}
+def run_headrace(bootstrap: str, group: str, topic: str, options: dict[str, Any]) -> None:
+    import headrace
+    import headrace.common.errors
+
+    strategy = {"cooperative": "cooperative-sticky"}.get(options["strategy"], options["strategy"])
+    consumer = headrace.Consumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        group_instance_id=options["instance"],
+        partition_assignment_strategy=strategy,
+        auto_offset_reset="earliest",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=500,
+        metadata_max_age_ms=500,
+        enable_auto_commit=options["commit"] == "auto",
+        auto_commit_interval_ms=200,
+    )
+    reporter = Reporter()
+    while not is_over():
+        records = [record for found in consumer.poll(POLL_SECONDS * 1000).values() for record in found]
+        reporter.assigned(consumer.assignment())
+        if records:
+            say(records=[(record.partition, record.offset) for record in records])
+            if options["commit"] == "hand":
+                try:
+                    consumer.commit()
+                except headrace.common.errors.KafkaError as error:
+                    say(commit=type(error).__name__)
+    consumer.close()
+
+
+CLIENTS = {
+    "confluent-kafka": run_confluent,
+    "kafka-python": run_kafka_python,
+    "aiokafka": run_aiokafka,
+    "headrace": run_headrace,
+}
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """A group in virtual time: real members of this client, and the broker's own coordinator, with a bad network between.
 
-Members believe what their `SubscriptionState` says. `Group.check` holds what must be true at any moment: two members that
-the coordinator still counts as such never have the same partition.
+Members believe what their `SubscriptionState` says. `Group.check` holds what must be true at any moment: two members
+that the coordinator still counts as such never have the same partition.
 """
 
 import asyncio

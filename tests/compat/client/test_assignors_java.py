@@ -5,14 +5,14 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from headrace.client.group.assignors import Assignor, Topics, make_assignors
-from headrace.client.group.protocol import Subscription, decode_assignment, encode_subscription
-from headrace.common.types import TopicPartition
 from tests.support.apache_kafka import run_java
 from tests.support.group_cases import changes, random_members, random_topics, wanted, with_owned
+
+from headrace.client.group.assignors import Topics, make_assignors
+from headrace.client.group.protocol import Subscription, decode_assignment, encode_subscription
+from headrace.common.types import TopicPartition
 
 DRIVER = Path(__file__).parents[2] / "support" / "java" / "AssignorDriver.java"
 NAMES = {
@@ -39,8 +39,6 @@ def as_json(assignor: str, topics: Topics, members: Mapping[str, Subscription]) 
         ],
     }
     return json.dumps(case)
-
-
 
 
 def make_cases(assignor_name: str, equal: bool, racks: bool) -> list[Case]:

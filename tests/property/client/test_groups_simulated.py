@@ -1,6 +1,6 @@
 """Groups in a bad network: requests and replies are lost and delayed, members crash, hang, come and go, and the
-coordinator moves and forgets what it had not written. At no moment have two members of the group the same partition; when
-the network is well again the group settles, and every record has been read.
+coordinator moves and forgets what it had not written. At no moment have two members of the group the same partition;
+when the network is well again the group settles, and every record has been read.
 
 A run that failed prints its seed.
 """
@@ -9,9 +9,10 @@ import random
 from typing import Any
 
 import pytest
-from headrace.common.types import TopicPartition
 from tests.support.group_sim import Group, User, partitions
 from tests.support.virtual_loop import run
+
+from headrace.common.types import TopicPartition
 
 STRATEGIES: tuple[Any, ...] = (
     "range",

@@ -12,9 +12,9 @@ class RebalanceHooks(Protocol):
     """Implemented by the consumer. `revoked`, `assigned` and `lost` run the user's listener, if there is one, in the
     thread that polls (blocking face) or await it (asyncio face); what a listener raises comes out of the user's poll.
 
-    The order around a rebalance is: the partitions are stopped (`SubscriptionState.start_revoking`), `at_poll`, then (if
-    auto-commit is on) a commit of what the user is done with, `revoked`, the smaller assignment, [join and sync], the
-    same once more under the cooperative protocol, the new assignment, `assigned`. After a member was expelled it is
+    The order around a rebalance is: the partitions are stopped (`SubscriptionState.start_revoking`), `at_poll`, then
+    (if auto-commit is on) a commit of what the user is done with, `revoked`, the smaller assignment, [join and sync],
+    the same once more under the cooperative protocol, the new assignment, `assigned`. After a member was expelled it is
     `lost` in place of `revoked`, without a commit.
     """
 

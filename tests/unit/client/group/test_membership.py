@@ -5,6 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.support.group_sim import Group, User, partitions
+from tests.support.virtual_loop import run
+
 from headrace.client.errors import CommitFailedError
 from headrace.client.group.member import MemberState
 from headrace.client.types import OffsetAndMetadata
@@ -14,11 +17,8 @@ from headrace.common.errors import (
     InconsistentGroupProtocolError,
     RebalanceInProgressError,
 )
-from headrace.common.types import TopicPartition
 from headrace.protocol.messages.heartbeat import HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupResponse
-from tests.support.group_sim import Group, User, partitions
-from tests.support.virtual_loop import run
 
 ALL = partitions("t", 6)
 
@@ -430,5 +430,3 @@ def test_statistics_name_the_state() -> None:
         assert shown["state"] == "up"
 
     in_group(test)
-
-
