@@ -141,7 +141,9 @@ cdef tuple _decode_headers(BatchRecords records, RecordRef* ref, int32_t* size):
     return tuple(found)
 
 
+# Nothing that it holds can lead back to it. Were it tracked, a collection could clear the buffer that it looks into.
 @cython.final
+@cython.no_gc
 cdef class FetchedRecords:
     """The records of one partition from one reply, from `fetch_offset` on. See the module.
 

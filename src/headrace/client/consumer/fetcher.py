@@ -128,11 +128,15 @@ class Fetcher:
         with self._subscription.lock:
             plans = self._plans()
         for node_id in plans:
-            if node_id not in self._tasks:
-                self._kicks[node_id] = asyncio.Event()
-                self._tasks[node_id] = self._loop.create_task(self._serve(node_id))
-            else:
-                self._kicks[node_id].set()
+            self._rouse(node_id)
+
+    def _rouse(self, node_id: int) -> None:
+        """There is something to ask a broker for."""
+        if node_id not in self._tasks:
+            self._kicks[node_id] = asyncio.Event()
+            self._tasks[node_id] = self._loop.create_task(self._serve(node_id))
+        else:
+            self._kicks[node_id].set()
 
     # What to ask for
 
@@ -199,10 +203,14 @@ class Fetcher:
             while not self._closed and node_id in self._metadata.view.nodes:
                 kicks.clear()
                 with self._subscription.lock:
-                    plan = self._plans().get(node_id)
+                    plans = self._plans()
+                    plan = plans.pop(node_id, None)
                     if plan is not None:
                         for tp, asked in plan.asked.items():
                             self._under_way[tp] = asked.version
+                for other in plans:
+                    # The last reply may have told of a better broker for a partition.
+                    self._rouse(other)
                 if plan is None:
                     empty = 0
                     await kicks.wait()
@@ -292,16 +300,23 @@ class Fetcher:
             if reply.error_code:
                 self._refused(plan, reply.error_code)
                 return False
+            silent = dict(plan.asked) if self._limits.partition_eof else {}
             for topic in reply.responses:
                 name = topic.topic or names.get(topic.topic_id, "")
                 for part in topic.partitions:
-                    asked = plan.asked.get(TopicPartition(name, part.partition_index))
+                    tp = TopicPartition(name, part.partition_index)
+                    asked = plan.asked.get(tp)
+                    silent.pop(tp, None)
                     if asked is None or asked.state.version != asked.version:
                         continue
                     if part.error_code:
                         self._partition_failed(node_id, asked, part, endpoints)
                     elif self._take(asked, part):
                         got = True
+            for asked in silent.values():
+                # Nothing new since the last reply of the session, but the user may have come back to the end.
+                if asked.state.version == asked.version:
+                    self._look_for_end(asked.state)
         if self._news:
             self._news = False
             self._arrived()
@@ -333,10 +348,13 @@ class Fetcher:
                 self._put(
                     Entry(state, error=RecordTooLargeError(state.tp, state.fetch_offset, limits.max_partition_bytes))
                 )
-        if limits.partition_eof and state.reached_end(limits.read_committed):
-            self._put(Entry(state, eof_offset=state.eof_offset))
+        self._look_for_end(state)
         state.failures = 0
         return got
+
+    def _look_for_end(self, state: PartitionState) -> None:
+        if self._limits.partition_eof and state.reached_end(self._limits.read_committed):
+            self._put(Entry(state, eof_offset=state.eof_offset))
 
     def _put(self, entry: Entry) -> None:
         self._buffer.put(entry)
@@ -384,6 +402,7 @@ class Fetcher:
         if state.preferred_replica >= 0 or (info is not None and info.leader != node_id):
             # A follower may not have it yet, or no more: the leader decides (KIP-392).
             state.forget_preferred()
+            self._hold_back(state)
         elif self._buffer.has(state.tp):
             # The user still has records to take that lie before it.
             self._hold_back(state)

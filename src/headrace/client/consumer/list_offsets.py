@@ -126,10 +126,10 @@ async def find_offsets(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     attempt = 0
+    for name in sorted({tp.topic for tp in left}):
+        await metadata.topic(name, max(1.0, (deadline - loop.time()) * 1000))
     try:
         async with asyncio.timeout_at(deadline):
-            for name in sorted({tp.topic for tp in left}):
-                await metadata.topic(name, max(1.0, (deadline - loop.time()) * 1000))
             while True:
                 answered, errors = await ask_leaders(pool, metadata.view, left, read_committed)
                 found.update(answered)
