@@ -132,12 +132,3 @@ class FetchSession:
         """No reply: the broker may or may not have taken the request. A new session takes the place of this one."""
         self._epoch = INITIAL_EPOCH
         self._known = {}
-
-    def closing(self) -> FetchRequest | None:
-        """The request that ends the session, if there is one."""
-        if not self.is_open:
-            return None
-        request = self._request(self._id, FINAL_EPOCH, {}, ())
-        self._id = NO_SESSION
-        self.failed()
-        return request
