@@ -31,14 +31,17 @@ from headrace.records import Compression, RecordBatch, decode_rows
 
 _logger = logging.getLogger(__name__)
 
+cdef extern from "Python.h":
+    ctypedef struct PyByteArrayObject:
+        Py_ssize_t ob_exports
+
+
 def resize_buffer(bytearray buffer not None, Py_ssize_t size) -> bool:
-    """Makes a buffer of `size` bytes of one that was used, without clearing it. False if somebody still holds a
-    view."""
-    try:
-        if PyByteArray_GET_SIZE(buffer) != size:
-            PyByteArray_Resize(buffer, size)
-    except BufferError:
+    """Makes a buffer of `size` bytes of one that was used, without clearing it. False if somebody still has a view."""
+    if (<PyByteArrayObject*>buffer).ob_exports:
         return False
+    if PyByteArray_GET_SIZE(buffer) != size:
+        PyByteArray_Resize(buffer, size)
     return True
 
 

@@ -174,19 +174,15 @@ class Accumulator:
         return queues.sticky.closed_bytes - queues.sticky_from + more_bytes >= self.settings.first_bytes
 
     def _stick(self, queues: TopicQueues, now: float) -> None:
-        loads = None
-        if self.settings.adaptive and len(queues.available) > 1:
+        loads, among = None, queues.available
+        if self.slow_leaders:
+            among = [index for index in among if queues.queues[index].leader not in self.slow_leaders] or among
+        if self.settings.adaptive and len(among) > 1:
             loads, fresh_until = self._loads.get(queues.topic, (None, 0.0))
             if fresh_until <= now:
-                loads = weigh(
-                    [
-                        (index, len(queues.queues[index].batches))
-                        for index in queues.available
-                        if queues.queues[index].leader not in self.slow_leaders
-                    ]
-                )
+                loads = weigh([(index, len(queues.queues[index].batches)) for index in among])
                 self._loads[queues.topic] = loads, now + _LOADS_FRESH_SECONDS
-        queues.sticky = queues.queues[choose(self._random, len(queues.queues), queues.available, loads)]
+        queues.sticky = queues.queues[choose(self._random, len(queues.queues), among, loads)]
         queues.sticky_from = queues.sticky.closed_bytes
 
     def _close_open(self, queue: PartitionQueue) -> None:
@@ -355,7 +351,7 @@ class Accumulator:
             for part in reversed(parts):
                 self._incomplete[part] = None
                 self._insert(part)
-        self.pool.give_back(batch.buffer, batch.capacity)
+        self.release(batch)
 
     def oldest(self, now: float) -> float:
         """When the oldest batch that waits was opened; now if none does."""
@@ -412,6 +408,7 @@ class Accumulator:
             flush.wake()
 
     def release(self, batch: ProducerBatch) -> None:
+        """Gives back the memory of a batch; parts of split ones are not counted, as their time is short."""
         if batch.capacity and not batch.is_split:
             self.pool.give_back(batch.buffer, batch.capacity)
 

@@ -4,6 +4,8 @@ Every batch of an idempotent producer has the producer's id and epoch and the se
 takes a partition's batches in sequence only, and answers one that it has already with where that is. So:
 
 - A batch keeps its sequence however often it is sent, and is drained before later ones while it is being sent again.
+- Until the first batch of an epoch is acknowledged, a partition has no other in flight: a leader that knows nothing of a
+  producer takes whatever sequence comes first, and if that were the second batch, the first would be lost.
 - A batch that the broker refused for good was not written: those behind it close the gap (`failed`).
 - A batch that was given up while its fate was unknown leaves the partition *unresolved*: nothing new is drained until
   all that is in flight has its answer, and then, unless the log turned out to have everything, the epoch is bumped.
@@ -100,7 +102,7 @@ class Sequences:
         if partition is None:
             return True
         if not batch.has_sequence:
-            if partition.in_flight and partition.identity != self.identity:
+            if partition.in_flight and (partition.last_acked < 0 or partition.identity != self.identity):
                 return False
             return batch.tp not in self._unresolved
         # One that is sent again must be the first without an answer: those before it are to be sent again too.
