@@ -43,6 +43,7 @@ from headrace.common.errors import (
     KafkaError,
     NotCoordinatorError,
     ProducerFencedError,
+    TransactionAbortableError,
     TransactionalIdAuthorizationFailedError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
@@ -234,6 +235,11 @@ class TransactionManager(Idempotence):
         self._enter(_S.FATAL_ERROR)
         self._on_fatal(error)
 
+    def _fail(self, error: KafkaError) -> KafkaError:
+        error = _fenced(error)
+        self.fail(error)
+        return error
+
     def _enter(self, state: TransactionState) -> None:
         if self.state not in _FROM[state]:
             raise IllegalStateError(
@@ -319,8 +325,7 @@ class TransactionManager(Idempotence):
             identity = await self._persist(attempt)
             self.version = min(await self._calls.transaction_version(self.transactional_id), _VERSION_2)
         except KafkaError as error:
-            self.fail(_fenced(error))
-            raise _fenced(error) from None
+            raise self._fail(error) from None
         self.sequences.set_identity(identity)
         self._needs_epoch = False
         self.error = None
@@ -379,12 +384,14 @@ class TransactionManager(Idempotence):
         if errors:
             raise errors[0]
 
-    def _judge_reply(self, error: KafkaError) -> None:
-        """What a coordinator said for good."""
-        if isinstance(error, (InvalidTxnStateError, InvalidProducerIdMappingError, InvalidProducerEpochError, *_FATAL)):
-            self.fail(_fenced(error))
+    def _judge_reply(self, error: KafkaError) -> KafkaError:
+        """What a coordinator said for good; returns the error to raise."""
+        error = _fenced(error)
+        if isinstance(error, (InvalidTxnStateError, InvalidProducerIdMappingError, *_FATAL)):
+            self.fail(error)
         else:
             self._spoil(error)
+        return error
 
     async def _send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
         try:
@@ -399,8 +406,7 @@ class TransactionManager(Idempotence):
                 (CoordinatorType.GROUP, group.group_id),
             )
         except KafkaError as error:
-            self._judge_reply(error)
-            raise (_fenced(error) if error.fatal else error) from None
+            raise self._judge_reply(error) from None
 
     async def _add_offsets(self, group_id: str) -> None:
         identity = self.sequences.identity
@@ -513,9 +519,12 @@ class TransactionManager(Idempotence):
 
         try:
             reply = await self._persist(attempt)
+        except TransactionAbortableError as error:
+            self._is_started = True
+            self._spoil(error)
+            raise
         except KafkaError as error:
-            self.fail(_fenced(error))
-            raise _fenced(error) from None
+            raise self._fail(error) from None
         if self.version >= _VERSION_2 and reply.producer_id >= 0:
             self.sequences.set_identity(ProducerIdentity(reply.producer_id, reply.producer_epoch))
 
@@ -523,9 +532,7 @@ class TransactionManager(Idempotence):
 def _fenced(error: KafkaError) -> KafkaError:
     """From coordinators an old epoch means the same under two names (KIP-588)."""
     if isinstance(error, InvalidProducerEpochError):
-        made = ProducerFencedError(str(error) or "a newer producer has the same transactional id")
-        made.fatal = True
-        return made
+        return ProducerFencedError("a newer producer has the same transactional id")
     return error
 
 
