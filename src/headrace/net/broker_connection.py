@@ -22,7 +22,7 @@ from headrace.net.errors import KafkaConnectionError
 from headrace.net.framing import InvalidFrameError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
-from headrace.net.replies import ReplyReader, body_position
+from headrace.net.replies import ReplyMemory, ReplyReader, body_position
 from headrace.net.transport import Reply
 from headrace.protocol import APIS, Api, ApiKey, Message, ProtocolError, decode, encode_request
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -76,6 +76,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         node: Node,
         client_id: str,
         max_reply_bytes: int,
+        memory: ReplyMemory,
         stats: LinkStats,
         on_lost: Callable[["BrokerConnection", KafkaConnectionError | None], None],
         on_reply: Callable[["BrokerConnection", int, Message], None],
@@ -92,7 +93,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._stats = stats
         self._on_lost = on_lost
         self._on_reply = on_reply
-        self._reader = ReplyReader(max_reply_bytes)
+        self._reader = ReplyReader(max_reply_bytes, memory)
         self._waiting: deque[_Waiting] = deque()
         self._next_id = 0
         self._transport: ClientTransport | None = None

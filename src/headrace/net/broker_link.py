@@ -23,6 +23,7 @@ from headrace.net.dialer import Dialer
 from headrace.net.errors import KafkaConnectionError, NodeNotReadyError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
+from headrace.net.replies import ReplyMemory
 from headrace.protocol import Message
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class BrokerLink:
         purpose: str,
         settings: NetSettings,
         dialer: Dialer,
+        memory: ReplyMemory,
         random: Random,
         events: PoolEvents,
     ):
@@ -112,6 +114,7 @@ class BrokerLink:
         self._loop = loop
         self._settings = settings
         self._dialer = dialer
+        self._memory = memory
         self._events = events
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
         self._setup_timeout = Backoff(settings.setup_timeout_ms, settings.setup_timeout_max_ms, random)
@@ -207,6 +210,7 @@ class BrokerLink:
                 self.node,
                 settings.client_id,
                 settings.max_reply_bytes,
+                self._memory,
                 self.stats,
                 self._lost,
                 self._replied,

@@ -23,6 +23,7 @@ from headrace.net.broker_link import BrokerLink, LinkState, NetSettings, NoEvent
 from headrace.net.dialer import Dialer, SocketDialer
 from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 from headrace.net.nodes import Node
+from headrace.net.replies import ReplyMemory
 from headrace.protocol import Message
 
 __all__ = ["BrokerPool", "NetSettings", "NoEvents", "Node", "PoolEvents"]
@@ -48,6 +49,7 @@ class BrokerPool:
         self.settings = settings
         self._loop = loop or asyncio.get_running_loop()
         self._dialer = dialer or SocketDialer()
+        self._memory = ReplyMemory()
         self._random = random or make_random()
         self._events = events or NoEvents()
         self._bootstrap = {-1 - index: Node(-1 - index, *address) for index, address in enumerate(bootstrap)}
@@ -283,9 +285,11 @@ class BrokerPool:
             node = self.node(node_id)
             if node is None:
                 raise UnknownBrokerIdError(f"no broker with id {node_id} is known")
-            link = BrokerLink(self._loop, node, purpose, self.settings, self._dialer, self._random, self._events)
+            link = BrokerLink(
+                self._loop, node, purpose, self.settings, self._dialer, self._memory, self._random, self._events
+            )
             self._links[node_id, purpose] = link
-            if self._sweep_timer is None and self.settings.max_idle_ms >= 0:
+            if self._sweep_timer is None:
                 self._sweep_timer = self._loop.call_later(self._sweep_seconds, self._sweep)
         return link
 
@@ -298,12 +302,15 @@ class BrokerPool:
 
     @property
     def _sweep_seconds(self) -> float:
-        return min(_SWEEP_SECONDS, max(self.settings.max_idle_ms / 2000, 0.01))
+        idle_ms = self.settings.max_idle_ms
+        return _SWEEP_SECONDS if idle_ms < 0 else min(_SWEEP_SECONDS, max(idle_ms / 2000, 0.01))
 
     def _sweep(self) -> None:
-        """Closes connections that nobody uses."""
+        """Closes connections that nobody uses, and lets go of their memory."""
         for link in self._links.values():
-            link.close_if_idle(self.settings.max_idle_ms)
+            if self.settings.max_idle_ms >= 0:
+                link.close_if_idle(self.settings.max_idle_ms)
+        self._memory.trim()
         self._sweep_timer = self._loop.call_later(self._sweep_seconds, self._sweep)
 
     async def close(self) -> None:

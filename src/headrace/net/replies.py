@@ -5,14 +5,19 @@
 A reply is handed over: record bytes in it are views that stay valid as long as somebody holds them. Small replies are
 copied out of a scratch buffer. A large one gets a buffer of its size as soon as that is known, and what has not come
 yet is received straight into it.
+
+Fresh memory is dear (it is cleared, and each page of it faults), so large buffers are used again when nobody has a view
+of them any more. A view refers to its buffer, so the count of references tells; other threads may only drop some.
 """
 
 import struct
+from sys import getrefcount
 
 from headrace.common.types import Buffer
 from headrace.net.framing import InvalidFrameError
 
 SCRATCH_BYTES = 64 * 1024
+ROUND_BYTES = 64 * 1024
 SMALL_BYTES = 16 * 1024
 """A reply up to this size waits in the scratch buffer until it is whole."""
 
@@ -30,13 +35,57 @@ _STRANGERS = (
 )
 
 
+class ReplyMemory:
+    """Large buffers of a client, in use and free. Belongs to the loop."""
+
+    __slots__ = ("_buffers", "_taken", "max_bytes", "max_count")
+
+    def __init__(self, max_count: int = 8, max_bytes: int = 64 * 1024 * 1024):
+        self.max_count = max_count
+        self.max_bytes = max_bytes
+        self._buffers: list[bytearray] = []
+        self._taken = 0
+
+    def take(self, size: int) -> memoryview:
+        """Room for so many bytes, whose content is undefined."""
+        self._taken += 1
+        for index in range(len(self._buffers)):
+            length = len(self._buffers[index])
+            if size <= length <= 2 * size + ROUND_BYTES and getrefcount(self._buffers[index]) == _FREE:
+                # To the end: those at the front have not been used for longest.
+                self._buffers.append(self._buffers.pop(index))
+                return memoryview(self._buffers[-1])[:size]
+        buffer = bytearray(-(-size // ROUND_BYTES) * ROUND_BYTES)
+        held = len(buffer) + sum(map(len, self._buffers))
+        while self._buffers and (held > self.max_bytes or len(self._buffers) >= self.max_count):
+            held -= len(self._buffers.pop(0))
+        if held <= self.max_bytes:
+            self._buffers.append(buffer)
+        return memoryview(buffer)[:size]
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(map(len, self._buffers))
+
+    def trim(self) -> None:
+        """Lets go of everything if nothing was taken since the last time."""
+        if not self._taken:
+            self._buffers.clear()
+        self._taken = 0
+
+
+_FREE = 2
+"""References to a buffer that nobody has a view of: the list's, and that of the call that counts."""
+
+
 class ReplyReader:
     """One connection's stream: `get_buffer` says where bytes may be put, `updated` returns what replies are whole."""
 
-    __slots__ = ("_end", "_filled", "_large", "_max_bytes", "_scratch")
+    __slots__ = ("_end", "_filled", "_large", "_max_bytes", "_memory", "_scratch")
 
-    def __init__(self, max_bytes: int):
+    def __init__(self, max_bytes: int, memory: ReplyMemory | None = None):
         self._max_bytes = max_bytes
+        self._memory = memory or ReplyMemory()
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._end = 0
         """What the scratch buffer holds: nothing, or the start of a reply."""
@@ -79,7 +128,7 @@ class ReplyReader:
                 continue
             if size > SMALL_BYTES:
                 self._filled = end - start - 4
-                self._large = memoryview(bytearray(size))
+                self._large = self._memory.take(size)
                 self._large[: self._filled] = scratch[start + 4 : end]
                 start = end
             break

@@ -14,6 +14,7 @@ from headrace.net.broker_connection import BrokerConnection
 from headrace.net.errors import KafkaConnectionError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
+from headrace.net.replies import ReplyMemory
 from headrace.protocol import ApiKey, Message, encode_response
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -35,6 +36,7 @@ class Wire:
             NODE,
             "me",
             max_reply_bytes,
+            ReplyMemory(),
             self.stats,
             lambda _, error: self.lost.append(error),
             lambda _, __, message: self.replies.append(message),

@@ -3,7 +3,7 @@ import struct
 import pytest
 
 from headrace.net.framing import InvalidFrameError
-from headrace.net.replies import SCRATCH_BYTES, SMALL_BYTES, ReplyReader, body_position
+from headrace.net.replies import ROUND_BYTES, SCRATCH_BYTES, SMALL_BYTES, ReplyMemory, ReplyReader, body_position
 
 
 def frame(payload: bytes) -> bytes:
@@ -102,3 +102,59 @@ def test_tags_in_a_header_are_passed_over() -> None:
 def test_a_header_that_breaks_off_is_refused(header: bytes) -> None:
     with pytest.raises(InvalidFrameError, match="header"):
         body_position(header, has_tags=True)
+
+
+# ---- memory
+
+
+def test_a_buffer_that_nobody_looks_at_is_used_again() -> None:
+    memory = ReplyMemory()
+    first = memory.take(100_000)
+    number = id(first.obj)
+    part = first[10:20]
+    del first
+    second = memory.take(100_000)
+    assert id(second.obj) != number  # a part of it is still in somebody's hands
+    del part
+    third = memory.take(100_000)
+    assert id(third.obj) == number
+    assert memory.held_bytes == 2 * (-(-100_000 // ROUND_BYTES) * ROUND_BYTES)
+
+
+def test_views_of_any_kind_keep_a_buffer() -> None:
+    memory = ReplyMemory()
+    view = memory.take(100_000)
+    view[:3] = b"abc"
+    kept = memoryview(view)[:3].cast("b")
+    view.release()
+    for _ in range(20):
+        other = memory.take(100_000)
+        other[:3] = b"xyz"
+        del other
+    assert bytes(kept) == b"abc"
+
+
+def test_buffers_are_not_much_larger_than_what_they_are_for() -> None:
+    memory = ReplyMemory()
+    large = memory.take(10_000_000)
+    del large
+    assert len(memory.take(100_000).obj) < 300_000  # type: ignore[arg-type]
+
+
+def test_no_more_is_held_than_allowed() -> None:
+    memory = ReplyMemory(max_count=3, max_bytes=1_000_000)
+    views = [memory.take(100_000) for _ in range(10)]
+    assert memory.held_bytes <= 3 * (100_000 + ROUND_BYTES)
+    assert len({id(view.obj) for view in views}) == 10
+    huge = memory.take(5_000_000)
+    assert len(huge) == 5_000_000
+    assert memory.held_bytes == 0
+
+
+def test_what_is_not_used_is_let_go() -> None:
+    memory = ReplyMemory()
+    memory.take(100_000)
+    memory.trim()
+    assert memory.held_bytes > 0
+    memory.trim()
+    assert memory.held_bytes == 0
