@@ -11,8 +11,10 @@ from typing import TypeVar
 from headrace import __version__
 from headrace.client.coordinators import CoordinatorFinder
 from headrace.client.errors import KafkaTimeoutError, NoBrokersAvailable, is_stale_metadata
+from headrace.client.events import ClientEvents
 from headrace.client.metadata import Metadata, MetadataSettings
 from headrace.client.settings import ClientSettings
+from headrace.client.statistics import Statistics
 from headrace.common.backoff import Backoff
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import ConfigError, KafkaError
@@ -52,6 +54,7 @@ class ClientCore:
         self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self.random)
         """Waits before a request is sent again."""
         self.closed = False
+        self.events = ClientEvents(settings)
         values = settings.as_dict()
         self.pool = BrokerPool(
             parse_addresses(settings.bootstrap_servers),
@@ -74,7 +77,7 @@ class ClientCore:
             dialer=dialer
             or SocketDialer(make_ssl_context(settings), settings.send_buffer_bytes, settings.receive_buffer_bytes),
             random=self.random,
-            events=events,
+            events=events or self.events,
         )
         if allow_auto_create is None:
             allow_auto_create = bool(values.get("allow_auto_create_topics", False))
@@ -95,6 +98,9 @@ class ClientCore:
             random=self.random,
         )
         self.coordinators = CoordinatorFinder(self.pool, self.backoff, self.loop)
+        self.statistics = Statistics(self, self.events)
+        self.events.start()
+        self.statistics.start()
 
     async def start(self, timeout_ms: float | None = None) -> None:
         """Connects and learns who the brokers are. Not needed: what is used connects by itself. Raises
@@ -137,9 +143,11 @@ class ClientCore:
     async def close(self) -> None:
         """Drops everything; may be called twice."""
         self.closed = True
+        self.statistics.stop()
         await self.metadata.close()
         await self.coordinators.close()
         await self.pool.close()
+        self.events.stop()
 
 
 def make_ssl_context(settings: ClientSettings) -> ssl.SSLContext | None:

@@ -25,6 +25,7 @@ from headrace.client.errors import IllegalStateError
 from headrace.client.group.membership import Membership
 from headrace.client.metadata_cache import ClusterView
 from headrace.client.settings import ClientSettings
+from headrace.client.statistics_sources import consumer_source
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError, KafkaError
@@ -106,6 +107,7 @@ class ConsumerCore:
             settings.value_deserializer,
             settings.on_partition_eof,
         )
+        self.client.statistics.add(consumer_source(self))
         self._unlisten = self.client.metadata.on_change(self._metadata_changed)
         self.closed = False
 

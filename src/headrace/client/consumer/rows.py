@@ -11,6 +11,7 @@ from headrace.client.consumer.errors import CorruptBatchError, RecordDeserializa
 from headrace.client.consumer.fetch_buffer import Entry, FetchBuffer
 from headrace.client.consumer.partition_state import PartitionState
 from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.traffic import Traffic
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
 from headrace.records import ConsumerRecord, FetchedRecords, Undecodable
@@ -53,6 +54,7 @@ class Rows:
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._on_eof = on_eof
+        self.traffic = Traffic()
 
     def take(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to so many records of any partitions; moves their positions behind them."""
@@ -97,6 +99,7 @@ class Rows:
             with lock:
                 if fetched.is_done:
                     self._buffer.done(entry)
+            self.traffic.note(entry.state.tp, len(records), entry.size if fetched.is_done else 0)
             return Portion(entry.state, entry.version, records, fetched.next_offset, fetched.leader_epoch)
 
     def _special(self, entry: Entry) -> None:
@@ -153,5 +156,6 @@ class Rows:
                 if fetched.is_done:
                     self._buffer.done(entry)
             table.added(count)
+            self.traffic.note(entry.state.tp, count, entry.size if fetched.is_done else 0)
             left -= count
         return table.finish()

@@ -80,8 +80,8 @@ class Commits:
         self._waiting: list[_Commit] = []
         self._task: asyncio.Task[None] | None = None
         self._auto_task: asyncio.Task[None] | None = None
-        self._auto_done: dict[TopicPartition, OffsetAndMetadata] = {}
-        """What automatic commits have committed."""
+        self.last: dict[TopicPartition, OffsetAndMetadata] = {}
+        """What was committed last, by hand or by itself."""
 
     # ---- for the user
 
@@ -168,12 +168,10 @@ class Commits:
             await self.commit(offsets, timeout_ms=timeout_ms)
         except KafkaError as error:
             logger.warning("%s: offsets were not committed before a rebalance: %s", self._member, error)
-        else:
-            self._auto_done.update(offsets)
 
     def _due(self) -> dict[TopicPartition, OffsetAndMetadata]:
         offsets = self._subscription.offsets_to_commit()
-        return {tp: each for tp, each in offsets.items() if self._auto_done.get(tp) != each}
+        return {tp: each for tp, each in offsets.items() if self.last.get(tp) != each}
 
     async def _commit_by_time(self, interval_ms: float) -> None:
         failures = 0
@@ -193,7 +191,6 @@ class Commits:
                         failures += 1
                 else:
                     failures = 0
-                    self._auto_done.update(offsets)
 
     # ---- inside
 
@@ -252,6 +249,8 @@ class Commits:
         )
 
     def _finish(self, commit: _Commit, error: KafkaError | None) -> None:
+        if error is None:
+            self.last.update(commit.offsets)
         if not commit.future.done():
             if error is None:
                 commit.future.set_result(None)

@@ -24,6 +24,7 @@ from headrace.client.producer.partitioners import partitioner_for
 from headrace.client.producer.sender import OnReply, Sender, SenderSettings
 from headrace.client.producer.transactions import TransactionManager
 from headrace.client.settings import ClientSettings
+from headrace.client.statistics_sources import producer_source
 from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError, KafkaError, MessageSizeTooLargeError
 from headrace.common.ids import Random, Uuid
@@ -169,6 +170,7 @@ class ProducerCore:
             self.idempotence,
         )
         self.client.metadata.on_change(self._metadata_changed)
+        self.client.statistics.add(producer_source(self))
 
     # ---- any thread
 
@@ -251,6 +253,8 @@ class ProducerCore:
     def _on_fatal(self, error: BaseException) -> None:
         _logger.error("the producer cannot go on: %s", error)
         self.fatal_error = error
+        if isinstance(error, KafkaError):
+            self.client.events.error(error, fatal=True)
         self.wake()
 
     async def _settle(self, drop: bool) -> None:

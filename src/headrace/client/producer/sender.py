@@ -22,6 +22,7 @@ from headrace.client.errors import error_for, is_stale_metadata
 from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer._send import PartitionQueue
 from headrace.client.producer.accumulator import NEVER, Accumulator, timed_out
+from headrace.client.traffic import Traffic
 from headrace.common.clock import Clock
 from headrace.common.errors import (
     DuplicateSequenceNumberError,
@@ -152,6 +153,7 @@ class Sender:
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_expiry = 0.0
         self.records_sent = 0
+        self.traffic = Traffic()
         self.records_failed = 0
         self.retries = 0
 
@@ -356,6 +358,7 @@ class Sender:
             self._guard.acked(batch)
         if batch.complete(base_offset, log_append_time):
             self.records_sent += len(batch)
+            self.traffic.note_batch(batch.tp, len(batch), batch.size_in_bytes)
             self._accumulator.finished(batch)
         else:
             self._accumulator.release(batch)
