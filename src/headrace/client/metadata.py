@@ -23,6 +23,7 @@ from typing import Any
 
 from headrace.client.errors import KafkaTimeoutError, check
 from headrace.client.metadata_cache import ClusterView, TopicInfo, changed_topics, merge
+from headrace.client.metadata_questions import Questions
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
     InvalidTopicError,
@@ -87,33 +88,18 @@ class Metadata:
         self._loop = loop or asyncio.get_running_loop()
         random = random or make_random()
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
-        self._fast = Backoff(settings.fast_interval_ms, settings.retry_backoff_max_ms, random)
+        pace = Backoff(settings.fast_interval_ms, settings.retry_backoff_max_ms, random)
+        self._questions = Questions(self._loop, pace, self._begin_round)
         self._excluded = tuple(re.compile(each) for each in settings.excluded)
 
         self._tracked: set[str] = set()
         self._tracks_all = False
         self._used: dict[str, float] = {}
         """Topics that were asked for by name, and when they were last used."""
-        self._answered: dict[str, float] = {}
-        """When each topic was last answered for."""
-        self._all_answered = self._brokers_answered = float("-inf")
         self._unknown_since: dict[str, float] = {}
-        self._troubles: dict[str, int] = {}
-        """How often in a row a topic was asked for and something was still missing."""
-
-        self._due: dict[str, float] = {}
-        """When to ask for a topic."""
-        self._all_due = self._brokers_due = float("inf")
-        self._not_before = 0.0
-        self._hints: dict[str, int] = {}
-        """How many requests under way ask for a topic."""
-        self._again: set[str] = set()
-        """Topics that something has happened to while they were being asked for."""
-        self._all_under_way = False
+        """Since when brokers say that they do not know a topic."""
         self._failures = 0
         self._failing_since: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
         self._tick_timer: asyncio.TimerHandle | None = None
         self._rounds: set[asyncio.Task[None]] = set()
 
@@ -146,8 +132,8 @@ class Metadata:
 
     def track_all(self, on: bool = True) -> None:
         """Whether all topics of the cluster are kept current, for who subscribes to a pattern."""
-        if on and not self._tracks_all and self._age(self._all_answered) >= self._settings.max_age_ms:
-            self._want_all()
+        if on and not self._tracks_all and self._questions.age_of_all_ms >= self._settings.max_age_ms:
+            self._questions.want_all()
         self._tracks_all = on
 
     def use(self, name: str) -> None:
@@ -164,13 +150,12 @@ class Metadata:
         bring nothing new, so it may be called for every error that says that the view is old."""
         names = self._wanted_names() if topics is None else set(topics)
         for name in names:
-            self._want(name, paced=True)
+            self._want(name, again=True)
         if topics is None:
             if self._tracks_all:
-                self._want_all(paced=True)
+                self._questions.want_all_again()
             elif not names:
-                self._brokers_due = min(self._brokers_due, self._paced(self._brokers_answered, 0))
-                self._arm()
+                self._questions.want_brokers()
 
     async def topic(self, name: str, timeout_ms: float) -> TopicInfo:
         """What is known of a topic; asks and waits if that is nothing, or too old.
@@ -186,8 +171,7 @@ class Metadata:
         info = self.view.topic(name)
         if info is not None and info.error is None and self._is_fresh(name):
             return info
-        if name not in self._hints:
-            self._want(name)
+        self._want(name, again=info is not None and info.error is not None)
         while True:
             info = await self._answer(name, deadline, timeout_ms)
             if info.error is None:
@@ -198,7 +182,7 @@ class Metadata:
                 unknown_ms = self._age(self._unknown_since.get(name, self._loop.time()))
                 if unknown_ms >= self._settings.propagation_max_ms:
                     raise UnknownTopicOrPartitionError(f"the brokers know no topic {name}")
-            self._want(name, paced=True)
+            self._want(name, again=True)
 
     async def _answer(self, name: str, deadline: float, timeout_ms: float) -> TopicInfo:
         """The next answer about a topic, of whatever kind."""
@@ -282,87 +266,40 @@ class Metadata:
         self._swap(new)
         return True
 
-    # ---- what is due
+    # ---- requests and their replies
 
-    def _want(self, name: str, paced: bool = False) -> None:
+    def _want(self, name: str, again: bool = False) -> None:
         if self._closed or self.is_excluded(name):
             return
-        at = self._loop.time()
-        if paced:
-            if name in self._hints:
-                self._again.add(name)
-                return
-            answered = self._answered.get(name, float("-inf"))
-            if self._age(answered) > 2 * self._settings.retry_backoff_max_ms:
-                self._troubles.pop(name, None)
-            at = self._paced(answered, self._troubles.get(name, 0))
-        self._due[name] = min(at, self._due.get(name, at))
-        self._arm()
+        if again:
+            self._questions.want_again(name)
+        else:
+            self._questions.want(name)
 
-    def _want_all(self, paced: bool = False) -> None:
-        at = self._paced(self._all_answered, 0) if paced else self._loop.time()
-        self._all_due = min(self._all_due, at)
-        self._arm()
-
-    def _paced(self, answered: float, troubles: int) -> float:
-        return max(self._loop.time(), answered + self._fast.wait_seconds(troubles))
-
-    def _arm(self) -> None:
-        if self._closed:
-            return
-        if self._tick_timer is None:
-            self._tick_timer = self._loop.call_later(self._tick_seconds, self._tick)
-        at = min(self._all_due, self._brokers_due, min(self._due.values(), default=float("inf")))
-        if at == float("inf"):
-            return
-        at = max(at, self._not_before)
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self._loop.call_at(at, self._begin_round)
-
-    def _begin_round(self) -> None:
-        """Asks, in one request, for everything that is due."""
-        self._timer = None
-        self._timer_at = float("inf")
-        now = self._loop.time()
-        names = {name for name, at in self._due.items() if at <= now and name not in self._hints}
-        is_full = self._all_due <= now and not self._all_under_way
-        if names or is_full or self._brokers_due <= now:
-            task = self._loop.create_task(self._quietly(names, is_full))
-            self._rounds.add(task)
-            task.add_done_callback(self._rounds.discard)
-            hedge = self._loop.call_later(_HEDGE_SECONDS, self._ask_another, names, task)
-            task.add_done_callback(lambda _: hedge.cancel())
-        for name in [name for name, at in self._due.items() if at <= now]:
-            del self._due[name]
-        self._all_due = self._all_due if self._all_due > now else float("inf")
-        self._brokers_due = self._brokers_due if self._brokers_due > now else float("inf")
-        self._arm()
+    def _begin_round(self, names: set[str], is_full: bool) -> None:
+        task = self._loop.create_task(self._quietly(names, is_full))
+        self._rounds.add(task)
+        task.add_done_callback(self._rounds.discard)
+        hedge = self._loop.call_later(_HEDGE_SECONDS, self._ask_another, names, task)
+        task.add_done_callback(lambda _: hedge.cancel())
 
     def _ask_another(self, names: set[str], task: "asyncio.Task[None]") -> None:
         """A request has gone unanswered for long. It may still be answered; meanwhile another broker is asked."""
         if not task.done() and len(self._pool.nodes) > 1:
-            for name in names & self._hints.keys():
-                del self._hints[name]
-                self._want(name)
+            self._questions.drop_hints(names)
 
     async def _quietly(self, names: set[str], is_full: bool) -> None:
         try:
             await self._round(names, is_full)
         except KafkaError as error:
             logger.debug("no metadata: %s", error)
-            # Again, if somebody still wants it; `_arm` waits as long as it must.
-            now = self._loop.time()
+            # Again, if somebody still wants it; not before its time, which `_round_failed` has set.
             for name in names & (self._wanted_names() | self._answers.keys()):
-                self._due.setdefault(name, now)
+                self._questions.want(name)
             if is_full and (self._tracks_all or not names):
-                self._all_due = min(self._all_due, now)
+                self._questions.want_all()
             if not names and not is_full:
-                self._brokers_due = min(self._brokers_due, now)
-            self._arm()
+                self._questions.want_brokers()
 
     async def _now(
         self,
@@ -388,13 +325,10 @@ class Metadata:
         except TimeoutError:
             raise self._timed_out("no metadata", timeout_ms) from None
 
-    # ---- one request and its reply
-
     async def _round(self, names: set[str], is_full: bool, ids: Iterable[Uuid] = ()) -> None:
         ids = list(ids)
-        for name in names:
-            self._hints[name] = self._hints.get(name, 0) + 1
-        self._all_under_way = self._all_under_way or is_full
+        self._keep_time()
+        self._questions.begin(names, is_full)
         try:
             request = MetadataRequest(
                 topics=None
@@ -416,18 +350,13 @@ class Metadata:
             self._round_failed(error)
             raise
         finally:
-            for name in names & self._hints.keys():
-                self._hints[name] -= 1
-                if not self._hints[name]:
-                    del self._hints[name]
-            if is_full:
-                self._all_under_way = False
+            self._questions.end(names, is_full)
         self._round_succeeded(reply, names, is_full)
 
     def _round_failed(self, error: KafkaError) -> None:
         now = self._loop.time()
         self.last_error = error
-        self._not_before = now + self._backoff.wait_seconds(self._failures)
+        self._questions.hold_until(now + self._backoff.wait_seconds(self._failures))
         self._failures += 1
         if self._failing_since is None:
             self._failing_since = now
@@ -438,23 +367,21 @@ class Metadata:
                 self._pool.rebootstrap()
 
     def _round_succeeded(self, reply: MetadataResponse, names: set[str], is_full: bool) -> None:
-        now = self._loop.time()
         self.last_error = None
         self._failures = 0
         self._failing_since = None
-        self._not_before = 0.0
+        self._questions.answered_brokers()
         wanted = self._wanted_names() | self._answers.keys()
         old = self.view
         new = merge(old, reply, is_full=is_full, keep=wanted, is_excluded=self.is_excluded)
-        self._brokers_answered = now
         answered = {each.name for each in reply.topics if each.name is not None}
         if is_full:
-            self._all_answered = now
-            self._answered = dict.fromkeys(answered, now)
+            self._questions.answered_all(answered)
             answered |= wanted & new.topics.keys()
         for name in answered:
-            self._answered[name] = now
-            self._note_trouble(old, new, name, is_wanted=name in wanted, now=now)
+            info = new.topic(name)
+            if info is not None:
+                self._note_answer(info, old.topic(name), new.lacks_leader(info), name in wanted)
         self._pool.set_nodes(new.nodes.values())
         self._swap(new)
         for name in answered:
@@ -463,32 +390,22 @@ class Metadata:
                 for future in self._answers.get(name, ()):
                     if not future.done():
                         future.set_result(info)
-        for name in names & self._again:
-            self._again.discard(name)
-            self._want(name, paced=True)
+        self._questions.ask_again(names)
 
-    def _note_trouble(self, old: ClusterView, new: ClusterView, name: str, is_wanted: bool, now: float) -> None:
-        """Whether something is missing, and when to look again: fast leader queries."""
-        info = new.topic(name)
-        if info is None:
-            return
+    def _note_answer(self, info: TopicInfo, old: TopicInfo | None, lacks_leader: bool, is_wanted: bool) -> None:
+        """Whether something is missing, and when to look again."""
+        name, now = info.name, self._loop.time()
         if info.error is UnknownTopicOrPartitionError:
             self._unknown_since.setdefault(name, now)
         else:
             self._unknown_since.pop(name, None)
-        if info.error is None and not new.lacks_leader(info):
-            if info != old.topic(name):
-                self._troubles.pop(name, None)
-            else:
-                self._troubles[name] = self._troubles.get(name, -1) + 1
-            return
-        self._troubles[name] = self._troubles.get(name, -1) + 1
-        if is_wanted and (info.error is None or info.error.retriable):
-            at = self._paced(now, self._troubles[name])
+        is_missing = info.error is not None or lacks_leader
+        self._questions.answered(name, helped=not is_missing and info != old)
+        if is_missing and is_wanted and (info.error is None or info.error.retriable):
             if self._age(self._unknown_since.get(name, now)) > self._settings.propagation_max_ms:
-                at = now + _UNKNOWN_SECONDS
-            self._due[name] = min(self._due.get(name, at), at)
-            self._arm()
+                self._questions.want_at(name, now + _UNKNOWN_SECONDS)
+            else:
+                self._questions.want_again(name)
 
     def _swap(self, new: ClusterView) -> None:
         old, self.view = self.view, new
@@ -512,16 +429,16 @@ class Metadata:
         return (self._loop.time() - since) * 1000
 
     def _is_fresh(self, name: str) -> bool:
-        answered = self._answered.get(name)
-        return answered is not None and self._age(answered) < self._settings.max_age_ms
+        return self._questions.age_ms(name) < self._settings.max_age_ms
 
     def _wanted_names(self) -> set[str]:
         return self._tracked | self._used.keys()
 
-    @property
-    def _tick_seconds(self) -> float:
-        shortest = min(self._settings.max_age_ms, self._settings.max_idle_ms)
-        return min(_LONGEST_TICK_SECONDS, max(shortest / 10_000, 0.01))
+    def _keep_time(self) -> None:
+        if self._tick_timer is None and not self._closed:
+            shortest = min(self._settings.max_age_ms, self._settings.max_idle_ms)
+            seconds = min(_LONGEST_TICK_SECONDS, max(shortest / 10_000, 0.01))
+            self._tick_timer = self._loop.call_later(seconds, self._tick)
 
     def _tick(self) -> None:
         """Forgets what nobody uses, and asks again for what is old."""
@@ -533,23 +450,23 @@ class Metadata:
         forgotten = [
             name
             for name in self.view.topics
-            if name not in wanted and not (self._tracks_all and name in self._answered) and not self._is_fresh(name)
+            if name not in wanted and not self._is_fresh(name) and not (self._tracks_all and self.view.topic(name))
         ]
         for name in forgotten:
-            for table in (self._answered, self._troubles, self._unknown_since, self._due):
-                table.pop(name, None)
+            self._questions.forget(name)
+            self._unknown_since.pop(name, None)
         if forgotten:
             logger.debug("forgotten, for nobody uses them: %s", ", ".join(sorted(forgotten)))
             self._swap(self.view.without(set(forgotten)))
         for name in wanted:
-            if name in self._answered and not self._is_fresh(name):
+            if name in self.view.topics and not self._is_fresh(name):
                 self._want(name)
-        if self._tracks_all and self._age(self._all_answered) >= settings.max_age_ms:
-            self._want_all()
-        if self._age(self._brokers_answered) >= settings.max_age_ms and not self._due and not self._hints:
-            self._brokers_due = min(self._brokers_due, self._loop.time())
-        self._tick_timer = self._loop.call_later(self._tick_seconds, self._tick)
-        self._arm()
+        if self._tracks_all and self._questions.age_of_all_ms >= settings.max_age_ms:
+            self._questions.want_all()
+        if self._questions.age_of_brokers_ms >= settings.max_age_ms and self._questions.is_quiet:
+            self._questions.want_brokers()
+        self._tick_timer = None
+        self._keep_time()
 
     # ---- the end
 
@@ -559,10 +476,10 @@ class Metadata:
 
     async def close(self) -> None:
         self._closed = True
-        for timer in (self._timer, self._tick_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._tick_timer = None
+        self._questions.close()
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+            self._tick_timer = None
         rounds: set[asyncio.Task[Any]] = set(self._rounds)
         for task in rounds:
             task.cancel()
