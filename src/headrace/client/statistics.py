@@ -14,9 +14,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from headrace.client.coordinators import COORDINATOR
 from headrace.client.events import ClientEvents
 from headrace.common.metrics import Histogram
-from headrace.net.broker_link import BrokerLink
+from headrace.net.broker_link import BrokerLink, LinkState
+from headrace.net.link_stats import LinkStats
 from headrace.protocol.apis import APIS, ApiKey
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ Source = Callable[[dict[str, Any]], None]
 
 _PERCENTILES = (("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_99", 99.99))
 _STEPS = 50
+_COORDINATOR = "GroupCoordinator"
 
 
 def window(values: Histogram | None = None, factor: float = 1.0) -> dict[str, int]:
@@ -126,52 +129,59 @@ class Statistics:
         return found
 
     def _brokers(self, links: Iterable[BrokerLink]) -> dict[str, Any]:
-        """Connections for different purposes are librdkafka's different brokers (its `GroupCoordinator`)."""
-        rows: dict[str, Any] = {}
-        now = self._core.loop.time()
+        """A row for each broker, with all connections to it, and as in librdkafka one of its own for coordinators."""
+        by_name: dict[str, list[BrokerLink]] = {}
         for link in links:
-            node, stats = link.node, link.stats
-            address = f"{node.host}:{node.port}"
-            name = "GroupCoordinator" if link.purpose == "coordinator" else link.purpose
-            name = name or (f"{address}/{node.id}" if node.id >= 0 else f"{address}/bootstrap")
-            latency, stats.latency = stats.latency, Histogram()
-            throttle, stats.throttle = stats.throttle, Histogram()
-            rows[name] = {
-                "name": name,
-                "nodeid": max(node.id, -1),
-                "nodename": address,
-                "source": "logical" if link.purpose else "learned" if node.id >= 0 else "configured",
-                "state": link.state.value,
-                "stateage": int((now - link.state_since) * 1_000_000),
-                "outbuf_cnt": link.load - link.in_flight,
-                "outbuf_msg_cnt": 0,
-                "waitresp_cnt": link.in_flight,
-                "waitresp_msg_cnt": 0,
-                "tx": stats.tx,
-                "txbytes": stats.tx_bytes,
-                "txerrs": stats.tx_errors,
-                "txretries": 0,
-                "txidle": -1,
-                "req_timeouts": stats.request_timeouts,
-                "rx": stats.rx,
-                "rxbytes": stats.rx_bytes,
-                "rxerrs": stats.rx_errors,
-                "rxcorriderrs": 0,
-                "rxpartial": 0,
-                "rxidle": -1,
-                "zbuf_grow": 0,
-                "buf_grow": 0,
-                "wakeups": 0,
-                "connects": stats.connects,
-                "disconnects": stats.disconnects,
-                "int_latency": window(),
-                "outbuf_latency": window(),
-                "rtt": window(latency, 1_000_000),
-                "throttle": window(throttle),
-                "req": {APIS[ApiKey(key)].name: count for key, count in stats.requests.items()},
-                "toppars": {},
-            }
-        return rows
+            node = link.node
+            name = f"{node.host}:{node.port}/{node.id if node.id >= 0 else 'bootstrap'}"
+            by_name.setdefault(_COORDINATOR if link.purpose == COORDINATOR else name, []).append(link)
+        return {name: self._broker(name, found) for name, found in by_name.items()}
+
+    def _broker(self, name: str, links: list[BrokerLink]) -> dict[str, Any]:
+        node = links[0].node
+        first = max(links, key=lambda link: (link.state is LinkState.READY, link.state_since))
+        all_stats = [link.stats for link in links]
+        latency, throttle = _take_windows(all_stats)
+        requests: dict[str, int] = {}
+        for stats in all_stats:
+            for key, count in stats.requests.items():
+                api = APIS[ApiKey(key)].name
+                requests[api] = requests.get(api, 0) + count
+        return {
+            "name": name,
+            "nodeid": max(node.id, -1),
+            "nodename": f"{node.host}:{node.port}",
+            "source": "logical" if name == _COORDINATOR else "learned" if node.id >= 0 else "configured",
+            "state": first.state.value,
+            "stateage": int((self._core.loop.time() - first.state_since) * 1_000_000),
+            "outbuf_cnt": sum(link.load - link.in_flight for link in links),
+            "outbuf_msg_cnt": 0,
+            "waitresp_cnt": sum(link.in_flight for link in links),
+            "waitresp_msg_cnt": 0,
+            "tx": sum(stats.tx for stats in all_stats),
+            "txbytes": sum(stats.tx_bytes for stats in all_stats),
+            "txerrs": sum(stats.tx_errors for stats in all_stats),
+            "txretries": 0,
+            "txidle": -1,
+            "req_timeouts": sum(stats.request_timeouts for stats in all_stats),
+            "rx": sum(stats.rx for stats in all_stats),
+            "rxbytes": sum(stats.rx_bytes for stats in all_stats),
+            "rxerrs": sum(stats.rx_errors for stats in all_stats),
+            "rxcorriderrs": 0,
+            "rxpartial": 0,
+            "rxidle": -1,
+            "zbuf_grow": 0,
+            "buf_grow": 0,
+            "wakeups": 0,
+            "connects": sum(stats.connects for stats in all_stats),
+            "disconnects": sum(stats.disconnects for stats in all_stats),
+            "int_latency": window(),
+            "outbuf_latency": window(),
+            "rtt": window(latency, 1_000_000),
+            "throttle": window(throttle),
+            "req": requests,
+            "toppars": {},
+        }
 
     def _place_partitions(self, found: dict[str, Any]) -> None:
         """Each partition is also named with the broker that leads it."""
@@ -182,6 +192,15 @@ class Statistics:
                 if broker is not None:
                     name = f"{topic['topic']}-{row['partition']}"
                     broker["toppars"][name] = {"topic": topic["topic"], "partition": row["partition"]}
+
+
+def _take_windows(all_stats: list[LinkStats]) -> tuple[Histogram, Histogram]:
+    """Latency and throttling of the busiest connection; of all of them, the windows begin anew."""
+    busiest = max(all_stats, key=lambda stats: stats.latency.count)
+    found = busiest.latency, busiest.throttle
+    for stats in all_stats:
+        stats.latency, stats.throttle = Histogram(), Histogram()
+    return found
 
 
 def _kind(settings: dict[str, Any]) -> str:
