@@ -15,6 +15,7 @@ from typing import Any
 from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.consumer_keys import CONSUMER_KEYS
 from headrace.client.errors import KafkaConnectionError
+from headrace.client.events import ClientEvents
 from headrace.client.group.member import MemberState
 from headrace.client.group.membership import Membership
 from headrace.client.metadata_cache import ClusterView, PartitionInfo, TopicInfo
@@ -260,7 +261,11 @@ class User:
             },
         )
         core = SimpleNamespace(
-            clock=LoopClock(), backoff=Backoff(100, 1000, chance), metadata=group.metadata, settings=self.settings
+            clock=LoopClock(),
+            backoff=Backoff(100, 1000, chance),
+            metadata=group.metadata,
+            settings=self.settings,
+            events=ClientEvents(self.settings),
         )
         self.membership = Membership(core, self.settings, self.subscription, self, sender=self.network)  # type: ignore[arg-type]
         self.told: list[tuple[str, frozenset[TopicPartition]]] = []

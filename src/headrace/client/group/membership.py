@@ -21,7 +21,7 @@ from headrace.client.group.rebalance import Rebalance, Retry
 from headrace.client.metadata_cache import ClusterView
 from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata
-from headrace.common.errors import KafkaError
+from headrace.common.errors import FencedInstanceIdError, KafkaError
 from headrace.common.types import TopicPartition
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -307,6 +307,8 @@ class Membership:
 
     def _tell(self, error: KafkaError) -> None:
         logger.error("%s: %s", self.member, error)
+        if isinstance(error, FencedInstanceIdError):
+            self._core.events.error(error, fatal=True)
         self._hooks.failed(error)
 
     def _metadata_changed(self, old: ClusterView, new: ClusterView) -> None:  # noqa: ARG002
