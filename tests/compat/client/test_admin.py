@@ -330,11 +330,13 @@ def test_the_cluster(admin: headrace.Admin, broker: Broker) -> None:
 
 def test_log_directories(admin: headrace.Admin, broker: Broker, topic: str) -> None:
     produce(broker, topic, 3)
+    tps = {TopicPartition(topic, number) for number in range(3)}
+    # Kafka's brokers make the logs of a topic after they have told of its leaders.
+    eventually(lambda: set(next(iter(admin.describe_log_dirs([topic]).values()))[0].replicas) == tps, "all logs")
     ((broker_id, dirs),) = admin.describe_log_dirs([topic]).items()
     (described,) = dirs
     assert described.broker_id == broker_id
     assert described.error is None
-    assert set(described.replicas) == {TopicPartition(topic, number) for number in range(3)}
     assert described.replicas[TopicPartition(topic, 0)].size > 0
     assert described.total_bytes > 0
     ((_, (only,)),) = admin.describe_log_dirs({topic: [1]}).items()
