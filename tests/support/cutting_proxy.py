@@ -87,12 +87,14 @@ class CuttingProxy:
                 continue
             broker.settimeout(None)
             self._sockets |= {client, broker}
-            for job in ((client, broker, None), (broker, client, budget)):
+            ended: list[bool] = []
+            for job in ((client, broker, False, None, ended), (broker, client, True, budget, ended)):
                 threading.Thread(target=self._copy, args=job, name="cutting-proxy-copy", daemon=True).start()
 
-    def _copy(self, source: socket.socket, sink: socket.socket, budget: int | None) -> None:
-        """One direction. Only that of replies, with a budget, is cut."""
-        is_reply = source.getpeername()[:2] == self.target if self._alive(source) else False
+    def _copy(
+        self, source: socket.socket, sink: socket.socket, is_reply: bool, budget: int | None, ended: list[bool]
+    ) -> None:
+        """One direction. Only that of replies, with a budget, is cut. The last one that ends closes both sockets."""
         with contextlib.suppress(OSError):
             while budget is None or budget > 0:
                 data = source.recv(65_536 if budget is None else min(budget, 65_536))
@@ -108,17 +110,12 @@ class CuttingProxy:
         for each in (source, sink):
             _hang_up(each)
             self._sockets.discard(each)
-        if is_reply:
+        with self._guard:
+            ended.append(is_reply)
+            is_last = len(ended) == 2
+        if is_last:
             source.close()
             sink.close()
-
-    @staticmethod
-    def _alive(sock: socket.socket) -> bool:
-        try:
-            sock.getpeername()
-        except OSError:
-            return False
-        return True
 
 
 def _hang_up(sock: socket.socket) -> None:

@@ -297,7 +297,7 @@ class Fetcher:
         got = False
         with self._subscription.lock:
             self._forget(plan)
-            if reply.error_code:
+            if reply.error_code and not reply.responses:
                 self._refused(plan, reply.error_code)
                 return False
             silent = dict(plan.asked) if self._limits.partition_eof else {}
