@@ -129,17 +129,15 @@ class Accumulator:
                 now = self._clock.monotonic()
                 queues = self.topics[request.topic]
                 queue = queues.sticky if request.partition < 0 else queues.queues[request.partition]
-                while queue.open_batch is not None:
-                    future = request.append_to(queue.open_batch)
-                    if future is None and self._grow(queue.open_batch, request.largest_size):
-                        future = request.append_to(queue.open_batch)
-                    if future is not None:
-                        return future
+                future = self._append_open(queue, request)
+                if future is None and request.partition < 0 and self._has_enough(queues, request.largest_size):
+                    self._stick(queues, now)
                     due = True
-                    self._close_open(queue)
-                    if request.partition < 0 and self._has_enough(queues, request.largest_size):
-                        self._stick(queues, now)
-                        queue = queues.sticky
+                    queue = queues.sticky
+                    future = self._append_open(queue, request)
+                if future is not None:
+                    return future
+                due |= bool(queue.batches)
                 size = max(self.settings.first_bytes, request.largest_size)
                 if buffer is None:
                     buffer = self.pool.take(size)
@@ -159,6 +157,18 @@ class Accumulator:
                 self.pool.give_back(buffer, len(buffer))
             if due:
                 self._wake()
+
+    def _append_open(self, queue: PartitionQueue, request: SendRequest) -> FutureRecordMetadata | None:
+        """Puts a record into the open batch of a queue, or closes that if it does not fit."""
+        batch = queue.open_batch
+        if batch is None:
+            return None
+        future = request.append_to(batch)
+        if future is None and self._grow(batch, request.largest_size):
+            future = request.append_to(batch)
+        if future is None:
+            self._close_open(queue)
+        return future
 
     def _grow(self, batch: ProducerBatch, more_bytes: int) -> bool:
         """Makes room for a record, if the batch may be so large and there is memory."""

@@ -44,6 +44,7 @@ _PRODUCE = int(ApiKey.PRODUCE)
 _POOL_IN_FLIGHT = 1000
 """The sender counts its own; metadata does not wait for its turn behind them."""
 _USE_SECONDS = 1.0
+_ASK_AGAIN_MS = 200.0
 _FIRST_BYTES = 16_384
 """Batches begin small and grow, so that many partitions with little to send do not use up the memory."""
 
@@ -279,20 +280,23 @@ class ProducerCore:
         """Until the topic is known, and has the partition if that is not -1."""
         info: TopicInfo = await self.client.metadata.topic(topic, timeout_ms)
         self._set_leaders(self.client.metadata.view, info)
-        if partition >= len(info.partitions):
+        deadline = self._loop.time() + timeout_ms / 1000
+        while partition >= len(info.partitions):
             self.client.metadata.request_update([topic])
+            left_ms = (deadline - self._loop.time()) * 1000
             try:
                 view = await self.client.metadata.wait_for(
-                    lambda view: (view.partition_count(topic) or 0) > partition, timeout_ms
+                    lambda view: (view.partition_count(topic) or 0) > partition, max(0.0, min(left_ms, _ASK_AGAIN_MS))
                 )
             except KafkaTimeoutError:
-                raise KafkaTimeoutError(
-                    f"{topic} has {len(info.partitions)} partitions, and partition {partition} did not come into being "
-                    f"within {timeout_ms:.0f} ms"
-                ) from None
-            found = view.topic(topic)
-            assert found is not None
-            self._set_leaders(view, found)
+                if left_ms <= 0:
+                    raise KafkaTimeoutError(
+                        f"{topic} has {len(info.partitions)} partitions, and partition {partition} did not come into "
+                        f"being within {timeout_ms:.0f} ms"
+                    ) from None
+            else:
+                info = view.topics[topic]
+                self._set_leaders(view, info)
 
     async def place(self, path: SendPath, request: SendRequest) -> FutureRecordMetadata:
         """The slow way of a record, for callers on the loop: waits for what it needs."""
@@ -477,8 +481,9 @@ class ProducerCore:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
         await self.client.close()
-        await asyncio.sleep(0)  # replies that will not come any more: their batches fail now
+        await asyncio.sleep(0)  # replies that will not come any more
         self.sender.fail_in_flight(closed)
+        self._fail_queued(closed)
         self.interceptors.close()
 
 

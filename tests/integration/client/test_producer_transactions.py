@@ -1,0 +1,259 @@
+"""Transactions with a real broker: what readers of committed records see, fencing, and errors told apart."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.producer_logs import read_values
+from tests.support.wire import WireClient
+
+from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
+from headrace.client.producer.producer import Producer
+from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from headrace.common.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
+    KafkaError,
+    NotCoordinatorError,
+    NotLeaderForPartitionError,
+    ProducerFencedError,
+    TopicAuthorizationFailedError,
+)
+from headrace.common.types import TopicPartition
+from headrace.protocol import ApiKey
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from headrace.testing import EmbeddedBroker
+
+PATIENCE = 120
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 2}) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def calm(broker: EmbeddedBroker) -> Iterator[None]:
+    yield
+    broker.faults.clear()
+    broker.resume()
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"transactions-{next(_numbers)}"
+    broker.create_topic(name, 2)
+    return name
+
+
+def make(broker: EmbeddedBroker, name: str, **settings: Any) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "transactional.id": name,
+            "retry.backoff.ms": 5,
+            "reconnect.backoff.ms": 5,
+            **settings,
+        }
+    )
+    producer.init_transactions()
+    return producer
+
+
+def committed(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
+    return [value for partition in range(2) for value in read_values(broker, topic, partition, committed=True)]
+
+
+def test_readers_see_what_was_committed(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as producer:
+        for number, outcome in enumerate(["commit", "abort", "commit", "empty", "abort", "commit"]):
+            producer.begin_transaction()
+            if outcome != "empty":
+                futures = [producer.send(topic, b"%d" % number, partition=partition) for partition in (0, 1)]
+            if outcome == "abort":
+                assert all(future.get(PATIENCE).offset >= 0 for future in futures)
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                assert all(future.succeeded() for future in futures)
+    assert sorted(value or b"" for value in committed(broker, topic)) == [b"0", b"0", b"2", b"2", b"5", b"5"]
+
+
+def test_a_table_goes_with_its_transaction(broker: EmbeddedBroker, topic: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    data = pa.table({"value": pa.array([b"%d" % n for n in range(1000)], pa.binary())})
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send_arrow(topic, data, partition=0)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send_arrow(topic, data, partition=1)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"%d" % n for n in range(1000)]
+
+
+def test_what_was_not_sent_fails_when_the_transaction_is_aborted(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        producer.begin_transaction()
+        future = producer.send(topic, b"v")
+        producer.abort_transaction()
+        assert isinstance(future.exception, TransactionAbortedError)
+    assert committed(broker, topic) == []
+
+
+def fetch_offset(broker: EmbeddedBroker, group: str, topic: str) -> int:
+    with WireClient(broker.address) as client:
+        asked = OffsetFetchRequestGroup(
+            group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+        )
+        reply = client.call(OffsetFetchRequest(groups=[asked], require_stable=True), 8)
+        return int(reply.groups[0].topics[0].partitions[0].committed_offset)
+
+
+def test_offsets_are_committed_with_the_transaction(broker: EmbeddedBroker, topic: str) -> None:
+    group = f"group-{topic}"
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(5)}, group)
+        producer.abort_transaction()
+        assert fetch_offset(broker, group, topic) == -1
+        producer.begin_transaction()
+        producer.send(topic, b"v")
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): 7}, ConsumerGroupMetadata(group))
+        producer.commit_transaction()
+    for _ in range(1000):
+        try:
+            assert fetch_offset(broker, group, topic) == 7
+        except AssertionError:
+            continue
+        break
+    assert fetch_offset(broker, group, topic) == 7
+
+
+def test_a_newer_producer_fences_the_older(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as old:
+        old.begin_transaction()
+        old.send(topic, b"old", partition=0).get(PATIENCE)
+        with make(broker, topic) as new:
+            with pytest.raises(KafkaError) as caught:
+                old.send(topic, b"late", partition=0).get(PATIENCE)
+                old.commit_transaction()
+            assert isinstance(caught.value, ProducerFencedError | InvalidProducerEpochError)
+            with pytest.raises(KafkaError) as caught:
+                old.commit_transaction()
+            if not caught.value.fatal:
+                with pytest.raises(ProducerFencedError) as fenced:
+                    old.abort_transaction()
+                assert fenced.value.fatal
+            with pytest.raises(ProducerFencedError):
+                old.send(topic, b"later")
+            new.begin_transaction()
+            new.send(topic, b"new", partition=0)
+            new.commit_transaction()
+        assert committed(broker, topic) == [b"new"]
+
+
+def test_a_spoilt_transaction_is_aborted_and_the_next_one_goes_well(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"a", partition=0).get(PATIENCE)
+        with broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1):
+            with pytest.raises(TopicAuthorizationFailedError):
+                producer.send(topic, b"b", partition=0).get(PATIENCE)
+        with pytest.raises(TopicAuthorizationFailedError) as caught:
+            producer.send(topic, b"c", partition=0)
+        assert caught.value.abortable
+        with pytest.raises(TopicAuthorizationFailedError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(topic, b"d", partition=0)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"d"]
+
+
+@pytest.mark.parametrize(
+    ("api", "error"),
+    [
+        (ApiKey.FIND_COORDINATOR, CoordinatorNotAvailableError),
+        (ApiKey.INIT_PRODUCER_ID, ConcurrentTransactionsError),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, NotCoordinatorError),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ConcurrentTransactionsError),
+        (ApiKey.ADD_OFFSETS_TO_TXN, NotCoordinatorError),
+        (ApiKey.TXN_OFFSET_COMMIT, NotCoordinatorError),
+        (ApiKey.END_TXN, NotCoordinatorError),
+        (ApiKey.PRODUCE, NotLeaderForPartitionError),
+    ],
+)
+def test_coordinators_and_leaders_that_move(
+    broker: EmbeddedBroker, topic: str, api: ApiKey, error: type[KafkaError]
+) -> None:
+    fault = broker.faults.error(api, error, times=2)
+    with make(broker, topic) as producer:
+        for number in range(3):
+            producer.begin_transaction()
+            producer.send(topic, b"%d" % number, partition=0)
+            producer.send_offsets_to_transaction({TopicPartition(topic, 0): number}, topic)
+            producer.commit_transaction()
+    assert fault.hits == 2
+    assert committed(broker, topic) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "api", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN]
+)
+@pytest.mark.parametrize("kind", ["before", "after"])
+def test_connections_that_are_cut(broker: EmbeddedBroker, topic: str, api: ApiKey, kind: str) -> None:
+    with make(broker, topic) as producer:
+        for number in range(3):
+            if kind == "before":
+                broker.faults.drop_connection(api, times=1)
+            else:
+                broker.faults.drop_reply(api, times=1, close=True)
+            producer.begin_transaction()
+            producer.send(topic, b"%d" % number, partition=0)
+            producer.send_offsets_to_transaction({TopicPartition(topic, 0): number}, topic)
+            producer.commit_transaction()
+    assert committed(broker, topic) == [b"0", b"1", b"2"]
+
+
+def test_a_commit_that_takes_too_long_may_be_waited_for_again(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as producer:
+        producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=300)
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0).get(PATIENCE)
+        broker.pause()
+        with pytest.raises(KafkaTimeoutError, match="commit_transaction"):
+            producer.commit_transaction()
+        with pytest.raises(IllegalStateError):
+            producer.abort_transaction()
+        broker.resume()
+        producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=60_000)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"v"]
+
+
+def test_a_transaction_left_open_is_aborted_by_close(broker: EmbeddedBroker, topic: str) -> None:
+    producer = make(broker, topic)
+    producer.begin_transaction()
+    producer.send(topic, b"v", partition=0).get(PATIENCE)
+    producer.close()
+    with make(broker, f"{topic}-other") as other:
+        other.begin_transaction()
+        other.send(topic, b"w", partition=0)
+        other.commit_transaction()
+    assert committed(broker, topic) == [b"w"]
+
+
+def test_a_producer_without_transactions(broker: EmbeddedBroker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        with pytest.raises(IllegalStateError, match="transactional.id"):
+            producer.init_transactions()
