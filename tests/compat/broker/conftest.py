@@ -8,6 +8,7 @@ from tests.support.broker_admins import AiokafkaAdmin, ConfluentAdmin, JavaAdmin
 from tests.support.broker_clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython, Kcat, install_kcat
 from tests.support.broker_java import Java
 from tests.support.broker_process import Broker, eventually, make_broker
+from tests.support.headrace_admin import HeadraceAdmin
 
 NewTopic = Callable[..., str]
 _numbers = count()
@@ -55,7 +56,7 @@ def get_admin(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Callab
             if name == JavaAdmin.name:
                 admins[name] = JavaAdmin(request.getfixturevalue("java"))
             else:
-                kinds = {each.name: each for each in (ConfluentAdmin, KafkaPythonAdmin, AiokafkaAdmin)}
+                kinds = {each.name: each for each in (ConfluentAdmin, KafkaPythonAdmin, AiokafkaAdmin, HeadraceAdmin)}
                 admins[name] = kinds[name](broker.bootstrap)
         return admins[name]
 
