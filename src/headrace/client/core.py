@@ -30,6 +30,8 @@ __all__ = ["ClientCore"]
 T = TypeVar("T")
 
 _DEFAULT_IN_FLIGHT = 1000
+_FETCH_OVERHEAD_BYTES = 16 * 1024 * 1024
+"""A fetch may bring more than its limit: what surrounds the records, and a first batch that is larger than allowed."""
 
 
 class ClientCore:
@@ -70,7 +72,9 @@ class ClientCore:
                 max_in_flight=max_in_flight
                 or values.get("max_in_flight_requests_per_connection")
                 or _DEFAULT_IN_FLIGHT,
-                max_reply_bytes=settings.receive_message_max_bytes,
+                max_reply_bytes=max(
+                    settings.receive_message_max_bytes, values.get("fetch_max_bytes", 0) + _FETCH_OVERHEAD_BYTES
+                ),
                 rebootstrap=settings.metadata_recovery_strategy == "rebootstrap",
             ),
             loop=self.loop,

@@ -173,7 +173,9 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         ("localhost:9092",),
         "Where to begin: `host:port` of a few brokers, which tell the others. Without a port: 9092.",
     ),
-    ConfigKey("client.id", STRING, "", "What this client calls itself towards brokers: in logs, metrics and quotas."),
+    ConfigKey(
+        "client.id", STRING, "headrace", "What this client calls itself towards brokers: in logs, metrics and quotas."
+    ),
     ConfigKey("client.rack", STRING, "", "Where this client is; with racks, consumers read from the closest replica."),
     ConfigKey(
         "client.dns.lookup",

@@ -106,6 +106,6 @@ def test_settings_do_not_change() -> None:
     with pytest.raises(AttributeError, match=r"there is no setting 'no\.such'"):
         _ = settings.no_such
     assert settings.replace(client_id="x").client_id == "x"
-    assert settings.client_id == ""
+    assert settings.client_id == "headrace"
     with pytest.raises(AttributeError, match="there is no setting"):
         settings.replace(nothing=1)
