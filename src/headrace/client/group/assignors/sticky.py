@@ -83,6 +83,8 @@ class _Claims:
 
 class StickyAssignor(Assignor):
     name = "sticky"
+    _keeps_far: ClassVar[bool] = False
+    """Whether, among members that want different topics, what is far from its owner stays with it."""
 
     def __init__(self) -> None:
         self._had: Sequence[TopicPartition] | None = None
@@ -123,7 +125,7 @@ class StickyAssignor(Assignor):
         racks = Racks(topics, members)
         if len({frozenset(each.topics) for each in members.values()}) <= 1:
             return _assign_equal(topics, claims, racks), claims
-        return Balance(topics, members, claims.owned, claims.before, racks).run(), claims
+        return Balance(topics, members, claims.owned, claims.before, racks, self._keeps_far).run(), claims
 
 
 class CooperativeStickyAssignor(StickyAssignor):
@@ -131,6 +133,9 @@ class CooperativeStickyAssignor(StickyAssignor):
 
     name = "cooperative-sticky"
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = ("cooperative", "eager")
+    _keeps_far: ClassVar[bool] = True
+    """Here Kafka's own assignor differs: it takes a partition from an owner that is far from it, may find nobody who is
+    near and has room, and so can hand it to and fro between two that are far for ever, a rebalance each time."""
 
     def user_data(self, topics: Iterable[str]) -> bytes | None:  # noqa: ARG002
         return encode(CooperativeUserData(generation=self._generation), 0)

@@ -55,7 +55,9 @@ class Balance:
         owned: Mapping[str, list[TopicPartition]],
         before: Mapping[TopicPartition, str],
         racks: Racks,
+        keep_far: bool,
     ):
+        """`keep_far`: members keep what they have although none of its replicas is in their rack."""
         self._topics = topics
         self._wants = {member: [t for t in members[member].topics if t in topics.counts] for member in members}
         self._takers: dict[str, list[str]] = {topic: [] for topic in topics.counts}
@@ -70,7 +72,7 @@ class Balance:
         self._was_revoked = False
         for member, tps in owned.items():
             for tp in tps:
-                if tp.topic not in self._wants[member] or racks.is_far(member, tp):
+                if tp.topic not in self._wants[member] or (not keep_far and racks.is_far(member, tp)):
                     self._was_revoked = True
                 else:
                     self._give(tp, member)
