@@ -59,10 +59,8 @@ class Log:
                     batch.producer_epoch == self.epochs[producer]
                 ):
                     return offset
-            if batch.producer_epoch != self.epochs.get(producer):
-                expected = 0
-            else:
-                expected = (self.last[producer] + 1) & 0x7FFFFFFF
+            is_new = batch.producer_epoch != self.epochs.get(producer)
+            expected = 0 if is_new else (self.last[producer] + 1) & 0x7FFFFFFF
             if producer not in self.epochs and batch.base_sequence != 0:
                 # As Kafka: a log that knows nothing of the producer takes it from anywhere.
                 expected = batch.base_sequence

@@ -145,7 +145,6 @@ def test_a_newer_producer_fences_the_older(broker: EmbeddedBroker, topic: str) -
         with make(broker, topic) as new:
             with pytest.raises(KafkaError) as caught:
                 old.send(topic, b"late", partition=0).get(PATIENCE)
-                old.commit_transaction()
             assert isinstance(caught.value, ProducerFencedError | InvalidProducerEpochError)
             with pytest.raises(KafkaError) as caught:
                 old.commit_transaction()
@@ -165,9 +164,9 @@ def test_a_spoilt_transaction_is_aborted_and_the_next_one_goes_well(broker: Embe
     with make(broker, topic) as producer:
         producer.begin_transaction()
         producer.send(topic, b"a", partition=0).get(PATIENCE)
-        with broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1):
-            with pytest.raises(TopicAuthorizationFailedError):
-                producer.send(topic, b"b", partition=0).get(PATIENCE)
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        with pytest.raises(TopicAuthorizationFailedError):
+            producer.send(topic, b"b", partition=0).get(PATIENCE)
         with pytest.raises(TopicAuthorizationFailedError) as caught:
             producer.send(topic, b"c", partition=0)
         assert caught.value.abortable
@@ -254,6 +253,8 @@ def test_a_transaction_left_open_is_aborted_by_close(broker: EmbeddedBroker, top
 
 
 def test_a_producer_without_transactions(broker: EmbeddedBroker) -> None:
-    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-        with pytest.raises(IllegalStateError, match="transactional.id"):
-            producer.init_transactions()
+    with (
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+        pytest.raises(IllegalStateError, match=r"transactional\.id"),
+    ):
+        producer.init_transactions()

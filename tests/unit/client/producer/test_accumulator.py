@@ -1,10 +1,11 @@
 """What waits, what is due, and what goes into a request."""
 
 import pytest
+from tests.support.producer_sim import SimProducer
+
 from headrace.client.errors import IllegalStateError
 from headrace.client.producer.accumulator import NEVER
 from headrace.common.ids import make_random
-from tests.support.producer_sim import SimProducer
 
 RECORD = b"v" * 100
 

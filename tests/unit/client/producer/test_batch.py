@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 import pytest
+
 from headrace.client.errors import IllegalArgumentError, KafkaTimeoutError, SerializationError
 from headrace.client.producer._batch import FutureRecordMetadata, ProducerBatch
 from headrace.client.producer._send import SendPath, SendRequest, TopicQueues

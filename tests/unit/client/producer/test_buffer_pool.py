@@ -1,6 +1,7 @@
 """The four cases of taking memory, and who gets what comes back."""
 
 import pytest
+
 from headrace.client.producer.buffer_pool import BufferPool, MemoryWaiter
 from headrace.common.ids import make_random
 

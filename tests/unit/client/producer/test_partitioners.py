@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+
 from headrace.client.producer.partitioners import (
     Murmur2Partitioner,
     RoundRobinPartitioner,

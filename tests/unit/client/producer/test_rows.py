@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+
 from headrace.client.producer._rows import choose_rows, group_rows
 from headrace.common.ids import make_random
 from headrace.records import partition_for_key

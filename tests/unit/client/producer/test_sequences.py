@@ -1,6 +1,7 @@
 """Sequence numbers of a partition."""
 
 import pytest
+
 from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer.sequences import ProducerIdentity, Sequences
 from headrace.common.types import TopicPartition

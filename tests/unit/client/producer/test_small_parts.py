@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from headrace.client.producer.core import check_settings
 from headrace.client.producer.interceptors import Interceptors, OutgoingRecord
 from headrace.client.producer.serializers import (
@@ -80,12 +81,12 @@ def test_idempotence_gives_way_to_what_was_asked_for() -> None:
             load(enable_idempotence=True, **given)
         with pytest.raises(ConfigError, match="idempotence"):
             load(transactional_id="tx", **given)
-    with pytest.raises(ConfigError, match="transactional.id"):
+    with pytest.raises(ConfigError, match=r"transactional\.id"):
         load(transactional_id="tx", enable_idempotence=False)
 
 
 def test_delivery_takes_at_least_one_request() -> None:
-    with pytest.raises(ConfigError, match="delivery.timeout.ms"):
+    with pytest.raises(ConfigError, match=r"delivery\.timeout\.ms"):
         load(delivery_timeout_ms=1000)
     assert load(request_timeout_ms=200_000).delivery_timeout_ms == 200_005
     assert load(delivery_timeout_ms=31_000, request_timeout_ms=30_000).delivery_timeout_ms == 31_000

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.support.virtual_loop import run
+
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import CommitFailedError, IllegalStateError
 from headrace.client.producer._batch import ProducerBatch
@@ -50,7 +52,6 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from headrace.records import encode_rows
-from tests.support.virtual_loop import run
 
 TP = TopicPartition("t", 0)
 S = TransactionState
