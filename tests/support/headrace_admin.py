@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import headrace
-from headrace.client.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from headrace.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
 

@@ -14,7 +14,7 @@ from tests.support.broker_process import Broker, eventually, make_broker
 
 import headrace
 import headrace.aio
-from headrace.client.admin import (
+from headrace.admin import (
     AbortTransactionSpec,
     AlterConfigOp,
     ConfigResource,

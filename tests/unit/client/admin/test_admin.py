@@ -9,7 +9,7 @@ import pytest
 from tests.support.fake_brokers import FakeBroker, FakeCluster, partition
 from tests.support.virtual_loop import run
 
-from headrace.client.admin import ConfigResource, MemberToRemove, NewTopic, OffsetSpec
+from headrace.admin import ConfigResource, MemberToRemove, NewTopic, OffsetSpec
 from headrace.client.admin.core import AdminCore
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
