@@ -26,7 +26,14 @@ PRODUCER_KEYS = ClientTable(
             "Who must have a record before it counts as sent: `all` replicas in sync, the leader (`1`), nobody (`0`).",
             choices=("all", "-1", "0", "1"),
         ),
-        ConfigKey("batch.size", INT, 16_384, "A batch is sent when it has so many bytes, or after `linger.ms`.", low=0),
+        ConfigKey(
+            "batch.size",
+            INT,
+            1_000_000,
+            "A batch is sent when it has so many bytes, or after `linger.ms`. It begins with 16 KB of memory and grows. "
+            "Kafka's default is 16384, with which a request costs more than the records in it.",
+            low=0,
+        ),
         ConfigKey("linger.ms", LONG, 5, "How long a batch waits for more records.", low=0),
         ConfigKey("buffer.memory", LONG, 33_554_432, "Bytes of records that may wait to be sent.", low=0),
         ConfigKey(
