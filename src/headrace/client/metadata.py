@@ -98,6 +98,8 @@ class Metadata:
         """Topics that were asked for by name, and when they were last used."""
         self._unknown_since: dict[str, float] = {}
         """Since when brokers say that they do not know a topic."""
+        self._seen: set[str] = set()
+        """Topics that existed when they were last asked for, or before."""
         self._failures = 0
         self._failing_since: float | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -337,7 +339,7 @@ class Metadata:
                     *(MetadataRequestTopic(name=name) for name in sorted(names)),
                     *(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids),
                 ],
-                allow_auto_topic_creation=self._settings.allow_auto_create and not is_full,
+                allow_auto_topic_creation=self._settings.allow_auto_create and not is_full and self._may_create(names),
             )
             reply: MetadataResponse = await self._pool.send_to_any(request, min_version=12 if ids else 1)
             if reply.error_code == RebootstrapRequiredError.code:
@@ -352,6 +354,11 @@ class Metadata:
         finally:
             self._questions.end(names, is_full)
         self._round_succeeded(reply, names, is_full)
+
+    def _may_create(self, names: set[str]) -> bool:
+        """Whether brokers may create one of these: somebody waits for it, or has begun to track it and it was never
+        there. What is only kept current must not come back from the dead when it is deleted."""
+        return any(name in self._answers or (name in self._tracked and name not in self._seen) for name in names)
 
     def _round_failed(self, error: KafkaError) -> None:
         now = self._loop.time()
@@ -400,6 +407,8 @@ class Metadata:
         else:
             self._unknown_since.pop(name, None)
         is_missing = info.error is not None or lacks_leader
+        if info.error is None:
+            self._seen.add(name)
         self._questions.answered(name, helped=not is_missing and info != old)
         if is_missing and is_wanted and (info.error is None or info.error.retriable):
             if self._age(self._unknown_since.get(name, now)) > self._settings.propagation_max_ms:
@@ -455,6 +464,7 @@ class Metadata:
         for name in forgotten:
             self._questions.forget(name)
             self._unknown_since.pop(name, None)
+            self._seen.discard(name)
         if forgotten:
             logger.debug("forgotten, for nobody uses them: %s", ", ".join(sorted(forgotten)))
             self._swap(self.view.without(set(forgotten)))

@@ -213,6 +213,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except (InvalidFrameError, ProtocolError) as error:
             self._stats.rx_errors += 1
             self._fail(KafkaConnectionError(f"{self.node} sent what is no reply: {error}", sent=True))
+        except Exception as error:
+            # A mistake of ours. Nothing that follows can be trusted, and those who wait must be told.
+            logger.exception("closing the connection to %s: its reply could not be handled", self.node)
+            self._fail(KafkaConnectionError(f"a reply of {self.node} could not be handled: {error!r}", sent=True))
 
     def eof_received(self) -> bool:
         within = " within a reply" if self._reader.buffered_bytes else ""

@@ -75,13 +75,10 @@ class SocketDialer:
         if self._ssl_context is None:
             connection.connection_made(PlainTransport(loop, sock, connection))
             return
-        try:
-            await loop.create_connection(
-                lambda: _TlsProtocol(connection), sock=sock, ssl=self._ssl_context, server_hostname=host
-            )
-        except BaseException:
-            sock.close()
-            raise
+        # asyncio owns the socket from here on, also when this fails.
+        await loop.create_connection(
+            lambda: _TlsProtocol(connection), sock=sock, ssl=self._ssl_context, server_hostname=host
+        )
 
 
 class _TlsProtocol(asyncio.BufferedProtocol):

@@ -378,6 +378,57 @@ async def test_topics_are_created_only_if_that_is_allowed() -> None:
         await setup.close()
 
 
+@virtual
+async def test_a_topic_that_is_deleted_is_not_created_again_by_keeping_it_current() -> None:
+    setup = Setup(allow_auto_create=True, max_age_ms=10_000)
+    setup.cluster.set_topic("a")
+    setup.metadata.track(["a", "b"])
+    await asyncio.sleep(1)
+    setup.cluster.set_topic("b")
+    await setup.metadata.wait_for(lambda view: view.partition_count("b"), 5000)
+    assert setup.cluster.brokers[0].asked(ApiKey.METADATA)[-1].message.allow_auto_topic_creation
+    setup.cluster.topics.clear()
+    before = len(setup.asked)
+    await asyncio.sleep(60)
+    requests = setup.cluster.brokers[0].asked(ApiKey.METADATA)[before:]
+    assert requests
+    assert not any(each.message.allow_auto_topic_creation for each in requests)
+    asking = asyncio.create_task(setup.metadata.topic("a", 5000))  # somebody wants to write to it
+    await asyncio.sleep(3)
+    assert setup.cluster.brokers[0].asked(ApiKey.METADATA)[-1].message.allow_auto_topic_creation
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await asking
+    await setup.close()
+
+
+@pytest.mark.parametrize("newest", range(1, 14))
+def test_brokers_of_all_versions(newest: int) -> None:
+    async def main() -> None:
+        setup = Setup(2)
+        setup.cluster.set_topic("a", [partition(0, leader=2, epoch=3)], topic_id=Uuid(int=5))
+        for broker in setup.cluster.brokers:
+            broker.versions[ApiKey.METADATA] = (0, newest)
+        info = await setup.metadata.topic("a", 5000)
+        assert info.partitions[0].leader == 2
+        assert info.partitions[0].leader_epoch == (3 if newest >= 7 else -1)
+        assert info.id == Uuid(int=5 if newest >= 10 else 0)
+        view = await setup.metadata.update_all()
+        assert list(view.names()) == ["a"]
+        assert set((await setup.metadata.update_brokers()).nodes) == {1, 2}
+        await setup.close()
+
+    run(main())
+
+
+@virtual
+async def test_a_broker_that_is_too_old() -> None:
+    setup = Setup()
+    setup.cluster.brokers[0].versions[ApiKey.METADATA] = (0, 0)
+    with pytest.raises(UnsupportedVersionError, match="Metadata in versions 0 to 0, and one of 1 to 13 is needed"):
+        await setup.metadata.update_all()
+    await setup.close()
+
+
 # ---- topic ids
 
 
