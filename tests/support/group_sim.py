@@ -349,11 +349,10 @@ class User:
     async def crash(self) -> None:
         """As a program that is killed: nothing is told to anybody."""
         await self.crash_program()
-        tasks = [*self.membership._tasks, self.membership.commits._auto_task, self.membership.commits._task]
-        for task in tasks:
-            if task is not None:
-                task.cancel()
-        await asyncio.wait([task for task in tasks if task is not None])
+        await self.membership.commits.abandon()
+        for task in self.membership._tasks:
+            task.cancel()
+        await asyncio.wait(self.membership._tasks)
 
     @property
     def owns(self) -> frozenset[TopicPartition]:

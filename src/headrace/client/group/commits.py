@@ -5,7 +5,7 @@ itself.
 
 Commits are carried out in the order in which they were asked for. One request is under way at a time; what has come in
 meanwhile goes into the next one together (a later offset of a partition replaces an earlier one). A commit that is
-waited for is tried again after errors that may pass, and later ones wait behind it, so none can undo a later one.
+waited for is tried again after errors that may pass, and later ones go with it, so none can undo a later one.
 """
 
 import asyncio
@@ -19,7 +19,6 @@ from headrace.client.group.member import Member
 from headrace.client.group.offset_requests import commit_request, commit_results, fetch_request, fetch_results
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.backoff import Backoff
-from headrace.common.clock import Clock
 from headrace.common.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
@@ -41,12 +40,13 @@ _EXPELLED = (UnknownMemberIdError, IllegalGenerationError)
 
 
 class _Commit:
-    """A commit that waits for its end. Without a deadline it gets one attempt."""
+    """A commit on its way. One that somebody waits for is tried again for as long as they wait."""
 
-    def __init__(self, offsets: Offsets, deadline: float | None, future: "asyncio.Future[None]"):
+    def __init__(self, offsets: Offsets, is_waited_for: bool, future: "asyncio.Future[None]"):
         self.offsets = offsets
-        self.deadline = deadline
+        self.is_waited_for = is_waited_for
         self.future = future
+        self.last_error: KafkaError | None = None
 
 
 class Commits:
@@ -55,7 +55,6 @@ class Commits:
         coordinator: GroupCoordinator,
         member: Member,
         subscription: SubscriptionState,
-        clock: Clock,
         backoff: Backoff,
         *,
         default_timeout_ms: float,
@@ -67,7 +66,6 @@ class Commits:
         self._coordinator = coordinator
         self._member = member
         self._subscription = subscription
-        self._clock = clock
         self._backoff = backoff
         self._default_timeout_ms = default_timeout_ms
         self._auto_commit_ms = auto_commit_ms
@@ -93,12 +91,21 @@ class Commits:
         coordinator refused it with.
         """
         timeout_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
-        await self._add(offsets, self._clock.monotonic() + timeout_ms / 1000)
+        commit = self._add(offsets, is_waited_for=True)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await commit.future
+        except TimeoutError as error:
+            if isinstance(error, KafkaError):
+                raise
+            raise KafkaTimeoutError(
+                f"{self._member}: offsets were not committed within {timeout_ms:.0f} ms"
+            ) from commit.last_error
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None = None) -> "asyncio.Future[None]":
         """Commits without waiting and without a second attempt. The callback gets the offsets, and the error if there
         was one; callbacks come in the order of the commits."""
-        future = self._add(offsets, None)
+        future = self._add(offsets, is_waited_for=False).future
         if callback is not None:
 
             def tell(done: "asyncio.Future[None]") -> None:
@@ -154,6 +161,18 @@ class Commits:
             self._auto_task = None
         await self.settle()
 
+    async def abandon(self) -> None:
+        """Drops everything, whatever its outcome may be."""
+        tasks = [task for task in (self._task, self._auto_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._auto_task = None
+        for commit in self._waiting:
+            commit.future.cancel()
+        self._waiting.clear()
+
     async def settle(self) -> None:
         """Returns when every commit so far has its outcome."""
         while self._task is not None:
@@ -183,7 +202,7 @@ class Commits:
                 continue
             if offsets := self._due():
                 try:
-                    await self._add(offsets, None)
+                    await self._add(offsets, is_waited_for=False).future
                 except KafkaError as error:
                     logger.warning("%s: an automatic commit failed: %s", self._member, error)
                     if error.retriable:
@@ -194,12 +213,12 @@ class Commits:
 
     # ---- inside
 
-    def _add(self, offsets: Offsets, deadline: float | None) -> "asyncio.Future[None]":
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Commit(dict(offsets), deadline, future))
+    def _add(self, offsets: Offsets, is_waited_for: bool) -> _Commit:
+        commit = _Commit(dict(offsets), is_waited_for, asyncio.get_running_loop().create_future())
+        self._waiting.append(commit)
         if self._task is None:
             self._task = asyncio.create_task(self._carry_out(), name="commits")
-        return future
+        return commit
 
     async def _carry_out(self) -> None:
         try:
@@ -215,38 +234,27 @@ class Commits:
             self._task = None
 
     async def _attempt(self, commits: list[_Commit]) -> list[_Commit]:
-        """Returns the commits that are to be tried again."""
+        """Returns the commits that are to be tried again: if one of them is waited for, all, so that none is undone."""
         merged = {tp: each for commit in commits for tp, each in commit.offsets.items()}
-        deadlines = [commit.deadline for commit in commits if commit.deadline is not None]
         errors: dict[TopicPartition, KafkaError | None]
         try:
-            if deadlines:
-                async with asyncio.timeout(max(0.0, max(deadlines) - self._clock.monotonic())):
-                    errors = await self._send(merged)
-            else:
-                errors = await self._send(merged)
-        except TimeoutError as error:
-            late: KafkaError = KafkaTimeoutError(f"{self._member}: the commit was not answered in time")
-            late.__cause__ = error
-            errors = dict.fromkeys(merged, late)
+            errors = await self._send(merged)
         except KafkaError as error:
             errors = dict.fromkeys(merged, error)
+        except Exception as error:
+            logger.exception("%s: a commit could not be written", self._member)
+            wrong = KafkaError(f"{self._member}: the commit could not be written: {error}")
+            errors = dict.fromkeys(merged, wrong)
+        waiting = any(commit.is_waited_for and not commit.future.done() for commit in commits)
         again = []
         for commit in commits:
             failure = next((each for tp in commit.offsets if (each := errors[tp]) is not None), None)
-            if failure is not None and self._may_try_again(commit, failure):
+            commit.last_error = failure
+            if failure is not None and failure.retriable and waiting and not commit.future.done():
                 again.append(commit)
             else:
                 self._finish(commit, failure)
         return again
-
-    def _may_try_again(self, commit: _Commit, error: KafkaError) -> bool:
-        return (
-            commit.deadline is not None
-            and error.retriable
-            and not isinstance(error, (RebalanceInProgressError, KafkaTimeoutError))
-            and self._clock.monotonic() < commit.deadline
-        )
 
     def _finish(self, commit: _Commit, error: KafkaError | None) -> None:
         if error is None:

@@ -56,7 +56,6 @@ class Membership:
             self._coordinator,
             self.member,
             subscription,
-            core.clock,
             core.backoff,
             default_timeout_ms=settings.default_api_timeout_ms,
             auto_commit_ms=settings.auto_commit_interval_ms if settings.enable_auto_commit else None,
@@ -174,6 +173,7 @@ class Membership:
         except TimeoutError:
             logger.warning("%s: closing took longer than %.0f ms", self.member, timeout_ms)
         finally:
+            await self.commits.abandon()
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
