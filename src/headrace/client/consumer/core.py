@@ -195,12 +195,10 @@ class ConsumerCore:
 
     def raise_error(self) -> None:
         """Any thread: raises what went wrong meanwhile, one at a time."""
-        while self._errors:
-            key, error = next(iter(self._errors.items()))
-            del self._errors[key]
-            if isinstance(key, TopicPartition) and key not in self.subscription.assigned:
-                continue
-            raise error
+        for key in list(self._errors):  # the loop may add to it meanwhile
+            error = self._errors.pop(key, None)
+            if error is not None and (not isinstance(key, TopicPartition) or key in self.subscription.assigned):
+                raise error
 
     def forget_errors(self, tps: Iterable[TopicPartition]) -> None:
         """Any thread: reading goes on elsewhere, so these do not matter any more."""

@@ -32,11 +32,6 @@ class Portion(NamedTuple):
     """The position once the user has all of them."""
     leader_epoch: int
 
-    @property
-    def is_wanted(self) -> bool:
-        """No seek, pause or rebalance has come between."""
-        return self.state.version == self.version and self.state.is_fetchable
-
 
 class Rows:
     """See the module."""
