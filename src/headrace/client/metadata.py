@@ -168,7 +168,8 @@ class Metadata:
         check_name(name)
         if self.is_excluded(name):
             raise UnknownTopicOrPartitionError(f"topic {name} is excluded by this client's topic.blacklist")
-        deadline = self._loop.time() + timeout_ms / 1000
+        begun = self._loop.time()
+        deadline = begun + timeout_ms / 1000
         self.use(name)
         info = self.view.topic(name)
         if info is not None and info.error is None and self._is_fresh(name):
@@ -181,8 +182,9 @@ class Metadata:
             if not info.error.retriable:
                 raise info.error(f"topic {name}: {_words(info.error)}")
             if info.error is UnknownTopicOrPartitionError:
-                unknown_ms = self._age(self._unknown_since.get(name, self._loop.time()))
-                if unknown_ms >= self._settings.propagation_max_ms:
+                # Where it may be created, the question may just have made it.
+                since = begun if self._settings.allow_auto_create else self._unknown_since.get(name, begun)
+                if self._age(since) >= self._settings.propagation_max_ms:
                     raise UnknownTopicOrPartitionError(f"the brokers know no topic {name}")
             self._want(name, again=True)
 
@@ -293,8 +295,13 @@ class Metadata:
     async def _quietly(self, names: set[str], is_full: bool) -> None:
         try:
             await self._round(names, is_full)
-        except KafkaError as error:
-            logger.debug("no metadata: %s", error)
+        except Exception as error:
+            if not isinstance(error, KafkaError):
+                logger.exception("a request for metadata could not be made")
+            elif error.retriable:
+                logger.debug("no metadata: %s", error)
+            if not (isinstance(error, KafkaError) and error.retriable):
+                self._fail_answers(names, error)
             # Again, if somebody still wants it; not before its time, which `_round_failed` has set.
             for name in names & (self._wanted_names() | self._answers.keys()):
                 self._questions.want(name)
@@ -302,6 +309,13 @@ class Metadata:
                 self._questions.want_all()
             if not names and not is_full:
                 self._questions.want_brokers()
+
+    def _fail_answers(self, names: set[str], error: Exception) -> None:
+        """Waiting longer would not help those who wait for these topics."""
+        for name in names:
+            for future in self._answers.get(name, ()):
+                if not future.done():
+                    future.set_exception(error)
 
     async def _now(
         self,

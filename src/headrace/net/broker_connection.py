@@ -85,6 +85,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.closed = False
         self.versions: dict[int, tuple[int, int]] = {}
         """What the broker serves: lowest and highest version, by API."""
+        self._chosen: dict[tuple[int, int | None, int | None], int] = {}
         self.features: dict[str, int] = {}
         """Finalized features and their levels (KIP-584)."""
         self.last_used = loop.time()
@@ -124,6 +125,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def version_for(self, api_key: int, min_version: int | None = None, max_version: int | None = None) -> int:
         """The highest version of an API that both sides know, within bounds. Raises UnsupportedVersionError."""
+        question = (api_key, min_version, max_version)
+        version = self._chosen.get(question)
+        if version is None:
+            version = self._chosen[question] = self._choose(*question)
+        return version
+
+    def _choose(self, api_key: int, min_version: int | None, max_version: int | None) -> int:
         api = APIS[ApiKey(api_key)]
         served = self.versions.get(api_key)
         if served is None:
@@ -184,6 +192,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             version = max(0, min(known[0], version - 1)) if known else 0
         if reply.error_code:
             raise KafkaConnectionError(f"{self.node} refused to tell its versions: error code {reply.error_code}")
+        self._chosen.clear()
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
         self.features = {each.name: each.max_version_level for each in reply.finalized_features}
 

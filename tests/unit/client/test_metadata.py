@@ -429,6 +429,17 @@ async def test_a_broker_that_is_too_old() -> None:
     await setup.close()
 
 
+@virtual
+async def test_what_waiting_does_not_help_is_told_at_once() -> None:
+    setup = Setup()
+    setup.cluster.brokers[0].versions[ApiKey.METADATA] = (0, 0)
+    since = now()
+    with pytest.raises(UnsupportedVersionError):
+        await setup.metadata.topic("a", 60_000)
+    assert now() - since < 1
+    await setup.close()
+
+
 # ---- topic ids
 
 
