@@ -5,6 +5,8 @@ may succeed later, `fatal` whether the client is done for, `abortable` whether t
 """
 
 from headrace.client import errors as _client_errors
+from headrace.client.consumer import errors as _consumer_errors
+from headrace.client.consumer.errors import *  # noqa: F403
 from headrace.client.errors import *  # noqa: F403
 from headrace.common import errors as _common_errors
 from headrace.common.errors import *  # noqa: F403
@@ -12,7 +14,7 @@ from headrace.common.errors import *  # noqa: F403
 __all__ = sorted(
     {
         name
-        for module in (_common_errors, _client_errors)
+        for module in (_common_errors, _client_errors, _consumer_errors)
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Exception) and not name.startswith("_")
     }
