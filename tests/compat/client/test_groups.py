@@ -5,7 +5,7 @@ Runs against Headrace, and with HEADRACE_COMPAT_BROKER=kafka against Apache Kafk
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tests.support.broker_admins import ConfluentAdmin
@@ -105,44 +105,52 @@ def test_with_members_of_other_clients(lab: Lab, strategy: str, is_first: bool) 
     lab.wait_read()
 
 
-@pytest.mark.parametrize("strategy", list(JAVA))
-@pytest.mark.parametrize("is_first", [True, False], ids=["leads", "follows"])
-def test_with_the_java_client(lab: Lab, apache_kafka: None, strategy: str, is_first: bool) -> None:
+@pytest.fixture(scope="module")
+def java(apache_kafka: None, broker: Broker) -> Iterator[Java]:
+    with Java(broker.bootstrap) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("strategy", "is_first"),
+    [("range", True), ("roundrobin", False), ("sticky", True), ("sticky", False), ("cooperative", True)],
+    ids=["range-leads", "roundrobin-follows", "sticky-leads", "sticky-follows", "cooperative-leads"],
+)
+def test_with_the_java_client(lab: Lab, java: Java, strategy: str, is_first: bool) -> None:
     """Half of the partitions are the Java consumer's, which ends when it has read what is written then."""
+    assignor = f"org.apache.kafka.clients.consumer.{JAVA[strategy]}"
+    properties = [
+        f"partition.assignment.strategy={assignor}",
+        "auto.offset.reset=earliest",
+        "heartbeat.interval.ms=500",
+    ]
     beside: list[MemberProcess] = []
 
-    def start_java(java: Java) -> None:
+    def start_java() -> None:
         java.start(
             "tool",
             main="org.apache.kafka.tools.consumer.ConsoleConsumer",
             args=[
                 *("--bootstrap-server", lab.broker.bootstrap, "--topic", lab.topic, "--group", lab.members.group),
                 *("--max-messages", str(PARTITIONS // 2 * 5), "--timeout-ms", "60000"),
-                *(
-                    "--command-property",
-                    f"partition.assignment.strategy=org.apache.kafka.clients.consumer.{JAVA[strategy]}",
-                ),
-                *("--command-property", "auto.offset.reset=earliest"),
-                *("--command-property", "metadata.max.age.ms=500"),
+                *(word for each in properties for word in ("--command-property", each)),
             ],
             stdin="",
         )
 
-    with Java(lab.broker.bootstrap) as java:
-        steps: list[Callable[[], object]] = [
-            lambda: beside.append(lab.members.add("headrace", strategy=strategy)),
-            lambda: start_java(java),
-        ]
-        for step in steps if is_first else reversed(steps):
-            step()
-        (member,) = beside
-        eventually(lambda: len(member.assigned) == PARTITIONS // 2, "they share", PATIENCE)
-        lab.write()
-        assert java.result()["status"] == 0
-        eventually(lambda: member.assigned == set(range(PARTITIONS)), "the rest is one's", PATIENCE)
-        lab.write()
-        wanted = PARTITIONS // 2 * 5 + PARTITIONS * 5
-        eventually(lambda: len(set(member.received)) >= wanted, "all that is left is read", PATIENCE)
+    def start_ours() -> None:
+        beside.append(lab.members.add("headrace", strategy=strategy))
+
+    for start in (start_ours, start_java) if is_first else (start_java, start_ours):
+        start()
+    (member,) = beside
+    eventually(lambda: len(member.assigned) == PARTITIONS // 2, "they share", PATIENCE)
+    lab.write()
+    assert java.result()["status"] == 0
+    eventually(lambda: member.assigned == set(range(PARTITIONS)), "the rest is one's", PATIENCE)
+    lab.write()
+    wanted = PARTITIONS // 2 * 5 + PARTITIONS * 5
+    eventually(lambda: len(set(member.received)) >= wanted, "all that is left is read", PATIENCE)
 
 
 def test_static_members_of_two_clients_take_each_others_place(lab: Lab) -> None:
