@@ -101,7 +101,6 @@ class Accumulator:
         self._busy: dict[PartitionQueue, None] = {}
         self._incomplete: dict[ProducerBatch, None] = {}
         self._flushes: list[Flush] = []
-        self._hurry = 0
         self._closed: BaseException | None = None
 
     # ---- any thread
@@ -262,10 +261,6 @@ class Accumulator:
         """Whether nothing waits to be sent; some may be in flight."""
         return not self._busy
 
-    def hurry(self, more: int) -> None:
-        """With +1, everything is due at once until a -1 takes it back."""
-        self._hurry += more
-
     def ready(self, now: float) -> Ready:
         by_leader: dict[int, list[PartitionQueue]] = {}
         leaderless: set[str] = set()
@@ -323,7 +318,7 @@ class Accumulator:
         return drained
 
     def _is_hurried(self) -> bool:
-        return bool(self._hurry or self._flushes or self._closed is not None or self.pool.is_exhausted)
+        return bool(self._flushes or self._closed is not None or self.pool.is_exhausted)
 
     def mute(self, batches: Iterable[ProducerBatch], muted: bool) -> None:
         """While a partition is muted nothing of it is due: with one request in flight, order needs no sequences."""

@@ -20,6 +20,7 @@ from headrace.client.producer._send import SendPath
 from headrace.client.producer.core import ProducerCore
 from headrace.common.errors import MessageSizeTooLargeError
 from headrace.common.types import TopicPartition
+from headrace.records import RecordBatch
 from headrace.records.arrow import encode_arrow
 
 __all__ = ["ArrowFuture", "ArrowMetadata", "OffsetRange"]
@@ -239,6 +240,7 @@ def _encode(
                     raise MessageSizeTooLargeError(
                         f"a row of {len(each)} bytes is larger than max.request.size, {settings.max_request_bytes}"
                     )
+                RecordBatch(each).patch_base_offset(0)  # brokers look at offsets within a compressed batch
                 yield queues[number].tp, each
 
 

@@ -137,7 +137,7 @@ class ProducerCore:
         self.buffers = BufferPool(settings.buffer_memory, first_bytes)
         self.accumulator = Accumulator(
             AccumulatorSettings(
-                batch_bytes=settings.batch_size,
+                batch_bytes=min(settings.batch_size, settings.max_request_size),
                 first_bytes=first_bytes,
                 linger=settings.linger_ms / 1000,
                 delivery_timeout=settings.delivery_timeout_ms / 1000,
@@ -254,6 +254,8 @@ class ProducerCore:
     def _on_fatal(self, error: BaseException) -> None:
         _logger.error("the producer cannot go on: %s", error)
         self.fatal_error = error
+        if isinstance(error, KafkaError):
+            self.client.events.error(error, fatal=True)
         if isinstance(error, KafkaError):
             self.client.events.error(error, fatal=True)
         self.wake()

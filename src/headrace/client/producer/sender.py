@@ -139,7 +139,6 @@ class Sender:
         cluster: Cluster,
         clock: Clock,
         guard: Guard | None = None,
-        on_error: Callable[[BaseException], None] = lambda _: None,
     ):
         self.settings = settings
         self._accumulator = accumulator
@@ -147,14 +146,11 @@ class Sender:
         self._cluster = cluster
         self._clock = clock
         self._guard = guard
-        self._on_error = on_error
         self._mutes = guard is None and settings.max_in_flight == 1
         self._leaders: dict[int, _Leader] = {}
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_expiry = 0.0
-        self.records_sent = 0
         self.traffic = Traffic()
-        self.records_failed = 0
         self.retries = 0
 
     @property
@@ -357,7 +353,6 @@ class Sender:
         if self._guard is not None:
             self._guard.acked(batch)
         if batch.complete(base_offset, log_append_time):
-            self.records_sent += len(batch)
             self.traffic.note_batch(batch.tp, len(batch), batch.size_in_bytes)
             self._accumulator.finished(batch)
         else:
@@ -373,7 +368,6 @@ class Sender:
         if self._guard is not None:
             self._guard.failed(batch, error, known_unwritten)
         if batch.fail(error, record_errors):
-            self.records_failed += len(batch)
             self._accumulator.finished(batch, keep_memory=batch.in_flight)
 
     def fail_all(self, batches: list[ProducerBatch], error: BaseException, known_unwritten: bool = True) -> None:

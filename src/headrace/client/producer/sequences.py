@@ -4,8 +4,8 @@ Every batch of an idempotent producer has the producer's id and epoch and the se
 takes a partition's batches in sequence only, and answers one that it has already with where that is. So:
 
 - A batch keeps its sequence however often it is sent, and is drained before later ones while it is being sent again.
-- Until the first batch of an epoch is acknowledged, a partition has no other in flight: a leader that knows nothing of a
-  producer takes whatever sequence comes first, and if that were the second batch, the first would be lost.
+- Until the first batch of an epoch is acknowledged, a partition has no other in flight: a leader that knows nothing of
+  a producer takes whatever sequence comes first, and if that were the second batch, the first would be lost.
 - A batch that the broker refused for good was not written: those behind it close the gap (`failed`).
 - A batch that was given up while its fate was unknown leaves the partition *unresolved*: nothing new is drained until
   all that is in flight has its answer, and then, unless the log turned out to have everything, the epoch is bumped.
@@ -85,12 +85,6 @@ class Sequences:
     def set_identity(self, identity: ProducerIdentity) -> None:
         """What InitProducerId (or, with transactions of version 2, EndTxn) gave."""
         self.identity = identity
-
-    def forget_partitions(self) -> None:
-        """After a transaction, whose next one has an epoch of its own."""
-        self._partitions.clear()
-        self._unresolved.clear()
-        self._to_renumber.clear()
 
     # ---- draining
 
@@ -219,10 +213,6 @@ class Sequences:
         """A new id after `bump` found none left."""
         self.identity = identity
         self._renumber()
-
-    def has_in_flight(self, tp: TopicPartition) -> bool:
-        partition = self._partitions.get(tp)
-        return partition is not None and bool(partition.in_flight)
 
 
 def _is_of(batch: ProducerBatch, identity: ProducerIdentity) -> bool:
