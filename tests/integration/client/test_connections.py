@@ -40,6 +40,13 @@ async def open_core(servers: str, **settings: Any) -> AsyncIterator[ClientCore]:
         await core.close()
 
 
+async def ask(core: ClientCore) -> MetadataResponse:
+    """One attempt, and what comes of it."""
+    reply = await core.pool.send_to_any(MetadataRequest(topics=[]))
+    assert isinstance(reply, MetadataResponse)
+    return reply
+
+
 def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(main)
 
@@ -106,7 +113,7 @@ def test_a_stuck_broker_comes_back() -> None:
         ):
             await core.metadata.topic("events", PATIENCE_MS)
             broker.pause()
-            with pytest.raises(KafkaTimeoutError, match="no metadata in 1000 ms; the last error: "):
+            with pytest.raises(KafkaTimeoutError, match="no metadata in 1000 ms"):
                 await core.metadata.update(["events"], 1000)
             broker.resume()
             assert (await core.metadata.update(["events"], PATIENCE_MS)).topic("events") is not None
@@ -159,9 +166,9 @@ def test_nobody_listens() -> None:
             probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
             port = probe.getsockname()[1]
             async with open_core(f"127.0.0.1:{port}") as core:
-                with pytest.raises(
-                    NoBrokersAvailable, match=rf"\(127.0.0.1:{port}\) can be reached: could not connect"
-                ):
+                with pytest.raises(KafkaConnectionError, match=rf"could not connect to 127.0.0.1:{port}: .*111"):
+                    await ask(core)
+                with pytest.raises(NoBrokersAvailable, match=rf"\(127.0.0.1:{port}\) can be reached"):
                     await core.start(300)
 
     run(main())
@@ -170,11 +177,11 @@ def test_nobody_listens() -> None:
 def test_a_name_that_is_none() -> None:
     async def main() -> None:
         async with open_core("no-such-host.invalid:9092") as core:
-            with pytest.raises(NoBrokersAvailable, match=r"no-such-host.invalid:9092"):
-                await core.start(300)
+            with pytest.raises(KafkaConnectionError, match=r"could not connect to no-such-host.invalid:9092"):
+                await ask(core)
         async with open_core(f"{'x' * 70}.example:9092") as core:
-            with pytest.raises(NoBrokersAvailable):
-                await core.start(300)
+            with pytest.raises(KafkaConnectionError, match="cannot be the name of a host"):
+                await ask(core)
 
     run(main())
 
@@ -234,21 +241,21 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "setup_ms", "words"),
     [
-        (speak_http, "looks like an HTTP server"),
-        (say_nothing, "it did not come up in"),
-        (hang_up, "closed the connection"),
+        (speak_http, 60_000, "looks like an HTTP server"),
+        (say_nothing, 200, "it did not come up in"),
+        (hang_up, 60_000, "closed the connection|was lost"),
     ],
 )
-def test_what_is_no_broker(answer: Answer, words: str) -> None:
+def test_what_is_no_broker(answer: Answer, setup_ms: int, words: str) -> None:
     async def main() -> None:
         async with (
             server(answer) as port,
-            open_core(f"127.0.0.1:{port}", socket_connection_setup_timeout_ms=200) as core,
+            open_core(f"127.0.0.1:{port}", socket_connection_setup_timeout_ms=setup_ms) as core,
         ):
-            with pytest.raises(NoBrokersAvailable, match=words):
-                await core.start(1000)
+            with pytest.raises(KafkaConnectionError, match=words):
+                await ask(core)
 
     run(main())
 
@@ -257,10 +264,11 @@ def test_a_plain_client_at_a_port_that_speaks_tls(certificate: Path) -> None:
     async def main() -> None:
         async with (
             server(say_nothing, server_context(certificate)) as port,
-            open_core(f"127.0.0.1:{port}", socket_connection_setup_timeout_ms=500) as core,
+            open_core(f"127.0.0.1:{port}", socket_connection_setup_timeout_ms=60_000) as core,
         ):
-            with pytest.raises(NoBrokersAvailable, match=r"(?s)TLS|closed the connection|was lost"):
-                await core.start(1500)
+            # What a server says, or whether it says anything, when it gets no handshake, is up to it.
+            with pytest.raises(KafkaConnectionError, match=r"TLS|closed the connection|was lost"):
+                await ask(core)
 
     run(main())
 
@@ -327,8 +335,8 @@ def test_a_certificate_that_nobody_vouches_for(broker: EmbeddedBroker, certifica
             server(passing_on(broker), server_context(certificate)) as port,
             open_core(f"127.0.0.1:{port}", security_protocol="SSL") as core,
         ):
-            with pytest.raises(NoBrokersAvailable, match="certificate verify failed"):
-                await core.start(300)
+            with pytest.raises(KafkaConnectionError, match="certificate verify failed"):
+                await ask(core)
 
     run(main())
 
@@ -336,8 +344,8 @@ def test_a_certificate_that_nobody_vouches_for(broker: EmbeddedBroker, certifica
 def test_a_tls_client_at_a_plain_port(broker: EmbeddedBroker) -> None:
     async def main() -> None:
         async with open_core(broker.bootstrap_servers, security_protocol="SSL") as core:
-            with pytest.raises(NoBrokersAvailable, match="could not connect"):
-                await core.start(500)
+            with pytest.raises(KafkaConnectionError, match="could not connect"):
+                await ask(core)
 
     run(main())
 
