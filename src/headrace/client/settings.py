@@ -65,6 +65,22 @@ class ClientTable:
     def known(self) -> list[str]:
         return [*self.table.keys, *self.objects]
 
+    def markdown(self, without: Iterable[str] = ()) -> str:
+        """The reference table of the keys, but for some that stand elsewhere."""
+        passed = set(without)
+        lines = ["| key | type | default | allowed | meaning |", "|---|---|---|---|---|"]
+        for name in sorted(set(self.known()) - passed):
+            key = self.keys.get(name)
+            if key is None:
+                lines.append(f"| `{name}` | object | | | {self.objects[name].doc} |")
+                continue
+            default = key.format(key.default)
+            allowed = key.expected() if key.choices or key.low is not None else ""
+            lines.append(
+                f"| `{name}` | {key.type.value} | {f'`{default}`' if default else ''} | {allowed} | {key.doc} |"
+            )
+        return "\n".join(lines) + "\n"
+
 
 class ClientSettings:
     """Values by attribute name, frozen."""

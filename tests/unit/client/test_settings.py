@@ -99,6 +99,16 @@ def test_keys_that_change_nothing_are_mentioned(caplog: pytest.LogCaptureFixture
     assert "the setting api.version is known and changes nothing" in caplog.text
 
 
+def test_the_reference_table_has_every_key_once() -> None:
+    common = ADMIN_KEYS.known()
+    text = PRODUCER_KEYS.markdown(without=common)
+    assert "| `linger.ms` | long |" in text
+    assert "| `value.serializer` | object | | |" in text
+    assert "`bootstrap.servers`" not in text
+    assert len(ADMIN_KEYS.markdown().splitlines()) == len(common) + 2
+    assert all(line.count("|") == 6 for line in ADMIN_KEYS.markdown().splitlines())
+
+
 def test_settings_do_not_change() -> None:
     settings = ClientSettings.load(ADMIN_KEYS)
     with pytest.raises(AttributeError, match="settings do not change"):
