@@ -17,7 +17,7 @@ import pytest
 from tests.support.broker_admins import ConfluentAdmin
 from tests.support.broker_clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython
 from tests.support.broker_java import Java
-from tests.support.broker_process import Broker, eventually, make_broker
+from tests.support.broker_process import IS_KAFKA, Broker, eventually, make_broker
 from tests.support.broker_records import CODECS, Record, assert_same, sample_records, with_offsets
 from tests.support.transactional import IN_PROCESS, JavaTransactional, Transactional
 
@@ -256,6 +256,9 @@ def committed(broker: Broker, topic: str) -> list[bytes | None]:
 def test_others_see_what_was_committed(broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     with transactional(broker, topic) as producer:
+        if IS_KAFKA:
+            assert producer._core.transactions is not None
+            assert producer._core.transactions.version == 2
         for number in range(10):
             producer.begin_transaction()
             futures = [producer.send(topic, b"%d" % number) for _ in range(3)]

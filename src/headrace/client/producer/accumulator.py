@@ -28,6 +28,8 @@ from headrace.records import Compression
 __all__ = ["Accumulator", "AccumulatorSettings", "Flush", "Order", "Ready"]
 
 NEVER = float("inf")
+TOPIC_FORGOTTEN = -1
+"""What `append` returns for a topic that nobody has used for so long that it must be asked for again."""
 _LOADS_FRESH_SECONDS = 0.01
 """Queue lengths are looked at no more often than that."""
 
@@ -118,15 +120,17 @@ class Accumulator:
             self.topics[topic] = queues
 
     def append(self, request: SendRequest, buffer: bytearray | None = None) -> FutureRecordMetadata | int:
-        """Puts a record of a known topic into a batch, a new one if need be. Returns the bytes that a new batch needs
-        if there is no memory for it: to be called again with a buffer of that size."""
+        """Puts a record into a batch, a new one if need be. Returns the bytes that a new batch needs if there is no
+        memory for it: to be called again with a buffer of that size. A buffer that was given is used or given back."""
         due = False
         try:
             with self._lock:
                 if self._closed is not None:
                     raise self._closed
                 now = self._clock.monotonic()
-                queues = self.topics[request.topic]
+                queues = self.topics.get(request.topic)
+                if queues is None:
+                    return TOPIC_FORGOTTEN
                 queue = queues.sticky if request.partition < 0 else queues.queues[request.partition]
                 future = self._append_open(queue, request)
                 if future is None and request.partition < 0 and self._has_enough(queues, request.largest_size):

@@ -16,7 +16,7 @@ from headrace.client.errors import IllegalStateError, KafkaTimeoutError, Transac
 from headrace.client.metadata_cache import ClusterView, TopicInfo
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
-from headrace.client.producer.accumulator import NEVER, Accumulator, AccumulatorSettings
+from headrace.client.producer.accumulator import NEVER, TOPIC_FORGOTTEN, Accumulator, AccumulatorSettings
 from headrace.client.producer.buffer_pool import BufferPool
 from headrace.client.producer.idempotence import Idempotence
 from headrace.client.producer.interceptors import Interceptors
@@ -306,16 +306,17 @@ class ProducerCore:
         if error is not None:
             return request.refuse(error)
         deadline = self.clock.monotonic() + self.settings.max_block_ms / 1000
-        while not path.choose_partition(request):
-            left = (deadline - self.clock.monotonic()) * 1000
-            await self.know_topic(request.topic, request.partition, max(left, 0.0))
-        outcome = self.accumulator.append(request)
-        if isinstance(outcome, FutureRecordMetadata):
-            return outcome
-        buffer = await self.wait_for_room(outcome, deadline - self.clock.monotonic())
-        future = self.accumulator.append(request, buffer)
-        assert isinstance(future, FutureRecordMetadata)
-        return future
+        buffer: bytearray | None = None
+        while True:
+            while not path.choose_partition(request):
+                left = (deadline - self.clock.monotonic()) * 1000
+                await self.know_topic(request.topic, request.partition, max(left, 0.0))
+            outcome = self.accumulator.append(request, buffer)
+            if isinstance(outcome, FutureRecordMetadata):
+                return outcome
+            buffer = None
+            if outcome != TOPIC_FORGOTTEN:
+                buffer = await self.wait_for_room(outcome, deadline - self.clock.monotonic())
 
     async def wait_for_room(self, size: int, timeout: float, wants_buffer: bool = True) -> bytearray | None:
         """Memory, when it is there; as a buffer, or only counted."""

@@ -10,6 +10,7 @@ from headrace.client.background import LoopThread
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
+from headrace.client.producer.accumulator import TOPIC_FORGOTTEN
 from headrace.client.producer.core import ProducerCore, check_settings, set_up_path
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.types import Headers, OnDelivery
@@ -175,14 +176,14 @@ class Producer(SendPath):
         if error is not None:
             return request.refuse(error)
         deadline = core.clock.monotonic() + self.settings.max_block_ms / 1000
-        while not self.choose_partition(request):
-            self._wait_for_topic(request.topic, request.partition, deadline)
-        outcome = core.accumulator.append(request)
-        if isinstance(outcome, FutureRecordMetadata):
-            return outcome
-        future = core.accumulator.append(request, self._wait_for_room(outcome, deadline, True))
-        assert isinstance(future, FutureRecordMetadata)
-        return future
+        buffer: bytearray | None = None
+        while True:
+            while not self.choose_partition(request):
+                self._wait_for_topic(request.topic, request.partition, deadline)
+            outcome = core.accumulator.append(request, buffer)
+            if isinstance(outcome, FutureRecordMetadata):
+                return outcome
+            buffer = None if outcome == TOPIC_FORGOTTEN else self._wait_for_room(outcome, deadline, True)
 
     def _wait_for_topic(self, topic: str, partition: int, deadline: float) -> None:
         left_ms = max(0.0, (deadline - self._core.clock.monotonic()) * 1000)
