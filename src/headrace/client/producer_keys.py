@@ -72,12 +72,6 @@ PRODUCER_KEYS = ClientTable(
             low=1,
         ),
         ConfigKey(
-            "transaction.two.phase.commit.enable",
-            BOOLEAN,
-            False,
-            "Not served: transactions of an outside coordinator (KIP-939).",
-        ),
-        ConfigKey(
             "compression.type",
             STRING,
             "none",

@@ -197,8 +197,8 @@ COMMON_KEYS: tuple[ConfigKey, ...] = (
         "client.dns.lookup",
         STRING,
         "use_all_dns_ips",
-        "Whether all addresses of a name are tried, or only the first.",
-        choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        "All addresses of a name are tried, one after the other.",
+        choices=("use_all_dns_ips",),
     ),
     ConfigKey("request.timeout.ms", INT, 30_000, "How long a reply may take before the connection is given up.", low=1),
     ConfigKey(

@@ -119,6 +119,8 @@ class BrokerLink:
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
         self._setup_timeout = Backoff(settings.setup_timeout_ms, settings.setup_timeout_max_ms, random)
         self._attempt = 0
+        self._hangs_up = False
+        """Whether it is us who hang up."""
         self._connecting: asyncio.Task[BrokerConnection] | None = None
         self._turns: deque[asyncio.Future[None]] = deque()
 
@@ -273,7 +275,7 @@ class BrokerLink:
             self._wait_before_retry()
             self.last_error = error
             logger.debug("%s", error)
-        self._events.disconnected(self.node, self.purpose, error)
+        self._events.disconnected(self.node, self.purpose, None if self._hangs_up else error)
         self._wake_turns(len(self._turns))
 
     def _replied(self, connection: BrokerConnection, api_key: int, message: Message) -> None:  # noqa: ARG002
@@ -303,7 +305,9 @@ class BrokerLink:
         """Drops the connection; another is made when one is needed."""
         connection = self.connection
         if connection is not None:
+            self._hangs_up = True
             connection.close(reason)
+            self._hangs_up = False
             self.retry_at = 0.0
             self.failures = 0
 
@@ -318,6 +322,7 @@ class BrokerLink:
         if self.state is LinkState.CLOSED:
             return
         self._enter(LinkState.CLOSED)
+        self._hangs_up = True
         connecting = self._connecting
         if self.connection is not None:
             self.connection.close()

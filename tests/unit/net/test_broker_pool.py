@@ -28,7 +28,7 @@ class Events:
         self.seen.append(("connected", node.id))
 
     def disconnected(self, node: Node, purpose: str, error: KafkaError | None) -> None:
-        self.seen.append(("disconnected", node.id))
+        self.seen.append(("disconnected" if error is None else "lost", node.id))
 
     def connect_failed(self, node: Node, purpose: str, error: KafkaError) -> None:
         self.seen.append(("failed", node.id))
@@ -229,7 +229,7 @@ async def test_a_lost_connection_is_made_again_after_a_wait() -> None:
     net.brokers[0].on(ApiKey.HEARTBEAT, lambda _: HeartbeatResponse())
     await net.pool.send(1, REQUEST)
     assert elapsed(since) >= 0.04
-    assert net.events.seen == [("connected", 1), ("disconnected", 1), ("connected", 1)]
+    assert net.events.seen == [("connected", 1), ("lost", 1), ("connected", 1)]
     await net.pool.close()
 
 
@@ -318,6 +318,7 @@ async def test_idle_connections_are_closed_and_made_again_without_a_wait() -> No
     assert not net.pool.is_ready(1)
     assert net.pool.ready_in_ms(1) == 0
     assert not net.pool.is_backing_off(1)
+    assert net.events.seen == [("connected", 1), ("disconnected", 1)]
     await net.pool.send(1, REQUEST)
     await net.pool.close()
 
