@@ -30,8 +30,8 @@ PRODUCER_KEYS = ClientTable(
             "batch.size",
             INT,
             1_000_000,
-            "A batch is sent when it has so many bytes, or after `linger.ms`. It begins with 16 KB of memory and grows. "
-            "Kafka's default is 16384, with which a request costs more than the records in it.",
+            "A batch is sent when it has so many bytes, or after `linger.ms`. It begins with 16 KB of memory and "
+            "grows. Kafka's default is 16384, with which a request costs more than the records in it.",
             low=0,
         ),
         ConfigKey("linger.ms", LONG, 5, "How long a batch waits for more records.", low=0),
