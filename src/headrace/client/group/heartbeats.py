@@ -42,6 +42,10 @@ class PollWatch:
         self._ended = self._clock.monotonic()
         self._is_polling = True
 
+    def restart(self) -> None:
+        """A subscription begins: the time before it does not count."""
+        self._ended = self._clock.monotonic()
+
     def ended(self) -> None:
         self._ended = self._clock.monotonic()
         self._is_polling = False

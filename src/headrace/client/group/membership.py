@@ -21,7 +21,7 @@ from headrace.client.group.rebalance import Rebalance, Retry
 from headrace.client.metadata_cache import ClusterView
 from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata
-from headrace.common.errors import FencedInstanceIdError, KafkaError
+from headrace.common.errors import ConfigError, FencedInstanceIdError, KafkaError
 from headrace.common.types import TopicPartition
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -43,6 +43,11 @@ class Membership:
         sender: Sender | None = None,
         on_commit: OnCommit | None = None,
     ):
+        if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat.interval.ms={settings.heartbeat_interval_ms} is not a valid value: expected less than "
+                f"session.timeout.ms, {settings.session_timeout_ms}"
+            )
         self._core = core
         self._settings = settings
         self._subscription = subscription
@@ -114,6 +119,8 @@ class Membership:
 
     def subscription_changed(self) -> None:
         """Other topics than before are subscribed to."""
+        if self.member.state is MemberState.OUT:
+            self._polls.restart()
         if self._rebalance.assigned_topics is not None:
             self._core.metadata.track(self._rebalance.group_topics)
         if self._subscription.is_subscribed and (
@@ -145,11 +152,13 @@ class Membership:
     async def leave(self, reason: str = "the consumer unsubscribed", *, force: bool = False) -> None:
         """Gives everything up and leaves the group; the tasks stay for the next subscription. To be called before the
         subscription is cleared."""
-        await self._stop_joining()
-        await self._give_up_all()
-        await self._send_leave(reason, force)
-        self.member.move(MemberState.OUT)
-        self._restart_joining()
+        try:
+            await self._stop_joining()
+            await self._give_up_all()
+            await self._send_leave(reason, force)
+        finally:
+            self.member.move(MemberState.OUT)
+            self._restart_joining()
 
     async def close(self, *, leave: bool | None = None, timeout_ms: float | None = None) -> None:
         """Commits what the user is done with (if that happens by itself), gives everything up and leaves the group.

@@ -12,6 +12,7 @@ from headrace.client.errors import CommitFailedError
 from headrace.client.group.member import MemberState
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.errors import (
+    ConfigError,
     FencedInstanceIdError,
     GroupAuthorizationFailedError,
     InconsistentGroupProtocolError,
@@ -428,5 +429,27 @@ def test_statistics_name_the_state() -> None:
         assert shown["assignment_size"] == 6
         assert shown["rebalance_cnt"] == 1
         assert shown["state"] == "up"
+
+    in_group(test)
+
+
+def test_the_time_before_a_subscription_does_not_count() -> None:
+    async def test(group: Group) -> None:
+        user = User(group, "late", {"max.poll.interval.ms": 5000}, group.chance)
+        await asyncio.sleep(60)
+        group.users["late"] = user
+        await user.start("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        await group.run(10)
+        assert kinds(user) == ["assigned"]
+
+    in_group(test)
+
+
+def test_heartbeats_have_to_fit_into_the_session() -> None:
+    async def test(group: Group) -> None:
+        with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms=6000"):
+            await group.add("t", heartbeat_interval_ms=6000)
+        group.users.clear()
 
     in_group(test)
