@@ -1,5 +1,5 @@
-"""Many users of one pool while brokers hang up, refuse, get stuck, talk nonsense and leave: every call ends, and nothing
-is left behind. In virtual time; each run has a seed, which is its test's name."""
+"""Many users of one pool while brokers hang up, refuse, get stuck, talk nonsense and leave: every call ends, and
+nothing is left behind. In virtual time; each run has a seed, which is its test's name."""
 
 import asyncio
 import random
