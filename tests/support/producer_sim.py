@@ -196,7 +196,7 @@ class SimCluster:
 class SimGuard:
     """Sequences without a coordinator: the identity is there when it is needed."""
 
-    def __init__(self, clock: ManualClock, producer_id: int = 7):
+    def __init__(self, producer_id: int = 7):
         self.sequences = Sequences()
         self.sequences.set_identity(ProducerIdentity(producer_id, 0))
         self.bumps = 0
@@ -234,6 +234,9 @@ class SimGuard:
     def replaced(self, batch: Any, parts: Any) -> None:
         self.sequences.replaced(batch, parts)
 
+    def may_retry(self) -> bool:
+        return True
+
     def lost_sequence(self, tp: TopicPartition) -> bool:
         self.sequences.request_bump(tp)
         return True
@@ -259,7 +262,7 @@ class SimProducer(SendPath):
     ):
         self.clock = ManualClock()
         self.cluster = SimCluster()
-        self.guard = SimGuard(self.clock) if idempotent else None
+        self.guard = SimGuard() if idempotent else None
         self.buffers = BufferPool(memory_bytes, first_bytes or batch_bytes)
         self.wakes = 0
         random = random or make_random(0)

@@ -179,6 +179,38 @@ def test_a_spoilt_transaction_is_aborted_and_the_next_one_goes_well(broker: Embe
     assert committed(broker, topic) == [b"d"]
 
 
+def test_an_error_ends_a_commit_and_all_that_waits(broker: EmbeddedBroker, topic: str) -> None:
+    """The batches behind the one that failed are not sent, and not waited for."""
+    with make(broker, topic, batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"first", partition=0)
+        producer.flush(PATIENCE)
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        futures = [producer.send(topic, b"v" * 100, partition=n % 2) for n in range(60)]
+        with pytest.raises(TopicAuthorizationFailedError) as caught:
+            producer.commit_transaction()
+        assert caught.value.abortable
+        assert all(future.is_done for future in futures)
+        assert any(future.failed() for future in futures)
+        producer.abort_transaction()
+    assert committed(broker, topic) == []
+
+
+def test_a_broker_that_refuses_for_long_does_not_hold_up_an_abort(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic, batch_size=200) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"first", partition=0).get(PATIENCE)
+        with broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError) as fault:
+            futures = [producer.send(topic, b"v" * 100, partition=0) for _ in range(10)]
+            fault.wait_for_hits(2)
+            producer.abort_transaction()
+            assert all(future.failed() for future in futures)
+        producer.begin_transaction()
+        producer.send(topic, b"next", partition=0)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"next"]
+
+
 @pytest.mark.parametrize(
     ("api", "error"),
     [

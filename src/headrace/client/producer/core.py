@@ -226,6 +226,8 @@ class ProducerCore:
             return
         if self.fatal_error is not None:
             self._fail_queued(self.fatal_error)
+        elif self.transactions is not None and self.transactions.is_spoilt and self.transactions.error is not None:
+            self._fail_queued(self.transactions.error)
         try:
             at = self.sender.poll()
         except Exception:

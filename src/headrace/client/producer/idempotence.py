@@ -131,6 +131,9 @@ class Idempotence:
     def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         self.sequences.replaced(batch, parts)
 
+    def may_retry(self) -> bool:
+        return True
+
     def lost_sequence(self, tp: TopicPartition) -> bool:
         self.sequences.request_bump(tp)
         return True

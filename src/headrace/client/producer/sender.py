@@ -116,6 +116,9 @@ class Guard(Protocol):
 
     def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None: ...
 
+    def may_retry(self) -> bool:
+        """Whether it makes sense to send anything again."""
+
     def lost_sequence(self, tp: TopicPartition) -> bool:
         """A partition's sequence cannot go on. True if it begins again, and the batch may be sent again."""
 
@@ -237,7 +240,7 @@ class Sender:
         leader.in_flight += 1
         try:
             self._network.produce(node_id, request, min_version, max_version, on_reply)
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, these batches have to hear of it
             on_reply(None, error)
 
     def _note_slow(self, now: float) -> None:
@@ -338,6 +341,8 @@ class Sender:
 
     def _may_retry(self, batch: ProducerBatch, error: BaseException) -> bool:
         guard = self._guard
+        if guard is not None and not guard.may_retry():
+            return False
         if guard is not None and batch.has_sequence:
             if isinstance(error, OutOfOrderSequenceNumberError):
                 # One before it is to be sent again, and then this one too. If there is none, records were lost.

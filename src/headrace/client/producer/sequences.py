@@ -83,8 +83,10 @@ class Sequences:
         return found
 
     def set_identity(self, identity: ProducerIdentity) -> None:
-        """What InitProducerId (or, with transactions of version 2, EndTxn) gave."""
+        """What InitProducerId (or, with transactions of version 2, EndTxn) gave. All partitions begin again."""
         self.identity = identity
+        self._unresolved.clear()
+        self._to_renumber.clear()
 
     # ---- draining
 

@@ -146,6 +146,11 @@ class TransactionManager(Idempotence):
         self._pending: tuple[str, asyncio.Task[Any]] | None = None
 
     @property
+    def is_spoilt(self) -> bool:
+        """Whether nothing of the transaction is worth sending any more."""
+        return self.state is _S.ABORTABLE_ERROR
+
+    @property
     def is_open(self) -> bool:
         """Whether there is a transaction that can be aborted."""
         return self.state in (_S.IN_TRANSACTION, _S.ABORTABLE_ERROR)
@@ -206,6 +211,9 @@ class TransactionManager(Idempotence):
         elif batch.has_sequence and not known_unwritten:
             self._needs_epoch = True
 
+    def may_retry(self) -> bool:
+        return self.state in (_S.IN_TRANSACTION, _S.COMMITTING)
+
     def lost_sequence(self, tp: TopicPartition) -> bool:  # noqa: ARG002
         return False
 
@@ -224,6 +232,7 @@ class TransactionManager(Idempotence):
             self.error = error
             self._enter(_S.ABORTABLE_ERROR)
             _logger.info("the transaction of %r must be aborted: %r", self.transactional_id, error)
+            self._wake()
 
     def fail(self, error: BaseException) -> None:
         """The end of this producer."""

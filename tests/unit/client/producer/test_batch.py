@@ -1,8 +1,11 @@
 """Batches and futures."""
 
 import gc
+import sys
 import threading
+import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -359,15 +362,48 @@ def test_a_refused_record_has_a_failed_future() -> None:
     assert heard == [(error, "other")]
 
 
+class Litter:
+    """Garbage that runs code when it is collected."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        time.sleep(0)  # gives the GIL away
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as can be, and the collector runs all the time."""
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(5)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*threshold)
+
+
+@pytest.mark.usefixtures("restless")
 def test_many_threads_append_to_one_batch_without_a_lock() -> None:
     path = Path()
-    batch = path.open(size=4_000_000)
+    batch = path.open(size=2_000_000)
     start = threading.Barrier(4)
     futures: dict[int, list[FutureRecordMetadata]] = {}
+    heard: list[int] = []
 
     def send(number: int) -> None:
         start.wait()
-        futures[number] = [path.send("t", b"%d:%d" % (number, n), headers=[("h", b"")]) for n in range(5000)]
+        mine = futures[number] = []
+        for n in range(2000):
+            Litter()
+            mine.append(
+                path.send(
+                    "t",
+                    b"%d:%d" % (number, n),
+                    headers=[("h", b"")],
+                    on_delivery=lambda _, metadata: heard.append(metadata.offset),
+                )
+            )
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -376,7 +412,53 @@ def test_many_threads_append_to_one_batch_without_a_lock() -> None:
         thread.join()
     batch.complete(0, -1)
     values = [value for _, value, _, _ in rows_of(batch)]
-    assert len(values) == 20_000
+    assert len(values) == 8000
+    assert heard == list(range(8000))
     for number, mine in futures.items():
         for n, future in enumerate(mine):
             assert values[future.get(0).offset] == b"%d:%d" % (number, n)
+
+
+@pytest.mark.usefixtures("restless")
+def test_a_batch_that_is_closed_and_grown_meanwhile_has_every_record_that_got_a_future() -> None:
+    path = Path()
+    path.open(size=300)
+    kept: dict[int, list[tuple[FutureRecordMetadata, bytes]]] = {}
+    done = threading.Event()
+
+    def send(number: int) -> None:
+        mine = kept[number] = []
+        n = 0
+        while not done.is_set():
+            value = b"%d:%d" % (number, n)
+            future = path.send("t", value)
+            if isinstance(future, FutureRecordMetadata):
+                mine.append((future, value))
+                n += 1
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    built: list[bytes | None] = []
+    for round_number in range(200):
+        batch = path.topics["t"].queues[0].open_batch
+        assert batch is not None
+        batch.grow(300 * (round_number % 7 + 1))
+        Litter()
+        path.open(size=300)
+        batch.close()
+        if len(batch):
+            batch.complete(len(built), -1)
+            built += [value for _, value, _, _ in rows_of(batch)]
+    done.set()
+    for thread in threads:
+        thread.join()
+    last = path.topics["t"].queues[0].open_batch
+    assert last is not None
+    if len(last):
+        last.complete(len(built), -1)
+        built += [value for _, value, _, _ in rows_of(last)]
+    sent = [pair for mine in kept.values() for pair in mine]
+    assert len(sent) == len(built)
+    for future, value in sent:
+        assert built[future.get(0).offset] == value

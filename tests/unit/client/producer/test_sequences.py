@@ -139,6 +139,16 @@ def test_other_partitions_take_the_new_epoch_when_they_are_empty() -> None:
     assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
 
 
+def test_doubts_end_with_the_epoch_they_are_about() -> None:
+    sequences = started()
+    (batch,) = drain(sequences, 1)
+    sequences.failed(batch, known_unwritten=False)
+    sequences.set_identity(ProducerIdentity(5, 1))
+    assert sequences.resolve() == []
+    (fresh,) = drain(sequences, 1)
+    assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
+
+
 def test_epochs_that_are_used_up_need_a_new_id() -> None:
     sequences = started(epoch=2**15 - 1)
     (batch,) = drain(sequences, 2)
