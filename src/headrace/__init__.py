@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
     from headrace.client.consumer.consumer import Consumer
+    from headrace.client.consumer.subscription import ConsumerRebalanceListener
     from headrace.client.producer.producer import Producer
     from headrace.client.types import (
         ConsumerGroupMetadata,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicPartition,
     )
+    from headrace.records import ConsumerRecord
 
 __version__ = "0.1.0"
 
@@ -24,6 +26,8 @@ __all__ = [
     "Admin",
     "Consumer",
     "ConsumerGroupMetadata",
+    "ConsumerRebalanceListener",
+    "ConsumerRecord",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
@@ -35,6 +39,8 @@ _HOMES = {
     "Admin": "headrace.client.admin.admin",
     "Consumer": "headrace.client.consumer.consumer",
     "ConsumerGroupMetadata": "headrace.client.types",
+    "ConsumerRebalanceListener": "headrace.client.consumer.subscription",
+    "ConsumerRecord": "headrace.records",
     "OffsetAndMetadata": "headrace.client.types",
     "OffsetAndTimestamp": "headrace.client.types",
     "Producer": "headrace.client.producer.producer",

@@ -281,15 +281,18 @@ class Consumer(ConsumerBase):
 
     async def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Commits (if that happens by itself), leaves the group and frees everything. May be called twice."""
-        if self._closed or self._made is None:
-            self._closed = True
+        if self._closed or self._is_closing or self._made is None:
+            self._closed = self._closed or self._made is None
             return
         core = self._made
         self._rewind()
         if autocommit:
             self._subscription.user_is_done()
-        self._closed = True
-        await self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))
+        self._is_closing = True
+        try:
+            await self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))
+        finally:
+            self._closed = True
 
     async def stop(self) -> None:
         """aiokafka's name for `close`."""

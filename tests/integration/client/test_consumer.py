@@ -206,6 +206,20 @@ class TestThreads:
         found = other.committed(TopicPartition(topic, 1), metadata=True)
         assert found == OffsetAndMetadata(7, "by the listener", -1)
 
+    def test_a_listener_may_commit_while_the_consumer_closes(self, topic, open_consumer):
+        class Listener(ConsumerRebalanceListener):
+            def on_partitions_revoked(self, revoked):
+                consumer.commit(dict.fromkeys(revoked, 5))
+
+        group = f"group-{topic}"
+        consumer = open_consumer(group_id=group, enable_auto_commit=False)
+        consumer.subscribe([topic], listener=Listener())
+        eventually(lambda: consumer.poll(50) == {} and len(consumer.assignment()) == 2, "an assignment")
+        consumer.close()
+        with pytest.raises(IllegalStateError, match="closed"):
+            consumer.commit({TopicPartition(topic, 0): 1})
+        assert open_consumer(group_id=group).committed(TopicPartition(topic, 0)) == 5
+
     def test_what_a_listener_raises_comes_out_of_the_poll(self, topic, open_consumer):
         class Listener(ConsumerRebalanceListener):
             def on_partitions_assigned(self, assigned):

@@ -39,6 +39,8 @@ class ConsumerBase:
         self._subscription = SubscriptionState()
         self._made: ConsumerCore | None = None
         self._closed = False
+        self._is_closing = False
+        """Listeners that are told of the end may still use the consumer."""
         self._wakeup = False
         self._portion: Portion | None = None
         """What iteration has taken and not yet given to the user."""

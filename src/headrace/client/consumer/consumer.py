@@ -266,16 +266,17 @@ class Consumer(ConsumerBase):
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Commits (if that happens by itself), leaves the group and frees everything. May be called twice."""
-        if self._closed:
+        if self._closed or self._is_closing:
             return
         core = self._core
         self._rewind()
         if autocommit:
             self._subscription.user_is_done()
-        self._closed = True
+        self._is_closing = True
         try:
             self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))
         finally:
+            self._closed = True
             self._thread.stop()
 
     def __enter__(self) -> Self:
