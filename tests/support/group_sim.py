@@ -7,8 +7,7 @@ that the coordinator still counts as such never have the same partition.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +26,7 @@ from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.membership import Client
 from headrace.coordinator.group.shard import CommitRequest
 from headrace.coordinator.runtime import Outcome
+from headrace.net.nodes import Node
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -220,12 +220,14 @@ class FakeMetadata:
         self.view = ClusterView()
         self._listeners: list[Callable[[ClusterView, ClusterView], None]] = []
 
-    def set_topics(self, **counts: int) -> None:
+    def set_topics(self, racks: dict[int, str] | None = None, **counts: int) -> None:
+        """Partition number n is on broker n, which may have a rack."""
         topics = {
-            name: TopicInfo(name, partitions=tuple(PartitionInfo(name, index, 1, 0) for index in range(count)))
+            name: TopicInfo(name, partitions=tuple(PartitionInfo(name, n, n, 0, (n,)) for n in range(count)))
             for name, count in counts.items()
         }
-        old, self.view = self.view, ClusterView(topics=topics, version=self.view.version + 1)
+        nodes = {number: Node(number, "host", 9092, rack) for number, rack in (racks or {}).items()}
+        old, self.view = self.view, ClusterView(nodes, topics, version=self.view.version + 1)
         for listener in self._listeners:
             listener(old, self.view)
 
@@ -439,15 +441,6 @@ class Group:
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in range(count)]
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        print(f"seed {seed}")
-        raise
 
 
 def _ignore(_: Outcome[Any]) -> None:

@@ -29,6 +29,9 @@ __all__ = ["DEFAULT_STRATEGY", "Membership"]
 
 logger = logging.getLogger(__name__)
 
+_AT_ONCE = 5
+"""After so many attempts in a row there is a wait, whatever the coordinator says."""
+
 DEFAULT_STRATEGY = ("range", "cooperative-sticky")
 
 
@@ -205,9 +208,9 @@ class Membership:
             except Retry as retry:
                 logger.info("%s: joins again: %s", self.member, retry)
                 self._needs_join.set()
-                if not retry.at_once:
+                if not retry.at_once or failures >= _AT_ONCE:
                     await asyncio.sleep(self._core.backoff.wait_seconds(failures))
-                    failures += 1
+                failures += 1
             except KafkaError as error:
                 self._needs_join.set()
                 if not error.retriable:
@@ -325,9 +328,11 @@ class Membership:
         topics = self._rebalance.assigned_topics
         if topics is None or self.member.state is not MemberState.STABLE or not self._subscription.is_subscribed:
             return
-        names = self._rebalance.group_topics
-        if make_topics(new, names) != topics:
+        now = make_topics(new, self._rebalance.group_topics)
+        if now.counts != topics.counts:
             self.request_rejoin("the partitions of subscribed topics changed")
+        elif self._settings.client_rack and now.racks != topics.racks:
+            self.request_rejoin("the racks of subscribed topics changed")
 
     async def _find_topics(self, names: frozenset[str]) -> Topics:
         """The topics of the group, as the leader needs them; it keeps them current, for others too."""

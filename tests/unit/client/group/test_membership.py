@@ -17,6 +17,7 @@ from headrace.common.errors import (
     GroupAuthorizationFailedError,
     InconsistentGroupProtocolError,
     RebalanceInProgressError,
+    UnknownMemberIdError,
 )
 from headrace.protocol.messages.heartbeat import HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupResponse
@@ -451,5 +452,42 @@ def test_heartbeats_have_to_fit_into_the_session() -> None:
         with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms=6000"):
             await group.add("t", heartbeat_interval_ms=6000)
         group.users.clear()
+
+    in_group(test)
+
+
+def test_members_read_what_is_near() -> None:
+    async def test(group: Group) -> None:
+        racks = {number: "xy"[number % 2] for number in range(6)}
+        group.metadata.set_topics(racks, t=6)
+        near_x = await group.add("t", partition_assignment_strategy="range", client_rack="x")
+        near_y = await group.add("t", partition_assignment_strategy="range", client_rack="y")
+        await group.until(lambda: group.is_settled(*ALL) and near_y.owns and near_x.owns)
+        assert {tp.partition for tp in near_x.owns} == {0, 2, 4}
+        group.metadata.set_topics({number: "yx"[number % 2] for number in range(6)}, t=6)
+        await group.until(lambda: {tp.partition for tp in near_x.owns} == {1, 3, 5} and group.is_settled(*ALL))
+
+    in_group(test)
+
+
+def test_a_coordinator_that_knows_nobody_is_not_asked_without_end() -> None:
+    async def test(group: Group) -> None:
+        coordinator = group.coordinator
+        real = coordinator.handle
+        is_odd = True
+
+        def handle(request: Any, reply: Callable[[Any], None]) -> None:
+            if is_odd and type(request).__name__ == "JoinGroupRequest":
+                coordinator.seen["refused"] += 1
+                reply(JoinGroupResponse(error_code=UnknownMemberIdError.code))
+            else:
+                real(request, reply)
+
+        coordinator.handle = handle  # type: ignore[method-assign]
+        await group.add("t")
+        await group.run(30)
+        assert coordinator.seen["refused"] < 60
+        is_odd = False
+        await group.until(lambda: group.is_settled(*ALL))
 
     in_group(test)
