@@ -109,6 +109,8 @@ class FakeLogs:
         self.logs: dict[Place, FakeLog] = {}
         self.ids: dict[str, Uuid] = {}
         self.sessions: dict[tuple[int, int], tuple[int, dict[tuple[Any, int], FetchPartition]]] = {}
+        self._given: dict[int, int] = {}
+        """The session that each full request got."""
         self.has_sessions = True
         self.waiting: list[tuple[FakeBroker, Received, asyncio.TimerHandle]] = []
         self.fetched: list[tuple[int, dict[Place, int]]] = []
@@ -223,12 +225,11 @@ class FakeLogs:
         if request.session_epoch == -1 or not self.has_sessions:
             return 0, asked, 0
         if request.session_epoch == 0:
-            known = self.sessions.pop((broker.id, request.session_id), None) if not again else None
-            del known
-            session_id = max((number for _, number in self.sessions), default=100) + (0 if again else 1)
             if not again:
-                self.sessions[broker.id, session_id] = (1, asked)
-            return session_id, self.sessions[broker.id, session_id][1], 0
+                self.sessions.pop((broker.id, request.session_id), None)
+                self._given[id(request)] = 101 + len(self._given)
+                self.sessions[broker.id, self._given[id(request)]] = (1, asked)
+            return self._given[id(request)], asked, 0
         found = self.sessions.get((broker.id, request.session_id))
         if found is None:
             return 0, {}, FetchSessionIdNotFoundError.code
