@@ -45,6 +45,8 @@ _POOL_IN_FLIGHT = 1000
 """The sender counts its own; metadata does not wait for its turn behind them."""
 _USE_SECONDS = 1.0
 _ASK_AGAIN_MS = 200.0
+_TIMER_SLACK = 0.001
+"""The loop's timers come up to a millisecond late, as epoll counts in those; so they are set so much earlier."""
 _FIRST_BYTES = 16_384
 """Batches begin small and grow, so that many partitions with little to send do not use up the memory."""
 
@@ -163,6 +165,7 @@ class ProducerCore:
                 delivery_timeout=settings.delivery_timeout_ms / 1000,
                 availability_timeout=settings.partitioner_availability_timeout_ms / 1000,
                 transactional_id=settings.transactional_id,
+                timer_slack=_TIMER_SLACK,
             ),
             self.accumulator,
             self,
@@ -243,7 +246,7 @@ class ProducerCore:
             self._timer = None
         if at != NEVER:
             self._timer_at = at
-            self._timer = self._loop.call_later(max(0.0, at - self.clock.monotonic()), self._timed)
+            self._timer = self._loop.call_later(max(0.0, at - self.clock.monotonic() - _TIMER_SLACK), self._timed)
 
     def _timed(self) -> None:
         self._timer = None
@@ -430,7 +433,8 @@ class ProducerCore:
         def done(future: "asyncio.Future[Any]") -> None:
             error = future.exception()
             on_reply(None if error is not None else future.result(), error)
-            self.wake()
+            if not self.accumulator.is_empty:
+                self.wake()
 
         future.add_done_callback(done)
 

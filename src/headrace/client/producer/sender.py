@@ -60,6 +60,8 @@ class SenderSettings(NamedTuple):
     delivery_timeout: float = 120.0
     availability_timeout: float = 0.0
     transactional_id: str | None = None
+    timer_slack: float = 0.0
+    """What is due within so many seconds is due now: a timer would come later than that."""
 
 
 class Network(Protocol):
@@ -176,6 +178,7 @@ class Sender:
             self._expire(now)
         if self._guard is not None:
             self._guard.prepare()
+        now += self.settings.timer_slack
         ready = accumulator.ready(now)
         if ready.leaderless:
             self._cluster.request_update(ready.leaderless)
