@@ -89,7 +89,9 @@ class FakeLog:
     def read(self, offset: int, max_bytes: int) -> bytes:
         found = b""
         for _, next_offset, _, _, raw in self.batches:
-            if next_offset > offset and (not found or len(found) + len(raw) <= max_bytes):
+            if next_offset > offset:
+                if found and len(found) + len(raw) > max_bytes:
+                    break
                 found += raw
         return found
 
