@@ -30,6 +30,13 @@ cdef inline Py_ssize_t largest_size(RecordParts* parts) noexcept nogil:
     )
 
 
+cdef inline bint fits(RecordParts* parts) noexcept nogil:
+    """Whether the record's sizes fit the 32 bits that the format has for them, wherever in a batch it stands."""
+    return (
+        parts.key_size <= INT_MAX // 4 and parts.value_size <= INT_MAX // 4 and parts.headers_size <= INT_MAX // 4
+    )
+
+
 cdef inline Py_ssize_t body_size(RecordParts* parts, int64_t timestamp_delta, int32_t offset_delta,
                                  Py_ssize_t header_count) noexcept nogil:
     """Bytes behind the record's length."""
@@ -82,3 +89,20 @@ cdef inline int bytes_of(object data, str what, const char** start, Py_ssize_t* 
     else:
         raise TypeError(f"a record's {what} is bytes or None, not {type(data).__name__}")
     return 0
+
+
+cdef inline list encode_headers(object headers, Py_ssize_t* size):
+    """Name and value of each header as bytes, and how many bytes they take on the wire."""
+    cdef list encoded = []
+    cdef bytes raw_name
+    size[0] = 0
+    for name, value in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is a str, not {type(name).__name__}")
+        if value is not None and not PyBytes_CheckExact(value):
+            raise TypeError(f"the value of header {name!r} is bytes or None, not {type(value).__name__}")
+        raw_name = (<str>name).encode("utf-8")
+        encoded.append((raw_name, value))
+        size[0] += size_of_varint(<int32_t>len(raw_name)) + len(raw_name)
+        size[0] += 1 if value is None else size_of_varint(<int32_t>len(value)) + len(value)
+    return encoded

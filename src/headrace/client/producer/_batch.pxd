@@ -56,6 +56,3 @@ cdef class FutureRecordMetadata:
     cdef int _locate(self) except -1
     cdef object _error(self)
     cdef int _when_done(self, object entry) except -1
-
-
-cdef list encode_headers(object headers, Py_ssize_t* size)

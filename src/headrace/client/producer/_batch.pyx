@@ -17,8 +17,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from headrace.records._batch cimport HEADER_BYTES, TRANSACTIONAL_BIT, HeaderFields, finish_batch
-from headrace.records._record cimport RecordParts, body_size, largest_size, put_record
-from headrace.records._wire cimport size_of_varint, wrapping_subtract
+from headrace.records._record cimport RecordParts, body_size, encode_headers, largest_size, put_record
+from headrace.records._wire cimport wrapping_subtract
 
 import asyncio
 import logging
@@ -265,23 +265,6 @@ cdef class ProducerBatch:
                 for future, kind, function in callbacks:
                     _call(<FutureRecordMetadata>future, kind, function)
         return 0
-
-
-cdef list encode_headers(object headers, Py_ssize_t* size):
-    """Name and value of each header as bytes, and how many bytes they take on the wire."""
-    cdef list encoded = []
-    cdef bytes raw_name
-    size[0] = 0
-    for name, value in headers:
-        if not isinstance(name, str):
-            raise TypeError(f"a header's name is a str, not {type(name).__name__}")
-        if value is not None and type(value) is not bytes:
-            raise TypeError(f"the value of header {name!r} is bytes or None, not {type(value).__name__}")
-        raw_name = (<str>name).encode("utf-8")
-        encoded.append((raw_name, value))
-        size[0] += size_of_varint(<int32_t>len(raw_name)) + len(raw_name)
-        size[0] += 1 if value is None else size_of_varint(<int32_t>len(value)) + len(value)
-    return encoded
 
 
 cdef int _call(FutureRecordMetadata future, int kind, object function) except -1:

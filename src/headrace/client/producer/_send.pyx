@@ -16,9 +16,9 @@ from libc.limits cimport INT_MAX
 from libc.stdint cimport int32_t, int64_t
 
 from headrace.common._clock cimport system_time_ms
-from headrace.client.producer._batch cimport BOTH, FutureRecordMetadata, ProducerBatch, encode_headers
+from headrace.client.producer._batch cimport BOTH, FutureRecordMetadata, ProducerBatch
 from headrace.records._batch cimport HEADER_BYTES
-from headrace.records._record cimport RecordParts, bytes_of, largest_size
+from headrace.records._record cimport RecordParts, bytes_of, encode_headers, fits, largest_size
 from headrace.records._wire cimport murmur2_of
 
 from collections import deque
@@ -181,7 +181,7 @@ cdef class SendPath:
         if on_delivery is None:
             on_delivery = self.on_delivery
         queues = <TopicQueues>self.topics.get(topic)
-        if queues is not None and largest_size(&parts) + HEADER_BYTES <= self.max_request_bytes:
+        if queues is not None and fits(&parts) and largest_size(&parts) + HEADER_BYTES <= self.max_request_bytes:
             if chosen < 0:
                 chosen = self._by_key(key, queues)
             if chosen < 0:

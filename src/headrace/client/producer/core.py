@@ -45,6 +45,7 @@ _POOL_IN_FLIGHT = 1000
 """The sender counts its own; metadata does not wait for its turn behind them."""
 _USE_SECONDS = 1.0
 _ASK_AGAIN_MS = 200.0
+_LARGEST_RECORD = 2**29
 _TIMER_SLACK = 0.001
 """The loop's timers come up to a millisecond late, as epoll counts in those; so they are set so much earlier."""
 _FIRST_BYTES = 16_384
@@ -194,6 +195,10 @@ class ProducerCore:
     def check_request(self, request: SendRequest) -> KafkaError | None:
         """Why a record can never be sent, however long it waits."""
         size = request.largest_size
+        if size > _LARGEST_RECORD:
+            return MessageSizeTooLargeError(
+                f"a record of {size} bytes is larger than a batch may be, {_LARGEST_RECORD}"
+            )
         if size > self.settings.max_request_size:
             return MessageSizeTooLargeError(
                 f"a record of {size} bytes is larger than max.request.size, {self.settings.max_request_size}"
