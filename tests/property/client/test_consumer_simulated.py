@@ -1,4 +1,4 @@
-"""A consumer in virtual time, with brokers that move leaders, hang up, forget sessions, answer late and with errors, and
+"""A consumer in virtual time, whose brokers move leaders, hang up, forget sessions, answer late and with errors, and
 a user who seeks and pauses: every record comes once and in order, from wherever the user last was.
 """
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from headrace.client.consumer.deserializers import prepare
 from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.fetcher import Fetcher, FetchLimits
 from headrace.client.consumer.list_offsets import FoundOffset, find_offsets
@@ -103,8 +104,8 @@ class ConsumerCore:
         self.rows = Rows(
             self.subscription,
             self.buffer,
-            settings.key_deserializer,
-            settings.value_deserializer,
+            prepare(settings.key_deserializer),
+            prepare(settings.value_deserializer),
             settings.on_partition_eof,
         )
         self.client.statistics.add(consumer_source(self))
