@@ -438,7 +438,7 @@ class ProducerCore:
         def done(future: "asyncio.Future[Any]") -> None:
             error = future.exception()
             on_reply(None if error is not None else future.result(), error)
-            if not self.accumulator.is_empty:
+            if self.sender.awaits_reply:
                 self.wake()
 
         future.add_done_callback(done)

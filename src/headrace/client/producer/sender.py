@@ -156,6 +156,8 @@ class Sender:
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_expiry = 0.0
         self.traffic = Traffic()
+        self.awaits_reply = False
+        """Whether something is due that only a reply can set free, so that `poll` must follow the next one."""
         self.retries = 0
 
     @property
@@ -174,6 +176,7 @@ class Sender:
         now = self._clock.monotonic()
         accumulator = self._accumulator
         accumulator.next_check = NEVER  # who appends while this runs must wake it again
+        self.awaits_reply = self._mutes
         if now >= self._next_expiry:
             self._expire(now)
         if self._guard is not None:
@@ -205,9 +208,13 @@ class Sender:
                 return NEVER
             batches = self._accumulator.drain(node_id, queues, now)
             if not batches:
+                self.awaits_reply = True
                 return NEVER
             leader.stalled_since = NEVER
             self._send(node_id, leader, batches)
+            if not any(queue.batches for queue in queues):
+                return NEVER
+        self.awaits_reply = True
         leader.stalled_since = min(leader.stalled_since, now)
         return NEVER
 
@@ -335,6 +342,7 @@ class Sender:
             self.retries += 1
             _logger.debug("%s is sent again: %s", batch, error)
             self._accumulator.requeue(batch, now)
+            self.awaits_reply = True
             return
         if expired:
             error = timed_out(batch, self.settings.delivery_timeout)
@@ -398,6 +406,7 @@ class Sender:
         if self._guard is not None:
             self._guard.replaced(batch, parts)
         self._accumulator.replace(batch, parts)
+        self.awaits_reply = True
 
     def _expire(self, now: float) -> None:
         timeout = self.settings.delivery_timeout
