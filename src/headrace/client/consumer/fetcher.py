@@ -213,6 +213,7 @@ class Fetcher:
                     self._rouse(other)
                 if plan is None:
                     empty = 0
+                    self._tell()
                     await kicks.wait()
                     continue
                 try:
@@ -237,6 +238,7 @@ class Fetcher:
             logger.exception("fetching from broker %d failed", node_id)
             raise
         finally:
+            self._tell()
             del self._tasks[node_id], self._kicks[node_id]
             self._sessions.pop(node_id, None)
             if not self._closed:
@@ -244,6 +246,7 @@ class Fetcher:
 
     async def _ask(self, node_id: int, session: FetchSession, plan: _Plan, empty: int) -> FetchResponse:
         if not self._pool.is_ready(node_id, PURPOSE):
+            self._tell()
             await self._pool.connect(node_id, PURPOSE)
         version = self._pool.version(node_id, ApiKey.FETCH)
         by_id = (
@@ -261,10 +264,22 @@ class Fetcher:
         request.max_bytes = min(limits.max_bytes, max(1, limits.max_queued_bytes - self._buffer.size_in_bytes))
         request.isolation_level = 1 if limits.read_committed else 0
         request.rack_id = limits.rack
-        reply: FetchResponse = await self._pool.send(
-            node_id, request, max_version=None if by_id else _LAST_WITH_NAMES, purpose=PURPOSE
-        )
+        max_version = None if by_id else _LAST_WITH_NAMES
+        if self._pool.is_ready(node_id, PURPOSE):
+            # First the next round, then the user: who wakes up takes the time that the request would need.
+            asked = self._pool.send_now(node_id, request, max_version=max_version, purpose=PURPOSE)
+            self._tell()
+            reply: FetchResponse = await asked
+        else:
+            self._tell()
+            reply = await self._pool.send(node_id, request, max_version=max_version, purpose=PURPOSE)
         return reply
+
+    def _tell(self) -> None:
+        """Wakes the user if something has come."""
+        if self._news:
+            self._news = False
+            self._arrived()
 
     def _forget(self, plan: _Plan) -> None:
         for tp, asked in plan.asked.items():
@@ -283,9 +298,7 @@ class Fetcher:
                     asked.state.forget_preferred()
                 if isinstance(error, UnsupportedVersionError) and asked.state.version == asked.version:
                     self._put(Entry(asked.state, error=error))
-        if self._news:
-            self._news = False
-            self._arrived()
+        self._tell()
         return failures + 1
 
     # What came
@@ -317,9 +330,6 @@ class Fetcher:
                 # Nothing new since the last reply of the session, but the user may have come back to the end.
                 if asked.state.version == asked.version:
                     self._look_for_end(asked.state)
-        if self._news:
-            self._news = False
-            self._arrived()
         return got
 
     def _take(self, asked: _Asked, part: PartitionData) -> bool:

@@ -128,17 +128,20 @@ class Rows:
         left = _NO_LIMIT if max_records is None else max_records
         table = TableBuilder()
         lock = self._subscription.lock
+        room = self._buffer.size_in_bytes
         while left > 0:
             with lock:
                 entry = self._buffer.next()
-            if entry is None or (entry.records is None and len(table)):
+                size_hint = 0 if entry is None else self._buffer.waiting_bytes(entry.state.tp)
+            # More may come all the time, maybe quicker than it is taken: what was there at first is enough.
+            if entry is None or (len(table) and (entry.records is None or room <= 0)):
                 break
             if entry.records is None:
                 self._special(entry)
                 continue
             fetched = entry.records
             try:
-                count = fetched.take_columns(table.columns(entry.state.tp, fetched.bytes_left), left)
+                count = fetched.take_columns(table.columns(entry.state.tp, size_hint), left)
             except KafkaError as error:
                 if len(table):
                     break
@@ -150,6 +153,7 @@ class Rows:
                 self._subscription.consumed(entry.state, fetched.next_offset, fetched.leader_epoch)
                 if fetched.is_done:
                     self._buffer.done(entry)
+                    room -= entry.size
             table.added(count)
             self.traffic.note(entry.state.tp, count, entry.size if fetched.is_done else 0)
             left -= count
