@@ -229,6 +229,18 @@ cdef class ProducerBatch:
         self.settle()
         return [part for _, part in children]
 
+    def detach(self):
+        """The buffer, and how many bytes of the pool it stands for: once, when the batch is done. From then on whoever
+        keeps futures keeps no records with them."""
+        cdef bytearray buffer = self.buffer
+        cdef Py_ssize_t capacity = self.capacity
+        self.is_closed = True
+        self.buffer = None
+        self.data = None
+        self.capacity = 0
+        self._p = NULL
+        return buffer, capacity
+
     def complete(self, int64_t base_offset, int64_t log_append_time):
         """The batch is in the log. Runs callbacks."""
         if self.is_done:

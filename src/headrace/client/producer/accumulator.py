@@ -418,8 +418,10 @@ class Accumulator:
 
     def release(self, batch: ProducerBatch) -> None:
         """Gives back the memory of a batch; parts of split ones are not counted, as their time is short."""
-        if batch.capacity and not batch.is_split:
-            self.pool.give_back(batch.buffer, batch.capacity)
+        is_counted = not batch.is_split
+        buffer, size = batch.detach()
+        if size and is_counted:
+            self.pool.give_back(buffer, size)
 
     def close(self, error: BaseException) -> None:
         """No more records: `append` raises the error. What is here is due at once."""

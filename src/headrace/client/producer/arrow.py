@@ -55,20 +55,22 @@ class ArrowFuture:
         self._topic = topic
         self._rows = rows
         self._batches = batches
+        self._done = 0
+        """So many of them have their answer; a look from another thread may set it back, which costs time only."""
 
     def _leaves(self) -> Iterator[ProducerBatch]:
         """The batches, with those that were split replaced by their parts."""
-        stack = self._batches[::-1]
-        while stack:
-            batch = stack.pop()
-            parts = batch.parts
-            if parts is None:
-                yield batch
-            else:
-                stack.extend(reversed(parts))
+        for batch in self._batches:
+            yield from _parts_of(batch)
 
     def _pending(self) -> ProducerBatch | None:
-        return next((batch for batch in self._leaves() if not batch.is_done), None)
+        """The first that has no answer yet."""
+        for index in range(self._done, len(self._batches)):
+            for leaf in _parts_of(self._batches[index]):
+                if not leaf.is_done:
+                    return leaf
+            self._done = index + 1
+        return None
 
     @property
     def is_done(self) -> bool:
@@ -144,6 +146,15 @@ class ArrowFuture:
             except Exception:  # noqa: BLE001 - told below, when all is known
                 continue
         return self._result()
+
+
+def _parts_of(batch: ProducerBatch) -> Iterator[ProducerBatch]:
+    parts = batch.parts
+    if parts is None:
+        yield batch
+        return
+    for part in parts:
+        yield from _parts_of(part)
 
 
 def send_arrow(

@@ -105,6 +105,10 @@ class Producer(SendPath):
         self._wait_for_topic(topic, -1, self._core.clock.monotonic() + self.settings.max_block_ms / 1000)
         return set(range(len(self.topics[topic].queues)))
 
+    def bootstrap_connected(self) -> bool:
+        """Whether the cluster is known."""
+        return bool(self._core.client.metadata.view.nodes)
+
     # ---- transactions
 
     def init_transactions(self) -> None:

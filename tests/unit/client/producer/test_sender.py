@@ -49,6 +49,7 @@ def started(**settings: Any) -> SimProducer:
 def test_a_record_is_sent_and_acknowledged() -> None:
     producer = SimProducer()
     future = producer.put(b"one")
+    batch = producer.topics["t"].queues[0].batches[0]
     producer.poll()
     assert producer.cluster.in_flight() == 1
     assert not future.is_done
@@ -57,6 +58,7 @@ def test_a_record_is_sent_and_acknowledged() -> None:
     assert producer.cluster.values() == [b"one"]
     assert producer.buffers.available_bytes == 1_000_000
     assert producer.accumulator.incomplete_count == producer.sender.in_flight_count == 0
+    assert batch.data is batch.buffer is None, "who keeps a future keeps no records"
 
 
 @pytest.mark.parametrize("limit", [1, 5])
