@@ -192,8 +192,10 @@ class ProducerCore:
         except RuntimeError:
             _logger.debug("the loop has ended before the producer was closed")
 
-    def check_request(self, request: SendRequest) -> KafkaError | None:
+    def check_request(self, request: SendRequest) -> BaseException | None:
         """Why a record can never be sent, however long it waits."""
+        if self.fatal_error is not None:
+            return self.fatal_error
         size = request.largest_size
         if size > _LARGEST_RECORD:
             return MessageSizeTooLargeError(
@@ -264,8 +266,6 @@ class ProducerCore:
     def _on_fatal(self, error: BaseException) -> None:
         _logger.error("the producer cannot go on: %s", error)
         self.fatal_error = error
-        if isinstance(error, KafkaError):
-            self.client.events.error(error, fatal=True)
         if isinstance(error, KafkaError):
             self.client.events.error(error, fatal=True)
         self.wake()

@@ -147,13 +147,13 @@ class Producer(SendPath):
     def close(self, timeout: float | None = None) -> None:
         """Sends what is there and closes, after `timeout` seconds at the latest; what is not sent then has failed. May
         be called twice."""
+        if self._thread.is_current:
+            raise IllegalStateError("close() in a callback of the producer would wait for itself")
         with self._close_lock:
             if self._is_closed:
                 return
             self._is_closed = True
         self.gate = self._refuse
-        if self._thread.is_current:
-            raise IllegalStateError("close() in a callback of the producer would wait for itself")
         try:
             self._thread.run(self._core.close(timeout))
         finally:
@@ -174,8 +174,6 @@ class Producer(SendPath):
 
     def _place(self, request: SendRequest) -> FutureRecordMetadata:
         core = self._core
-        if core.fatal_error is not None:
-            return request.refuse(core.fatal_error)
         error = core.check_request(request)
         if error is not None:
             return request.refuse(error)

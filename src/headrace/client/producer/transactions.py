@@ -76,6 +76,7 @@ _ADD_OFFSETS_LAST = 3
 _END_TXN_VERSION_2 = 5
 _OFFSET_COMMIT_VERSION_2 = 5
 _OFFSET_COMMIT_WITH_MEMBER = 3
+_SEND_OFFSETS = "send_offsets_to_transaction"
 _CONCURRENT_SECONDS = 0.02
 """How soon the coordinator is asked again that is still busy with the transaction before."""
 
@@ -265,17 +266,16 @@ class TransactionManager(Idempotence):
 
     def begin(self) -> None:
         self._expect("begin_transaction", (_S.READY,))
+        self._pending = None
         self._enter(_S.IN_TRANSACTION)
 
     async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata | str) -> None:
         """Makes offsets of a consumer group part of the transaction (KIP-447)."""
         if not offsets:
-            self._expect("send_offsets_to_transaction", (_S.IN_TRANSACTION,))
+            self._expect(_SEND_OFFSETS, (_S.IN_TRANSACTION,))
             return
         metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
-        await self._operation(
-            "send_offsets_to_transaction", (_S.IN_TRANSACTION,), lambda: self._send_offsets(offsets, metadata)
-        )
+        await self._operation(_SEND_OFFSETS, (_S.IN_TRANSACTION,), lambda: self._send_offsets(offsets, metadata))
 
     async def commit(self) -> None:
         """Returns when the decision is written; all records of the transaction are then."""
@@ -302,6 +302,10 @@ class TransactionManager(Idempotence):
                 raise IllegalStateError(
                     f"{self._pending[0]}() is still under way: expected it to be called again first"
                 )
+            self._pending = None
+        if self._pending is not None and what == _SEND_OFFSETS:
+            # These may be other offsets: they follow those that are still under way.
+            await asyncio.wait([self._pending[1]])
             self._pending = None
         if self._pending is None:
             self._expect(what, states)

@@ -469,6 +469,33 @@ def test_a_call_that_was_given_up_goes_on_and_may_be_waited_for_again() -> None:
     with_bench(test)
 
 
+def test_what_came_of_a_call_that_was_given_up_is_not_taken_for_that_of_a_later_one() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.added()
+        bench.calls.errors["EndTxn"] = [CoordinatorNotAvailableError]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await manager.commit()
+        await asyncio.sleep(10)
+        assert manager.state is S.READY, "it went on"
+        manager.begin()
+        bench.calls.errors["TxnOffsetCommit"] = [CoordinatorNotAvailableError]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await manager.send_offsets({TP: 1}, "g")
+        await manager.send_offsets({TP: 2}, "g")
+        await manager.commit()
+        committed = [
+            request.topics[0].partitions[0].committed_offset
+            for name, request, *_ in bench.calls.asked
+            if name == "TxnOffsetCommit"
+        ]
+        assert committed == [1, 1, 2]
+        assert bench.calls.names().count("EndTxn") == 3
+
+    with_bench(test)
+
+
 # ---- without transactions
 
 
