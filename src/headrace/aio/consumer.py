@@ -172,6 +172,7 @@ class Consumer(ConsumerBase):
             task.cancel()
             raise
         await task
+        await self._take_turns()
         if failure is not None:
             raise failure
 
@@ -276,6 +277,10 @@ class Consumer(ConsumerBase):
     async def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of a topic's partitions."""
         return await self._core.partitions_for_topic(topic)
+
+    async def metrics(self) -> dict[str, Any]:
+        """What `stats_cb` would be told at this moment, with librdkafka's names. Windows begin anew."""
+        return await self._core.metrics()
 
     # The end
 

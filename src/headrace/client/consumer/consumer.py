@@ -152,6 +152,7 @@ class Consumer(ConsumerBase):
             if not future.done():
                 self._ready.wait()
         result = future.result()
+        self._take_turns()
         if failure is not None:
             raise failure
         return result
@@ -261,6 +262,10 @@ class Consumer(ConsumerBase):
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of a topic's partitions."""
         return self._run(self._core.partitions_for_topic(topic))
+
+    def metrics(self) -> dict[str, Any]:
+        """What `stats_cb` would be told at this moment, with librdkafka's names. Windows begin anew."""
+        return self._run(self._core.metrics())
 
     # The end
 

@@ -303,6 +303,9 @@ class ConsumerCore:
         info = await self.client.metadata.topic(topic, timeout)
         return {each.partition for each in info.partitions}
 
+    async def metrics(self) -> dict[str, Any]:
+        return self.client.statistics.take()
+
     def lag(self, tp: TopicPartition) -> int | None:
         """Any thread."""
         with self.subscription.lock:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from headrace.client.consumer.errors import OffsetsLostError, RecordTooLargeError
 from headrace.client.consumer.fetch_buffer import Entry, FetchBuffer
 from headrace.client.consumer.fetch_sessions import FetchSession, Wanted
-from headrace.client.consumer.partition_state import PartitionState
+from headrace.client.consumer.partition_state import FetchState, PartitionState
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.errors import error_for, is_stale_metadata
@@ -50,6 +50,7 @@ _ROUNDS_AHEAD = 4
 _FIRST_WITH_TOPIC_IDS = 13
 _LAST_WITH_NAMES = 12
 _SHORTEST_WAIT_MS = 20
+_SOON = (FetchState.OFFSET_QUERY, FetchState.OFFSET_WAIT, FetchState.VALIDATE_WAIT)
 _SESSION_ERRORS = (
     FetchSessionIdNotFoundError.code,
     InvalidFetchSessionEpochError.code,
@@ -84,8 +85,9 @@ class _Asked(NamedTuple):
 
 class _Plan(NamedTuple):
     asked: dict[TopicPartition, _Asked]
-    starved: bool
-    """Partitions of this broker were left out: there is enough of them in the buffer."""
+    is_brief: bool
+    """More partitions of this broker can be asked for soon: there is enough of them in the buffer just now, or their
+    positions are not known yet. As there is one request at a time, this one must not wait for long."""
 
 
 class Fetcher:
@@ -148,9 +150,12 @@ class Fetcher:
         enough = _ROUNDS_AHEAD * self._limits.max_partition_bytes
         plans: dict[int, _Plan] = {}
         starved: set[int] = set()
+        hurried: set[Node | None] = set()
         later = float("inf")
         for state in self._subscription.states():
             tp = state.tp
+            if state.state in _SOON:
+                hurried.add(view.leader(tp))
             if not state.is_fetchable or self._under_way.get(tp) == state.version:
                 continue
             info = view.partition(tp)
@@ -158,6 +163,7 @@ class Fetcher:
                 self._metadata.request_update((tp.topic,))
                 continue
             if not self._positions.check_leader(state, info.leader_epoch):
+                hurried.add(view.nodes[info.leader])
                 continue
             if state.retry_at > now:
                 later = min(later, state.retry_at)
@@ -175,7 +181,8 @@ class Fetcher:
         if starved:
             self._buffer.starved = True
         self._wake_at(later)
-        return {node_id: plan._replace(starved=node_id in starved) for node_id, plan in plans.items()}
+        starved.update(node.id for node in hurried if node is not None)
+        return {node_id: plan._replace(is_brief=node_id in starved) for node_id, plan in plans.items()}
 
     def _source(self, state: PartitionState, leader: int, now: float) -> int:
         """The broker to fetch from: the leader, or the replica that it has named (KIP-392)."""
@@ -231,7 +238,7 @@ class Fetcher:
                 failures = 0
                 session.answered(reply.session_id, reply.error_code)
                 got = self._sort(node_id, plan, reply)
-                empty = 0 if got or not plan.starved else empty + 1
+                empty = 0 if got or not plan.is_brief else empty + 1
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -257,8 +264,7 @@ class Fetcher:
         request = session.plan({tp: asked.wanted for tp, asked in plan.asked.items()}, by_id)
         limits = self._limits
         request.max_wait_ms = limits.max_wait_ms
-        if plan.starved:
-            # Nobody can ask for the partitions that were left out until this one is answered: be back soon.
+        if plan.is_brief:
             request.max_wait_ms = min(limits.max_wait_ms, _SHORTEST_WAIT_MS << min(empty, 10))
         request.min_bytes = limits.min_bytes
         request.max_bytes = min(limits.max_bytes, max(1, limits.max_queued_bytes - self._buffer.size_in_bytes))

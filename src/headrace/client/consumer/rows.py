@@ -91,6 +91,10 @@ class Rows:
                 if quietly:
                     return None
                 raise self._explain(entry, fetched, error) from (error.__cause__ or error)
+            except BaseException:
+                # Somewhere within the records, in the user's own code: they are fetched again.
+                self.rewind(entry.state, entry.version)
+                raise
             with lock:
                 if fetched.is_done:
                     self._buffer.done(entry)

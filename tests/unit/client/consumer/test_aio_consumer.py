@@ -157,6 +157,21 @@ class TestDeserializers:
 
         consuming(test, value_deserializer=deserialize)
 
+    def test_an_interrupt_loses_nothing(self):
+        def deserialize(value):
+            if value == b"2" and interrupts:
+                raise interrupts.pop()
+            return int(value)
+
+        interrupts = [KeyboardInterrupt()]
+
+        async def test(logs, consumer):
+            with pytest.raises(KeyboardInterrupt):
+                await consumer.poll(1000)
+            assert [record.value for record in (await consumer.poll(1000))[T0]] == [0, 1, 2, 3, 4]
+
+        consuming(test, value_deserializer=deserialize)
+
     def test_an_error_in_iteration(self):
         async def test(logs, consumer):
             seen = [(await anext(consumer)).offset for _ in range(4)]
@@ -277,6 +292,7 @@ class TestSubscriptions:
                 assert not consumer.bootstrap_connected()
                 assert await consumer.topics() == {"t", "u"}
                 assert await consumer.partitions_for_topic("t") == {0, 1, 2}
+                assert (await consumer.metrics())["type"] == "consumer"
                 assert consumer.bootstrap_connected()
 
         run(main())

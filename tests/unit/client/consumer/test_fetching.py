@@ -213,6 +213,21 @@ class TestPrefetch:
             await values(consumer, 200, max_records=1)
             assert asyncio.get_running_loop().time() - began < 5  # not 50 times half a second
 
+    @virtual
+    async def test_nor_does_one_hold_up_another_whose_position_is_known_later(self):
+        logs = FakeLogs()
+        logs.create("t", 2)
+        logs.append(("t", 1), *numbered(0))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.beginning_offsets([T0])
+            loop = asyncio.get_running_loop()
+            logs.broker(1).latency = 0.05
+            consumer.assign([T0, T1])
+            consumer.seek(T0, 0)
+            began = loop.time()
+            assert await values(consumer, 1) == {T1: numbered(0)}
+            assert loop.time() - began < 0.4
+
 
 class TestSeeks:
     @virtual
