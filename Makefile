@@ -31,7 +31,7 @@ $(VENV)/.built: $(VENV)/.installed $(KERNEL)
 	  echo "==> building the kernel"; $(BIN)/python setup.py -q build_ext --inplace; fi
 	@touch $@
 
-run: $(VENV)/.built  ## start a broker, write and read with Kafka clients, kill it, and check that nothing is lost
+run: $(VENV)/.built  ## a broker and Kafka clients: write, kill, read in a group, copy in transactions, check
 	@$(BIN)/python examples/broker_tour.py
 
 test: $(VENV)/.built  ## unit, property, integration and compatibility tests
@@ -51,8 +51,9 @@ bench: $(VENV)/.built  ## measure against peers in one run; results go to bench/
 soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model tests (hours)
 	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=100000 \
 	  HEADRACE_CODEC_EXAMPLES=300 HEADRACE_HOSTILE_ROUNDS=500 HEADRACE_HOSTILE_SEED=0 \
-	  HEADRACE_CONTROLLER_SEEDS=20000 HEADRACE_BROKER_KILL_ROUNDS=200 \
-	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property tests/compat/broker/test_kill_restart.py
+	  HEADRACE_CONTROLLER_SEEDS=20000 HEADRACE_BROKER_KILL_ROUNDS=200 HEADRACE_TRANSACTION_ROUNDS=200 \
+	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property \
+	  tests/compat/broker/test_kill_restart.py tests/compat/broker/test_exactly_once.py
 
 docs: $(VENV)/.built  ## make the generated reference pages again
 	@$(BIN)/python docs/generate.py

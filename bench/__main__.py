@@ -9,21 +9,23 @@ from pathlib import Path
 
 from tests.support.apache_kafka import KafkaUnavailable
 
-from bench import broker, log, protocol, records
-from bench.harness import write_results
+from bench import broker, groups, log, protocol, records
+from bench.harness import describe, write_results
 
 ROUNDS = 11
-ALL = ["records", "log", "protocol", "broker"]
+ALL = ["records", "log", "protocol", "broker", "groups"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Headrace beside its peers.")
     parser.add_argument("which", nargs="*", choices=[*ALL, []], help="what to measure (default: all)")
     parser.add_argument(
-        "--rounds", type=int, help=f"alternating rounds of each comparison (default: {ROUNDS}; broker: {broker.ROUNDS})"
+        "--rounds",
+        type=int,
+        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker and groups: {broker.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="where to put data (default: beside the project, on its disk)")
-    parser.add_argument("--quick", action="store_true", help="broker: less data, 2 rounds; results are not written")
+    parser.add_argument("--quick", action="store_true", help="broker, groups: less of it; results are not written")
     parser.add_argument("--self-check", action="store_true", help="broker: Apache Kafka beside itself; not written")
     parser.add_argument("--only", default="", help="broker: only cases whose name has this text; not written")
     arguments = parser.parse_args()
@@ -38,6 +40,9 @@ def main() -> None:
     if "broker" in which:
         with data_directory(arguments.directory) as directory:
             run_broker(arguments, directory)
+    if "groups" in which:
+        with data_directory(arguments.directory) as directory:
+            run_groups(arguments, directory)
 
 
 @contextmanager
@@ -64,6 +69,18 @@ def run_broker(arguments: argparse.Namespace, directory: Path) -> None:
         print("\n".join(notes), file=sys.stderr)
     else:
         write_results("broker", measurements, notes)
+
+
+def run_groups(arguments: argparse.Namespace, directory: Path) -> None:
+    try:
+        measurements, notes = groups.run(directory, arguments.rounds or broker.ROUNDS, quick=arguments.quick)
+    except KafkaUnavailable as reason:
+        print(f"groups: not measured, as Apache Kafka is not to be had: {reason}", file=sys.stderr)
+        return
+    if arguments.quick:
+        print("\n".join(map(describe, measurements)), file=sys.stderr)
+    else:
+        write_results("groups", measurements, notes)
 
 
 if __name__ == "__main__":

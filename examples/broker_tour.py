@@ -2,8 +2,9 @@
 
     python examples/broker_tour.py [--records 200000] [--directory DIR]
 
-The broker is `headrace server` in a process of its own. confluent-kafka writes, kafka-python and aiokafka read; the
-broker is killed with SIGKILL while records are written, and started again. Every step checks what it did.
+The broker is `headrace server` in a process of its own. confluent-kafka writes, a group of kafka-python and aiokafka
+reads; the broker is killed with SIGKILL while records are written, and again in the middle of copying them with
+transactions, and started again. Every step checks what it did.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +24,14 @@ import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 TOPIC = "tour"
+COPY = "tour-copy"
+COPIED_AT_ONCE = 5_000
+GROUP_SECONDS = 60.0
 PARTITIONS = 4
 VALUE_BYTES = 100
+
+Found = dict[tuple[int, int], bytes]
+"""Values by partition and offset."""
 
 
 class Server:
@@ -41,6 +49,7 @@ class Server:
     def start(self) -> None:
         listener = f"listeners=PLAINTEXT://{self.address}"
         command = ["server", "--log-level", "ERROR", "-o", listener, "-o", f"log.dirs={self._directory}"]
+        command += ["-o", "group.initial.rebalance.delay.ms=0"]  # nobody else will come
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace", *command], stdout=subprocess.PIPE, text=True
         )
@@ -61,11 +70,11 @@ class Writer:
     """Sends numbered records, and notes where each acknowledged one went."""
 
     def __init__(self, address: str):
-        # One request at a time: without idempotence, retries of several could change their order.
+        # Idempotent: what is sent again after the kill is neither doubled nor out of order.
         self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": address, "acks": "all", "linger.ms": 5, "max.in.flight": 1, "log_level": 0}
+            {"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         )
-        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.acknowledged: Found = {}
 
     def send(self, numbers: range) -> None:
         for number in numbers:
@@ -90,44 +99,118 @@ class Writer:
 
 def create_topic(server: Server) -> str:
     admin = AdminClient({"bootstrap.servers": server.address})
-    for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+    for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (TOPIC, COPY)]).values():
         future.result(10)
-    return f"{TOPIC} with {PARTITIONS} partitions"
+    return f"{TOPIC} and {COPY} with {PARTITIONS} partitions each"
 
 
-def read_with_kafka_python(server: Server, written: Writer) -> str:
-    partitions = [kafka.TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+def read_in_a_group(server: Server, written: Writer) -> str:
+    """Two members of one group, of different projects, share the partitions, and commit what they have read."""
+    found: Found = {}
+    wanted = len(written.acknowledged)
+    done = threading.Event()
+    shares = {"kafka-python": 0, "aiokafka": 0}
+
+    def kafka_python() -> None:
+        consumer = kafka.KafkaConsumer(
+            TOPIC, bootstrap_servers=server.address, group_id="readers", auto_offset_reset="earliest"
+        )
+        while not done.is_set():
+            for tp, records in consumer.poll(timeout_ms=100, max_records=5_000).items():
+                found.update({(tp.partition, record.offset): record.value for record in records})
+                shares["kafka-python"] += len(records)
+        consumer.close()
+
+    async def aio() -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            TOPIC, bootstrap_servers=server.address, group_id="readers", auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        while not done.is_set():
+            for tp, records in (await consumer.getmany(timeout_ms=100, max_records=5_000)).items():
+                found.update({(tp.partition, record.offset): record.value for record in records})
+                shares["aiokafka"] += len(records)
+        await consumer.stop()
+
+    members = [threading.Thread(target=kafka_python), threading.Thread(target=lambda: asyncio.run(aio()))]
+    for member in members:
+        member.start()
+    deadline = time.monotonic() + GROUP_SECONDS
+    while len(found) < wanted and time.monotonic() < deadline:
+        time.sleep(0.05)
+    done.set()
+    for member in members:
+        member.join()
+    who = ", ".join(f"{name} {count:,}" for name, count in shares.items())
+    return f"{compare(written.acknowledged, found)} ({who})"
+
+
+def copy_with_transactions(server: Server, written: Writer) -> str:
+    """Reads, writes and commits the offsets in one transaction, again and again; the broker is killed in the middle."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": server.address,
+            "group.id": "copy",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": server.address,
+            "transactional.id": "copy",
+            # Otherwise librdkafka 2.16 can hang in send_offsets_to_transaction when its only broker was gone.
+            "metadata.recovery.strategy": "none",
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(60)
+    consumer.subscribe([TOPIC])
+    wanted, copied, kill_at = len(written.acknowledged), 0, len(written.acknowledged) // 2
+    while copied < wanted:
+        messages = [message for message in consumer.consume(COPIED_AT_ONCE, 1.0) if not message.error()]
+        if not messages:
+            continue
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce(COPY, message.value(), message.key(), partition=message.partition())
+        if copied <= kill_at < copied + len(messages):
+            server.end(signal.SIGKILL)
+            server.start()
+        producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 60
+        )
+        producer.commit_transaction(60)
+        copied += len(messages)
+    consumer.close()
+    return f"{copied:,} records in transactions around a SIGKILL"
+
+
+def read_committed(server: Server, written: Writer) -> str:
+    """The copy as `read_committed` sees it: each record once, and in the order of its partition."""
+    partitions = [kafka.TopicPartition(COPY, index) for index in range(PARTITIONS)]
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=server.address, auto_offset_reset="earliest", enable_auto_commit=False
+        bootstrap_servers=server.address,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
     )
     consumer.assign(partitions)
     ends = consumer.end_offsets(partitions)
-    found: dict[tuple[int, int], bytes] = {}
+    found: dict[int, list[bytes]] = {index: [] for index in range(PARTITIONS)}
     while any(consumer.position(tp) < ends[tp] for tp in partitions):
         for tp, records in consumer.poll(timeout_ms=1000, max_records=10_000).items():
-            found.update({(tp.partition, record.offset): record.value for record in records})
+            found[tp.partition] += [record.value for record in records]
     consumer.close()
-    return compare(written.acknowledged, found)
+    for index, values in found.items():
+        wanted = [value for (partition, _), value in sorted(written.acknowledged.items()) if partition == index]
+        if values != wanted:
+            sys.exit(f"partition {index} of {COPY} is no copy: {len(values):,} records, expected {len(wanted):,}")
+    return f"{sum(map(len, found.values())):,} records, each exactly once and in order"
 
 
-async def read_with_aiokafka(server: Server, written: Writer) -> str:
-    partitions = [aiokafka.TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=server.address, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        consumer.assign(partitions)
-        await consumer.seek_to_beginning()
-        ends = await consumer.end_offsets(partitions)
-        found: dict[tuple[int, int], bytes] = {}
-        while len(found) < sum(ends.values()):
-            for tp, records in (await consumer.getmany(timeout_ms=1000)).items():
-                found.update({(tp.partition, record.offset): record.value for record in records})
-    finally:
-        await consumer.stop()
-    return compare(written.acknowledged, found)
-
-
-def compare(written: dict[tuple[int, int], bytes], found: dict[tuple[int, int], bytes]) -> str:
+def compare(written: Found, found: Found) -> str:
     lost = [at for at, value in written.items() if found.get(at) != value]
     if lost:
         sys.exit(f"{len(lost)} acknowledged records are lost or changed, the first at {lost[0]}")
@@ -180,12 +263,13 @@ def tour(server: Server, records: int) -> None:
 
     try:
         step("start a broker", start)
-        step("create a topic (confluent-kafka)", lambda: create_topic(server))
+        step("create topics (confluent-kafka)", lambda: create_topic(server))
         writer = Writer(server.address)
         step("write (confluent-kafka)", write)
-        step("read (kafka-python)", lambda: read_with_kafka_python(server, writer))
         step("kill it while writing", lambda: kill_under_load(server, writer, range(half, records)))
-        step("read again (aiokafka)", lambda: asyncio.run(read_with_aiokafka(server, writer)))
+        step("read (kafka-python and aiokafka)", lambda: read_in_a_group(server, writer))
+        step("copy, and kill it again", lambda: copy_with_transactions(server, writer))
+        step("read what is committed", lambda: read_committed(server, writer))
         step("stop in order", stop)
     finally:
         server.end(signal.SIGKILL)

@@ -80,10 +80,18 @@ def kafka_classpath() -> str:
     return _classpath
 
 
+def compile_java(source: Path, classes: Path) -> None:
+    """Compile a program into a directory, for one that is started several times."""
+    classpath = kafka_classpath()
+    _require_command("javac")
+    subprocess.run(["javac", "-cp", classpath, "-d", str(classes), str(source)], check=True)
+
+
 def start_java(
     program: str | Path,
     args: Sequence[str | Path] = (),
     *,
+    classes: Path | None = None,
     jvm_args: Sequence[str] = TOOL_JVM_ARGS,
     log_level: str = "WARN",
     stdin: int | IO[Any] | None = None,
@@ -94,10 +102,10 @@ def start_java(
 ) -> subprocess.Popen[bytes]:
     """Start a Java program and return at once.
 
-    *program* is the name of a main class, or the path of a ``.java`` file, which
-    the JVM compiles in memory first.
+    *program* is the name of a main class, of Kafka's or from the directory *classes*,
+    or the path of a ``.java`` file, which the JVM compiles in memory first.
     """
-    classpath = kafka_classpath()
+    classpath = kafka_classpath() if classes is None else f"{classes}{os.pathsep}{kafka_classpath()}"
     if str(program).endswith(".java"):
         _require_command("javac")
     logging_config = _kafka_home() / "log4j2.properties"

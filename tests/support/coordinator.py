@@ -18,6 +18,7 @@ class MemoryLog:
         self.committed = 0
         self.failure: KafkaError | None = None
         """What the next appends end in."""
+        self.refused = 0
         self._waiting: list[tuple[int, Committed]] = []
 
     def start_offset(self) -> int:
@@ -38,6 +39,7 @@ class MemoryLog:
 
     def append(self, batch: bytearray) -> int:
         if self.failure is not None:
+            self.refused += 1
             raise self.failure
         made = RecordBatch(batch)
         made.patch_base_offset(self.end_offset())
@@ -59,6 +61,11 @@ class MemoryLog:
         waiting, self._waiting = self._waiting, []
         for _, done in waiting:
             done(error)
+
+    def truncate(self) -> None:
+        """What is not committed is lost, as when a replica leads that did not have it."""
+        self.batches = [batch for batch in self.batches if batch.next_offset <= self.committed]
+        self._waiting.clear()
 
 
 class Steps:

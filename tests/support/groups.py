@@ -9,9 +9,9 @@ from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.classic import ClassicGroup, GroupState
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.membership import Client
+from headrace.coordinator.group.joining import Client
 from headrace.coordinator.group.shard import CommitRequest, GroupShard
-from headrace.coordinator.runtime import Outcome, ProducerInfo, Result
+from headrace.coordinator.runtime import Outcome, ProducerInfo, Result, ShardContext
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
@@ -37,7 +37,12 @@ class GroupBench(Bench):
     def __init__(self, config: GroupConfig | None = None, seed: int = 0):
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         random = make_random(seed)
-        super().__init__(lambda context: GroupShard(context, lambda: self.config, random))
+
+        def make(context: ShardContext) -> GroupShard:
+            self.context = context
+            return GroupShard(context, lambda: self.config, random)
+
+        super().__init__(make)
 
     @property
     def group(self) -> ClassicGroup:
@@ -61,8 +66,9 @@ class GroupBench(Bench):
         rebalance_ms: int = REBALANCE_MS,
         version: int = 3,
         client_id: str = "client",
+        replies: list[JoinGroupResponse] | None = None,
     ) -> list[JoinGroupResponse]:
-        """Version 3 by default, which needs no member id beforehand."""
+        """Version 3 by default, which needs no member id beforehand. `replies` is where the reply goes."""
         request = JoinGroupRequest(
             group_id=group_id,
             session_timeout_ms=session_ms,
@@ -72,11 +78,11 @@ class GroupBench(Bench):
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
         )
-        replies: list[JoinGroupResponse] = []
+        told = [] if replies is None else replies
         self.runtime.write(
-            0, lambda shard: shard.members.join(request, Client(client_id, "/host"), version, replies.append), _ignore
+            0, lambda shard: shard.members.join(request, Client(client_id, "/host"), version, told.append), _ignore
         )
-        return replies
+        return told
 
     def sync(
         self,
@@ -88,6 +94,7 @@ class GroupBench(Bench):
         protocol_type: str | None = None,
         protocol: str | None = None,
         group_id: str = GROUP,
+        replies: list[SyncGroupResponse] | None = None,
     ) -> list[SyncGroupResponse]:
         request = SyncGroupRequest(
             group_id=group_id,
@@ -101,9 +108,9 @@ class GroupBench(Bench):
                 for each, data in (assignments or {}).items()
             ],
         )
-        replies: list[SyncGroupResponse] = []
-        self.runtime.write(0, lambda shard: shard.members.sync(request, replies.append), _ignore)
-        return replies
+        told = [] if replies is None else replies
+        self.runtime.write(0, lambda shard: shard.members.sync(request, told.append), _ignore)
+        return told
 
     def heartbeat(
         self, member_id: str, generation: int, *, instance: str | None = None, group_id: str = GROUP
@@ -128,7 +135,12 @@ class GroupBench(Bench):
         ]
         return self.ask(lambda shard: shard.members.leave(LeaveGroupRequest(group_id=group_id, members=members)))
 
-    def commit(
+    def commit(self, offset: int, member_id: str = "", generation: int = -1, **options: Any) -> int | type[KafkaError]:
+        """The partition's error code, or the error of all."""
+        (reply,) = self.commit_later(offset, member_id, generation, **options)
+        return reply
+
+    def commit_later(
         self,
         offset: int,
         member_id: str = "",
@@ -141,17 +153,24 @@ class GroupBench(Bench):
         expire_after_ms: int = -1,
         producer: ProducerInfo | None = None,
         group_id: str = GROUP,
-    ) -> int | type[KafkaError]:
-        """The partition's error code, or the error of all."""
+        replies: list[int | type[KafkaError]] | None = None,
+    ) -> list[int | type[KafkaError]]:
+        """The reply comes when the offset is committed to the log."""
         tp = TopicPartition(topic, partition)
         request = CommitRequest(
             group_id, generation, member_id, instance, [(tp, offset, -1, metadata)], expire_after_ms
         )
-        if producer is None:
-            reply = self.ask(lambda shard: shard.commit(request))
-        else:
-            reply = self.ask(lambda shard: shard.commit_in_transaction(request, producer))
-        return reply[tp] if isinstance(reply, dict) else reply
+        told = [] if replies is None else replies
+
+        def done(outcome: Outcome[dict[TopicPartition, int]]) -> None:
+            told.append(type(outcome.error) if outcome.error is not None else outcome.result()[tp])
+
+        self.runtime.write(
+            0,
+            lambda shard: shard.commit(request) if producer is None else shard.commit_in_transaction(request, producer),
+            done,
+        )
+        return told
 
     def committed(self, topic: str = "t", partition: int = 0, group_id: str = GROUP) -> int | None:
         found = self.shard.offsets_of(group_id).get(topic, partition)
@@ -171,6 +190,10 @@ class GroupBench(Bench):
 
     def expire(self) -> None:
         self.ask(lambda shard: shard.expire())
+
+    def is_scheduled(self, kind: str) -> bool:
+        """Whether a timer of a kind is set, of any group."""
+        return any(key[0] == kind for key in self.context.scheduled() if isinstance(key, tuple))
 
     # ---- whole groups
 
@@ -192,24 +215,6 @@ class GroupBench(Bench):
             self.sync(each, generation)
         assert self.state is GroupState.STABLE
         return [leader, *(each for each in self.group.members if each != leader)]
-
-    def in_state(self, state: GroupState) -> tuple[str, int]:
-        """A group with two members in a state (or, as states have it, none). Returns a member that is not the leader,
-        and the generation."""
-        if state is GroupState.EMPTY:
-            (member_id,) = self.stable()
-            self.leave(member_id)
-            return member_id, self.group.generation_id
-        leader, other = self.stable(2)
-        if state is GroupState.PREPARING_REBALANCE:
-            self.join(leader)
-        elif state is GroupState.COMPLETING_REBALANCE:
-            self.join(leader)
-            self.join(other)
-        elif state is GroupState.DEAD:
-            self.group.state = GroupState.DEAD
-        assert self.state is state
-        return other, self.group.generation_id
 
 
 def _ignore(_: Outcome[Any]) -> None:

@@ -9,13 +9,16 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from headrace.common.ids import ZERO_UUID, Uuid
+from headrace.protocol import Message
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.records import BatchBuilder
 
-from .hostile_frames import Frames, check_answers
+from .hostile_frames import Frames, Sent, check_answers, read_answer
+from .hostile_members import members, producers
 from .hostile_requests import VICTIM, AbsurdRequests, brief
 from .wire_calls import NAMED, fetch_request, produce_request
 
@@ -60,6 +63,15 @@ class HostileConnection:
             return None
         self.received += body
         return body
+
+    async def call(self, request: Message, version: int) -> Any:
+        """The answer to a request; None if the connection has ended, which is not expected."""
+        await self.send(self.frames.request(request, version))
+        sent = Sent(self.frames.last_correlation_id, request.__api_key__, version)
+        while (body := await self.read_answer()) is not None:
+            if int.from_bytes(body[:4], "big") == sent.correlation_id:  # else it answers one that was not waited for
+                return read_answer(sent, body)
+        raise AssertionError(f"no answer to v{version} of {brief(request)}")
 
     async def read_to_end(self) -> None:
         """Says that nothing more will come, and reads until the broker has closed the connection."""
@@ -240,6 +252,8 @@ PLAYS: dict[Play, int] = {
     half_frame: 3,
     absurd_requests: 8,
     pipelined_absurd_requests: 4,
+    members: 6,
+    producers: 6,
     long_polls: 3,
     sessions: 2,
     never_reads: 1,

@@ -73,6 +73,10 @@ class Frames:
 
     def correlation_id(self) -> int:
         self._count += 1
+        return self.last_correlation_id
+
+    @property
+    def last_correlation_id(self) -> int:
         return (self.number & 0x7FFF) << 16 | self._count & 0xFFFF
 
     def request(self, request: Message, version: int) -> bytes:
@@ -200,7 +204,7 @@ def check_answers(sent: bytes, received: bytes) -> list[Message]:
         (correlation_id,) = _size.unpack_from(received, at + 4)
         for request in requests:
             if request.correlation_id == correlation_id:
-                answers.append(_read_answer(request, received[at + 4 : at + 4 + size]))
+                answers.append(read_answer(request, received[at + 4 : at + 4 + size]))
                 break
         else:
             raise AssertionError(f"an answer to request {correlation_id:#x}, which was not sent here or not now")
@@ -208,7 +212,8 @@ def check_answers(sent: bytes, received: bytes) -> list[Message]:
     return answers
 
 
-def _read_answer(request: Sent, frame: bytes) -> Message:
+def read_answer(request: Sent, frame: bytes) -> Message:
+    """The answer to a request, from its bytes without their size."""
     served = REGISTRY.get(request.key)
     assert served is not None, f"an answer to API {request.key}, which is not served"
     version = request.version

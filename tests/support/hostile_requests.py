@@ -20,17 +20,22 @@ from headrace.protocol.messages import (
     alter_configs,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     fetch,
     incremental_alter_configs,
+    join_group,
     metadata,
     produce,
+    write_txn_markers,
 )
 from headrace.records import BatchBuilder, Compression
 
 from .protocol_samples import RANGES, has_version, present_fields
 
 VICTIM = "victim"
+STRANGERS_FROM = 1 << 40
+"""Producer ids that nobody has."""
 VICTIM_PARTITIONS = 3
 LONGEST_STRING = 0x7FFF
 NAMES = (VICTIM, "hostile-1", "hostile.2", "hostile_2", "h" * 249)
@@ -46,6 +51,10 @@ STRINGS = (
     "new\nline",
     "h" * 250,
     "__consumer_offsets",
+    "__transaction_state",
+    "consumer",
+    "range",
+    "(a+)+$",
     "__cluster_metadata",
     "東京" * 5000,
     "n" * LONGEST_STRING,
@@ -71,6 +80,13 @@ _COUNTS = (0, 1, 1, 1, 1, 2, 2, 3, 40)
 _MANY = 2000
 _MOST_BYTES = 4_000_000
 _BROKER_RESOURCES = (4, 8)
+ADMIN_REQUESTS = (
+    alter_configs.AlterConfigsRequest,
+    incremental_alter_configs.IncrementalAlterConfigsRequest,
+    create_partitions.CreatePartitionsRequest,
+    delete_records.DeleteRecordsRequest,
+    delete_topics.DeleteTopicsRequest,
+)
 _crc = struct.Struct(">I")
 
 
@@ -183,6 +199,8 @@ class AbsurdRequests:
 
     def _keep_within_bounds(self, request: Message) -> None:
         rng = self.random
+        if isinstance(request, ADMIN_REQUESTS):
+            _spare_internal_topics(request)
         if isinstance(request, fetch.FetchRequest):
             request.max_wait_ms = rng.choice((-(2**31), -1, 0, 0, 1, 5))
         elif isinstance(request, produce.ProduceRequest):
@@ -200,12 +218,30 @@ class AbsurdRequests:
                 grown.count = _few(grown.count)
         elif isinstance(request, delete_topics.DeleteTopicsRequest):
             request.timeout_ms = 10_000
+        elif isinstance(request, join_group.JoinGroupRequest):
+            request.session_timeout_ms = min(request.session_timeout_ms, rng.choice((1, 50, 2**31 - 1)))
+        elif isinstance(request, write_txn_markers.WriteTxnMarkersRequest):
+            for marker in request.markers:  # nobody's that is open
+                marker.producer_id = max(marker.producer_id, STRANGERS_FROM) if marker.producer_id >= 0 else -1
         elif isinstance(
             request, alter_configs.AlterConfigsRequest | incremental_alter_configs.IncrementalAlterConfigsRequest
         ):
             for resource in request.resources:
                 if resource.resource_type in _BROKER_RESOURCES:
                     resource.resource_type = 2  # a change for all topics would be one for the good ones too
+
+
+def _spare_internal_topics(asked: Message) -> None:
+    """Whoever deletes or changes those takes groups and transactions from everybody, as with Kafka."""
+    for field in type(asked).__fields__:
+        value = getattr(asked, field.name)
+        if isinstance(value, str) and value.startswith("__"):
+            setattr(asked, field.name, VICTIM)
+        elif field.is_array and value:
+            value[:] = [VICTIM if isinstance(each, str) and each.startswith("__") else each for each in value]
+            for each in value:
+                if isinstance(each, Message):
+                    _spare_internal_topics(each)
 
 
 def _few(count: int) -> int:

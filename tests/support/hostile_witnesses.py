@@ -8,14 +8,35 @@ from pathlib import Path
 from typing import Any
 
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.protocol.messages.end_txn import EndTxnRequest
+from headrace.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from headrace.records import Compression, decode_rows, split_batches
 
 from .wire import WireClient
-from .wire_calls import batch, fetch, fetch_request, produce
+from .wire_calls import batch, fetch, fetch_request, produce, produce_request
 
 Address = tuple[str, int]
+CONCURRENT_TRANSACTIONS = 51
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -143,6 +164,144 @@ class Follower(threading.Thread):
         if self.ident is not None:
             self.join(180)
         self._client.close()
+
+
+class GoodMember(threading.Thread):
+    """A member of a group, that commits offsets, on their own and in transactions. The first wrong reply ends it."""
+
+    SESSION_MS = 120_000
+
+    def __init__(self, address: Address, name: str, partitions: int = 2):
+        super().__init__(name=f"good member of {name}", daemon=True)
+        self.group = self.topic = name
+        self.rounds = 0
+        self.committed = -1
+        self.records = 0
+        """How many were committed in transactions."""
+        self.error: BaseException | None = None
+        self._client = WireClient(address, client_id=f"good-{name}", timeout=120.0)
+        self._ended = threading.Event()
+        create_topic(self._client, name, partitions)
+        self._join()
+        self._init()
+
+    def _join(self) -> None:
+        call, group = self._client.call, self.group
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+        joined = call(
+            JoinGroupRequest(
+                group_id=group,
+                session_timeout_ms=self.SESSION_MS,
+                rebalance_timeout_ms=self.SESSION_MS,
+                protocol_type="consumer",
+                protocols=protocols,
+            ),
+            3,
+        )
+        assert (joined.error_code, joined.leader) == (0, joined.member_id), joined
+        self._member: dict[str, Any] = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+        mine = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
+        synced = call(SyncGroupRequest(group_id=group, **self._member, assignments=[mine]), 3)
+        assert (synced.error_code, synced.assignment) == (0, b"mine"), synced
+
+    def _init(self) -> None:
+        given = self._client.call(InitProducerIdRequest(transactional_id=self.group, transaction_timeout_ms=120_000), 5)
+        assert given.error_code == 0, given
+        self._producer = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
+        self._sequence = 0
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._round()
+                self.rounds += 1
+        except BaseException as error:  # noqa: BLE001 - raised by `check`
+            self.error = error
+
+    def _round(self) -> None:
+        call, group = self._client.call, self.group
+        beat = call(HeartbeatRequest(group_id=group, **self._member), 4)
+        assert beat.error_code == 0, beat
+        offset = self.committed + 1
+        one = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=str(offset))
+        commit = OffsetCommitRequest(
+            group_id=group,
+            member_id=self._member["member_id"],
+            generation_id_or_member_epoch=self._member["generation_id"],
+            topics=[OffsetCommitRequestTopic(name=self.topic, partitions=[one])],
+        )
+        assert codes_of(call(commit, 8)) == [0]
+        self.committed = offset
+        self.check_offsets(self._client)
+        if self.rounds % 3 == 0:
+            self._transaction(self.rounds % 2 == 0)
+
+    def _transaction(self, committed: bool) -> None:
+        """One record, and an offset that counts with it."""
+        call, producer = self._client.call, self._producer
+        data = batch(
+            b"good", transactional=True, base_sequence=self._sequence, **producer, timestamp=int(time.time() * 1000)
+        )
+        request = produce_request(data, self.topic, 1, acks=-1)
+        request.transactional_id = self.group
+        while (code := call(request, 12).responses[0].partition_responses[0].error_code) == CONCURRENT_TRANSACTIONS:
+            time.sleep(0.01)
+        assert code == 0, code
+        self._sequence += 1
+        asked = TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=self.rounds)
+        offsets = TxnOffsetCommitRequest(
+            transactional_id=self.group,
+            group_id=self.group,
+            **producer,
+            **self._member,
+            topics=[TxnOffsetCommitRequestTopic(name=self.topic, partitions=[asked])],
+        )
+        assert codes_of(call(offsets, 5)) == [0]
+        ended = call(EndTxnRequest(transactional_id=self.group, **producer, committed=committed), 5)
+        assert ended.error_code == 0, ended
+        self._producer = {"producer_id": ended.producer_id, "producer_epoch": ended.producer_epoch}
+        self._sequence = 0
+        self.records += committed
+
+    def check_offsets(self, client: WireClient) -> None:
+        asked = OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0])
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[asked])])
+        (found,) = client.call(request, 9).groups
+        (told,) = found.topics[0].partitions
+        assert (told.error_code, told.committed_offset, told.metadata) == (0, self.committed, str(self.committed)), told
+
+    def check_records(self, client: WireClient) -> None:
+        """What was committed in transactions is there, and nothing else is seen."""
+        read, offset = 0, 0
+        while True:
+            found = fetch(client, offset, self.topic, 1, isolation_level=1)
+            assert found.error_code == 0, found
+            aborted = sorted((each.first_offset, each.producer_id) for each in found.aborted_transactions or ())
+            batches = list(split_batches(bytes(found.records), allow_partial=True))
+            if not batches:
+                break
+            for stored in batches:
+                offset = stored.next_offset
+                if not stored.is_control:
+                    read += not any(
+                        first == stored.base_offset and producer_id == stored.producer_id
+                        for first, producer_id in aborted
+                    )
+        assert read == self.records
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise AssertionError(f"the {self.name} noticed something: {self.error!r}") from self.error
+
+    def finish(self) -> None:
+        self._ended.set()
+        if self.ident is not None:
+            self.join(180)
+        self._client.close()
+
+
+def codes_of(reply: Any) -> list[int]:
+    return [each.error_code for topic in reply.topics for each in topic.partitions]
 
 
 class StoredData:

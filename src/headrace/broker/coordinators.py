@@ -17,6 +17,7 @@ from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster.commands import Endpoint
 from headrace.cluster.image import ImageChange
 from headrace.common.errors import (
+    CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     KafkaError,
     KafkaStorageError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _LOAD_SLICE_BYTES = 256 * 1024
+_LOAD_PAUSE_MS = 100
 
 
 class _DelayedCommit(DelayedOperation):
@@ -147,17 +149,33 @@ class Coordinators:
     def _image_changed(self, change: ImageChange) -> None:
         if not change.deleted_topics:
             return
-        topics = set(change.deleted_topics)
         for index in self.groups.indexes():
-            self.groups.write(index, lambda shard: shard.forget_topics(topics), partial(_forgotten, index))
+            self._forget_topics(index, set(change.deleted_topics))
+
+    def _forget_topics(self, index: int, topics: set[str]) -> None:
+        """In steps; when the partition is loaded, if it is not yet."""
+
+        def done(outcome: Outcome[bool]) -> None:
+            try:
+                if not outcome.result():
+                    self._broker.driver.timer.add(0, partial(self._forget_topics, index, topics))
+            except CoordinatorLoadInProgressError:
+                self._broker.driver.timer.add(_LOAD_PAUSE_MS, partial(self._forget_topics, index, topics))
+            except NotCoordinatorError:
+                pass  # its next coordinator is told as well
+            except KafkaError as error:
+                _logger.warning("offsets of deleted topics are left in partition %d: %s", index, error)
+
+        self.groups.write(index, lambda shard: shard.forget_topics(topics), done)
 
     # ---- who coordinates
 
     def partition_of(self, topic: str, key: str) -> int:
-        """The partition that a group or transactional id belongs to."""
+        """The partition that a group or transactional id belongs to; -1, which nobody leads, as long as the topic is
+        not known. While a broker starts it leads partitions already, and what its settings say of their number may be
+        wrong: then another partition would answer, which knows nothing of the id."""
         found = self._broker.image.topic(topic)
-        partitions = len(found.partitions) if found is not None else self._config.topics[topic].partitions
-        return partition_for(key, partitions)
+        return partition_for(key, len(found.partitions)) if found is not None else -1
 
     def group_partition(self, group_id: str) -> int:
         return self.partition_of(GROUP_TOPIC, group_id)
@@ -187,8 +205,3 @@ class Coordinators:
         """Who waits gets NOT_COORDINATOR."""
         for runtime in self._runtimes.values():
             runtime.close()
-
-
-def _forgotten(index: int, outcome: Outcome[None]) -> None:
-    if outcome.error is not None and not isinstance(outcome.error, NotCoordinatorError):
-        _logger.warning("offsets of deleted topics are left in partition %d: %s", index, outcome.error)

@@ -6,6 +6,8 @@ from typing import Any
 from headrace.common.config import ConfigKey, ConfigType
 from headrace.coordinator.transaction.config import TransactionConfig
 
+VERIFICATION = "transaction.partition.verification.enable"
+
 TRANSACTION_KEYS = [
     ConfigKey(
         "transaction.max.timeout.ms",
@@ -40,11 +42,10 @@ TRANSACTION_KEYS = [
         dynamic=False,
     ),
     ConfigKey(
-        "transaction.partition.verification.enable",
+        VERIFICATION,
         ConfigType.BOOLEAN,
         True,
         "Whether records of a transaction are taken only for partitions that were added to it.",
-        dynamic=False,
     ),
 ]
 
@@ -56,5 +57,4 @@ def transaction_config(values: Mapping[str, Any]) -> TransactionConfig:
         abort_interval_ms=values["transaction_abort_timed_out_transaction_cleanup_interval_ms"],
         id_expiration_ms=values["transactional_id_expiration_ms"],
         remove_interval_ms=values["transaction_remove_expired_transaction_cleanup_interval_ms"],
-        verify_partitions=values["transaction_partition_verification_enable"],
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.coordinators import CoordinatorLog
 from headrace.broker.partition import ALL_IN_SYNC, Partition
+from headrace.broker.transaction_keys import VERIFICATION
 from headrace.cluster import znodes
 from headrace.common.errors import (
     ConcurrentTransactionsError,
@@ -24,8 +25,10 @@ from headrace.common.errors import (
     KafkaError,
     NotCoordinatorError,
     NotEnoughReplicasError,
+    OutOfOrderSequenceNumberError,
     ProducerFencedError,
     TransactionAbortableError,
+    TransactionalIdAuthorizationFailedError,
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
@@ -34,6 +37,7 @@ from headrace.coordinator.runtime import Outcome, ProducerInfo, Runtime, ShardCo
 from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionShard
 from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION, Transaction, TransactionState
 from headrace.records import ControlType, encode_marker
+from headrace.storage.log import Log
 from headrace.storage.producers import AppendOrigin
 
 if TYPE_CHECKING:
@@ -64,6 +68,11 @@ class Transactions:
     def partition_of(self, transactional_id: str) -> int:
         return self._broker.coordinators.partition_of(TRANSACTION_TOPIC, transactional_id)
 
+    @property
+    def verifies(self) -> bool:
+        """Whether what claims to belong to a transaction is checked; can be changed at run time."""
+        return bool(self._broker.configs.broker(VERIFICATION))
+
     def take_id(self) -> int:
         """A producer id, if one is at hand."""
         taken = self._broker.producer_ids.take()
@@ -78,10 +87,23 @@ class Transactions:
         _Ending(self, index, transaction, self.runtime.leader_epoch(index)).go_on()
 
     def write_marker(
-        self, tp: TopicPartition, producer: ProducerInfo, committed: bool, coordinator_epoch: int, done: Written
+        self,
+        tp: TopicPartition,
+        producer: ProducerInfo,
+        committed: bool,
+        coordinator_epoch: int,
+        version: int,
+        done: Written,
     ) -> None:
-        """Ends a producer's transaction in a partition. `done` is called once, when the marker is committed."""
+        """Ends a producer's transaction in a partition. `done` is called once, when the marker is committed.
+
+        `version` is that of the client's transactions. From EPOCH_PER_TRANSACTION on the marker has the epoch of the
+        producer's next transaction: if that has written already, the marker is a late one, and must not end it.
+        """
         broker = self._broker
+        if version >= EPOCH_PER_TRANSACTION and self._has_open(tp, producer):
+            done(InvalidProducerEpochError(f"producer {producer.producer_id} is in its next transaction in {tp}"))
+            return
         if tp.topic == GROUP_TOPIC:
             groups = broker.coordinators.groups
             groups.end_transaction(
@@ -107,6 +129,11 @@ class Transactions:
             return
         log = CoordinatorLog(partition, broker.replicas, broker.config.coordinators.commit_timeout_ms)
         log.when_committed(result.last_offset, done)
+
+    def _has_open(self, tp: TopicPartition, producer: ProducerInfo) -> bool:
+        """Whether a producer has a transaction of this very epoch open in a partition that is led here."""
+        partition = self._broker.replicas.get(tp.topic, tp.partition)
+        return partition is not None and partition.log is not None and _is_open(partition.log, producer)
 
     def when_known(self, tp: TopicPartition, done: Callable[[bool], None]) -> None:
         """Asks the store whether a topic was deleted. What this broker believes is not enough: while it starts, it
@@ -145,14 +172,16 @@ class Transactions:
             int.from_bytes(records[43:51], "big", signed=True), int.from_bytes(records[51:53], "big", signed=True)
         )
         log = partition.check_leader()
-        entry = log.producers.entries.get(producer.producer_id)
-        if entry is not None and entry.transaction_first_offset is not None:
-            return  # the log checks the epoch
-        adds = version >= _FIRST_THAT_ADDS
-        if not adds and not self._broker.config.transactions.verify_partitions:
-            return
         if transactional_id is None:
-            raise InvalidTxnStateError("records of a transaction need a transactional id")
+            raise TransactionalIdAuthorizationFailedError("records of a transaction need a transactional id")
+        if _is_open(log, producer):
+            return
+        adds = version >= _FIRST_THAT_ADDS
+        if not adds and not self.verifies:
+            return
+        if adds and producer.producer_id not in log.producers.entries and int.from_bytes(records[53:57], "big"):
+            # Each transaction has an epoch of its own and so begins with 0: what comes first here is on its way yet.
+            raise OutOfOrderSequenceNumberError(f"producer {producer.producer_id} begins in {partition.tp} without 0")
         try:
             self._check_or_add(partition.tp, producer, transactional_id, version)
         except ProducerFencedError as error:
@@ -183,6 +212,11 @@ class Transactions:
         added[0].result()
 
 
+def _is_open(log: Log, producer: ProducerInfo) -> bool:
+    entry = log.producers.entries.get(producer.producer_id)
+    return entry is not None and entry.transaction_first_offset is not None and entry.epoch == producer.producer_epoch
+
+
 class _Ending:
     """One prepared transaction, until all its partitions have their markers."""
 
@@ -211,7 +245,7 @@ class _Ending:
         self._on_the_way = len(self._left)
         for tp in sorted(self._left):
             self._transactions.write_marker(
-                tp, producer, committed, self._coordinator_epoch, partial(self._written, tp)
+                tp, producer, committed, self._coordinator_epoch, prepared.version, partial(self._written, tp)
             )
 
     def _coordinates(self) -> bool:
@@ -231,7 +265,12 @@ class _Ending:
         self._on_the_way -= 1
         if error is None:
             self._left.discard(tp)
-        elif isinstance(error, TransactionCoordinatorFencedError | InvalidProducerEpochError):
+        elif isinstance(error, InvalidProducerEpochError):
+            # Nobody writes with a newer epoch before this transaction is complete. So it was once, and the log of the
+            # coordinator has lost that with the power.
+            _logger.warning("no marker of %r is needed in %s: %s", self._prepared.transactional_id, tp, error)
+            self._left.discard(tp)
+        elif isinstance(error, TransactionCoordinatorFencedError):
             _logger.error("a marker of %r for %s was refused: %s", self._prepared.transactional_id, tp, error)
             self._given_up = True
         else:

@@ -74,10 +74,14 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-@lru_cache(maxsize=4096)
+_cached_hash = lru_cache(maxsize=4096)(java_string_hash)
+_LONGEST_CACHED = 255
+"""Characters: a client could have the cache keep 4096 names of 32 KB."""
+
+
 def partition_for(name: str, partitions: int) -> int:
     """The partition of an internal topic that a group or a transactional id belongs to."""
-    value = java_string_hash(name)
+    value = _cached_hash(name) if len(name) <= _LONGEST_CACHED else java_string_hash(name)
     return (0 if value == -(1 << 31) else abs(value)) % partitions
 
 
@@ -108,6 +112,9 @@ class Result(NamedTuple, Generic[T]):
     """Called before the reply goes out, or instead of it if the append failed or the shard went away."""
     producer: ProducerInfo | None = None
     """Set if the records belong to a transaction, and count only when that is committed."""
+    undo: Callable[[], None] | None = None
+    """Called before `after` if nothing was written: takes back what the operation has changed in advance. What was
+    written stays true, also if nobody learns in time that it is committed."""
 
 
 class Outcome(Generic[T]):
@@ -190,8 +197,9 @@ class ShardContext:
         if entry is not None:
             entry.cancel()
 
-    def is_scheduled(self, key: Hashable) -> bool:
-        return key in self._entries
+    def scheduled(self) -> set[Hashable]:
+        """The keys of the timers that are set."""
+        return set(self._entries)
 
     def cancel_all(self) -> None:
         for entry in self._entries.values():
@@ -412,6 +420,8 @@ class Runtime(Generic[S]):
                 slot.last_written = slot.log.append(batch)
             except Exception as error:  # noqa: BLE001 - passed on
                 failure = self._as_kafka_error(error, slot, "an append to")
+                if result.undo is not None:
+                    result.undo()
                 if result.after is not None:
                     result.after(failure)
                 done(Outcome(error=failure))

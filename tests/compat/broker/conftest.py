@@ -78,8 +78,3 @@ def new_topic(broker: Broker) -> Iterator[NewTopic]:
 
     yield make
     admin.close()
-
-
-@pytest.fixture
-def new_name() -> Callable[[], str]:
-    return lambda: f"name-{next(_numbers)}"

@@ -1,7 +1,8 @@
-"""A loop that reads, processes and writes in transactions, killed again and again together with the broker.
+"""Loops that read, process and write in transactions, killed again and again together with the broker.
 
-What `read_committed` readers see of its output is every record of the input once and in order. The seed of the kills is
-printed; `HEADRACE_KILL_ROUNDS` sets how many there are.
+Several share a group; they come and go, and abort now and then. What `read_committed` readers see of their output, one
+that follows all the time and one that comes at the end, is every record of the input once and in order. The seed of
+what happens is printed; `HEADRACE_TRANSACTION_ROUNDS` sets how much does.
 """
 
 import os
@@ -19,27 +20,34 @@ from tests.support.broker_clients import Confluent
 from tests.support.broker_process import make_broker
 from tests.support.broker_records import START_MS, Record
 
-ROUNDS = int(os.environ.get("HEADRACE_KILL_ROUNDS", "8"))
-PARTITIONS = 2
-PER_ROUND = 60
-DEADLINE_SECONDS = 60.0
-PATIENCE_SECONDS = 8.0
+ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "4"))
+PARTITIONS = 4
+PER_ROUND = 200
+"""Records for each partition; what happens, happens while they are being copied."""
+DEADLINE_SECONDS = 120.0
+Seen = dict[int, dict[int, bytes]]
+"""Partition → offset → value."""
 ROOT = Path(__file__).parents[3]
+SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
+KINDS = ("kill a loop", "kill all loops", "kill the broker", "kill all", "a loop leaves")
 
 
-class Worker:
-    """The loop, in a process of its own."""
+class Loop:
+    """One of the loops, in a process of its own. The broker's errors may end it; it is started again."""
 
     def __init__(self, *arguments: str):
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep_running(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            self._process = None  # an error that it could not go on after
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
             command = [sys.executable, "-m", "tests.support.copy_worker", *self._arguments]
             self._process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+
+    def leave(self) -> None:
+        """It ends when it has left the group, and then comes back."""
+        if self._process is not None:
+            self._process.terminate()
 
     def kill(self) -> None:
         if self._process is not None:
@@ -58,61 +66,77 @@ def following(bootstrap: str, topic: str) -> Iterator[confluent.Consumer]:
         consumer.close()
 
 
-def test_a_loop_that_is_killed_with_its_broker(tmp_path: Path) -> None:
+def test_loops_that_are_killed_with_their_broker(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     choices = random.Random(seed)
-    count = PER_ROUND * ROUNDS
-    with make_broker(tmp_path / "data", {"group.initial.rebalance.delay.ms": 0}) as broker:
+    with make_broker(tmp_path / "data", SETTINGS) as broker:
         admin = ConfluentAdmin(broker.bootstrap)
         for topic in ("source", "target"):
             admin.create(topic, PARTITIONS)
         admin.close()
-        rows = [
-            Record(partition, b"", b"%d of %d" % (number, partition), timestamp=START_MS)
-            for number in range(count)
-            for partition in range(PARTITIONS)
-        ]
-        assert {ack.error for ack in Confluent(broker.bootstrap).write("source", rows)} == {0}
-        worker = Worker(broker.bootstrap, "source", "target", "copy")
-        seen: dict[int, list[bytes]] = {each: [] for each in range(PARTITIONS)}
+        names = (("first", "static"), ("second", "static"), ("third",))
+        loops = [Loop(broker.bootstrap, "source", "target", "copy", *each) for each in names]
+        seen: Seen = {each: {} for each in range(PARTITIONS)}
         try:
             with following(broker.bootstrap, "target") as consumer:
-                for number in range(1, ROUNDS + 1):
-                    goal = PARTITIONS * count if number == ROUNDS else PARTITIONS * PER_ROUND * number
-                    wait_for(goal, worker, consumer, seen)
-                    if number == ROUNDS:
-                        break
-                    kind = choices.choice(("worker", "broker", "both"))
-                    if kind != "broker":
-                        worker.kill()
-                    if kind != "worker":
+                for number in range(ROUNDS):
+                    rows = rows_of(number)
+                    acks = Confluent(broker.bootstrap).write("source", rows, enable_idempotence=True)
+                    assert {ack.error for ack in acks} == {0}
+                    done = len(rows) * number
+                    wait_for(done + choices.randrange(len(rows)), loops, consumer, seen)
+                    kind = choices.choice(KINDS)
+                    one = choices.choice(loops)
+                    if kind == "a loop leaves":
+                        one.leave()
+                    elif kind != "kill the broker":
+                        for each in (one,) if kind == "kill a loop" else loops:
+                            each.kill()
+                    if kind in ("kill the broker", "kill all"):
                         broker.kill()
                         broker.start()
+                    wait_for(done + len(rows), loops, consumer, seen)
         finally:
-            worker.kill()
-        found = Confluent(broker.bootstrap).read("target", range(PARTITIONS), isolation_level="read_committed")
+            for each in loops:
+                each.kill()
+        reader = Confluent(broker.bootstrap)
+        given, found = (
+            reader.read(topic, range(PARTITIONS), isolation_level="read_committed") for topic in ("source", "target")
+        )
     for partition in range(PARTITIONS):
-        expected = [b"%d of %d" % (number, partition) for number in range(count)]
-        assert seen[partition] == expected
+        expected = [row.value for number in range(ROUNDS) for row in rows_of(number) if row.partition == partition]
+        assert [each.value for each in given if each.partition == partition] == expected
         assert [each.value for each in found if each.partition == partition] == expected
+        assert list(seen[partition].values()) == expected
 
 
-def wait_for(goal: int, worker: Worker, consumer: confluent.Consumer, seen: dict[int, list[bytes]]) -> None:
-    """Until so many records of the output have been seen.
+def rows_of(number: int) -> list[Record]:
+    """The input of a round."""
+    return [
+        Record(partition, b"", b"%d of %d" % (each, partition), timestamp=START_MS)
+        for each in range(PER_ROUND * number, PER_ROUND * (number + 1))
+        for partition in range(PARTITIONS)
+    ]
 
-    A worker that stands still is killed: librdkafka (2.15) was seen to wait in `send_offsets_to_transaction`, far past
-    its timeout and with nothing asked of the broker any more, if the connection broke meanwhile.
-    """
+
+def wait_for(goal: int, loops: list[Loop], consumer: confluent.Consumer, seen: Seen) -> None:
+    """Until so many records of the output have been seen."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    patience = time.monotonic() + PATIENCE_SECONDS
     while sum(map(len, seen.values())) < goal:
-        assert time.monotonic() < deadline, "the loop does not get on"
-        if time.monotonic() > patience:
-            worker.kill()
-            patience = time.monotonic() + PATIENCE_SECONDS
-        worker.keep_running()
+        assert time.monotonic() < deadline, "the loops do not get on"
+        for each in loops:
+            each.keep_running()
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
-            patience = time.monotonic() + PATIENCE_SECONDS
-            seen[message.partition() or 0].append(message.value() or b"")
+            note(seen[message.partition() or 0], message.offset() or 0, message.value() or b"")
+
+
+def note(seen: dict[int, bytes], offset: int, value: bytes) -> None:
+    """A consumer may read an offset again when it has lost its connection; it must be what it was."""
+    if offset in seen:
+        print(f"offset {offset} was read again")
+        assert seen[offset] == value
+    else:
+        assert not seen or offset > next(reversed(seen)), "an offset that was not there before"
+        seen[offset] = value

@@ -1,313 +1,200 @@
-"""Consumer groups of other projects' clients: who gets which partitions, and how far the group has read.
+"""Consumer groups of other projects' clients and ours: who gets which partitions when members come, go, crash and hang.
 
-Each member is a process (see `tests.support.group_member`), so that it can crash and hang as processes do.
+Each member is a process (see `tests.support.group_members`), so that it can crash and hang as processes do. What a
+client cannot do is not here: librdkafka (confluent-kafka) has no sticky strategy that is eager, aiokafka none that is
+cooperative. Commits and lag are in `test_group_offsets`, Kafka's own tool in `test_group_tools`.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-import confluent_kafka as confluent
-import confluent_kafka.admin
 import pytest
-from tests.support.broker_admins import ConfluentAdmin
-from tests.support.broker_clients import Confluent
-from tests.support.broker_java import Java
-from tests.support.broker_process import Broker, eventually, make_broker
-from tests.support.broker_records import Record
-from tests.support.group_members import Members
+from tests.support.broker_process import eventually
+from tests.support.group_lab import PATIENCE, Lab
 
-CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
-STRATEGIES = [
-    ("confluent-kafka", "range"),
-    ("confluent-kafka", "roundrobin"),
-    ("confluent-kafka", "cooperative"),
-    ("kafka-python", "range"),
-    ("kafka-python", "roundrobin"),
-    ("kafka-python", "sticky"),
-    ("kafka-python", "cooperative"),
-    ("aiokafka", "range"),
-    ("aiokafka", "roundrobin"),
-    ("aiokafka", "sticky"),
-]
-PARTITIONS = 4
-PATIENCE = 60.0
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java", "headrace")
+CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA, HEADRACE = CLIENTS
+COOPERATIVE = "cooperative-sticky"
+STRATEGIES = {
+    "range": CLIENTS,
+    "roundrobin": CLIENTS,
+    "sticky": (KAFKA_PYTHON, AIOKAFKA, JAVA, HEADRACE),
+    COOPERATIVE: (CONFLUENT, KAFKA_PYTHON, JAVA, HEADRACE),
+}
+SHORT_SESSION_MS = 1_500
+SHORT_POLL_INTERVAL_MS = 2_000
+
+MakeLab = Callable[..., Lab]
 
 pytestmark = pytest.mark.timeout(240)
 
 
-class Lab:
-    """A topic, a group that reads it, and somebody who looks at both."""
-
-    def __init__(self, broker: Broker, topic: str, members: Members):
-        self.broker = broker
-        self.topic = topic
-        self.members = members
-        self.written = [0] * 64
-        self._admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-
-    def write(self, each: int, partitions: int = PARTITIONS) -> None:
-        records = [
-            Record(partition, None, b"%d" % number, (), 1_700_000_000_000, -1)
-            for partition in range(partitions)
-            for number in range(each)
-        ]
-        acks = Confluent(self.broker.bootstrap).write(self.topic, records)
-        assert not [ack for ack in acks if ack.error]
-        for partition in range(partitions):
-            self.written[partition] += each
-
-    @property
-    def all_records(self) -> set[tuple[int, int]]:
-        return {(partition, offset) for partition in range(64) for offset in range(self.written[partition])}
-
-    def committed(self) -> list[int]:
-        wanted = [confluent.TopicPartition(self.topic, index) for index in range(64) if self.written[index]]
-        request = confluent.ConsumerGroupTopicPartitions(self.members.group, wanted)
-        (future,) = self._admin.list_consumer_group_offsets([request]).values()
-        return [tp.offset for tp in future.result(60).topic_partitions]
-
-    def describe(self) -> Any:
-        (future,) = self._admin.describe_consumer_groups([self.members.group]).values()
-        return future.result(60)
-
-    def wait_shared(self, partitions: int = PARTITIONS) -> None:
-        eventually(lambda: self.members.share(partitions), "every partition is read by one member", PATIENCE)
-
-    def wait_read(self) -> None:
-        eventually(lambda: self.members.received() >= self.all_records, "everything is read", PATIENCE)
-        expected = [count for count in self.written if count]
-        eventually(lambda: self.committed() == expected, "everything is committed: no lag", PATIENCE)
-
-
-@pytest.fixture(scope="module")
-def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    settings = {"group.initial.rebalance.delay.ms": 200, "offsets.topic.replication.factor": 1}
-    with make_broker(tmp_path_factory.mktemp("groups") / "data", settings) as running:
-        yield running
-
-
-@pytest.fixture
-def make_lab(group_broker: Broker, new_name: Callable[[], str]) -> Iterator[Callable[..., Lab]]:
-    opened: list[Members] = []
-
-    def make(partitions: int = PARTITIONS) -> Lab:
-        topic, group = new_name(), new_name()
-        admin = ConfluentAdmin(group_broker.bootstrap)
-        admin.create(topic, partitions)
-        admin.close()
-        members = Members(group_broker.bootstrap, group, topic)
-        opened.append(members)
-        return Lab(group_broker, topic, members)
-
-    yield make
-    for members in opened:
-        members.__exit__(None, None, None)
-
-
-@pytest.mark.parametrize(("client", "strategy"), STRATEGIES)
-def test_members_come_and_go(make_lab: Callable[..., Lab], client: str, strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("client", "strategy"), [(client, strategy) for strategy, clients in STRATEGIES.items() for client in clients]
+)
+def test_members_come_and_go(make_lab: MakeLab, client: str, strategy: str) -> None:
     lab = make_lab()
-    lab.write(10)
-    first = lab.members.add(client, strategy=strategy)
-    lab.wait_shared()
-    lab.wait_read()
-    second = lab.members.add(client, strategy=strategy)
-    eventually(lambda: second.assigned and lab.members.share(PARTITIONS), "the second has its share", PATIENCE)
-    lab.write(10)
-    lab.wait_read()
-    first.leave()
-    assert first.has_left
-    lab.wait_shared()
-    lab.write(10)
-    lab.wait_read()
-    assert len(second.received) == len(set(second.received))
-    description = lab.describe()
-    assert description.state.name == "STABLE"
-    assert len(description.members) == 1
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_member_crashes(make_lab: Callable[..., Lab], client: str) -> None:
-    lab = make_lab()
-    lab.write(10)
-    first, second = lab.members.add(client), lab.members.add(client)
-    eventually(lambda: first.assigned and second.assigned and lab.members.share(PARTITIONS), "both read", PATIENCE)
-    first.crash()
-    lab.write(10)
-    lab.wait_shared()
-    lab.wait_read()
-    assert second.assigned == set(range(PARTITIONS))
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_member_hangs_and_comes_back(make_lab: Callable[..., Lab], client: str) -> None:
-    lab = make_lab()
-    first, second = lab.members.add(client), lab.members.add(client)
-    eventually(lambda: first.assigned and second.assigned and lab.members.share(PARTITIONS), "both read", PATIENCE)
-    first.hang()
-    lab.write(10)
-    eventually(lambda: second.assigned == set(range(PARTITIONS)), "the other takes all", PATIENCE)
-    lab.wait_read()
-    first.wake()
-    eventually(lambda: first.assigned and lab.members.share(PARTITIONS), "it has a share again", PATIENCE)
-    lab.write(10)
-    lab.wait_read()
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_static_member_starts_again_without_a_rebalance(make_lab: Callable[..., Lab], client: str) -> None:
-    lab = make_lab()
-    first, second = (lab.members.add(client, instance=name) for name in ("one", "two"))
-    eventually(lambda: first.assigned and second.assigned and lab.members.share(PARTITIONS), "both read", PATIENCE)
-    shares = first.assigned, second.assigned
-    first.crash()
-    again = lab.members.add(client, instance="one")
-    eventually(lambda: again.assigned, "it has partitions again", PATIENCE)
-    assert (again.assigned, second.assigned) == shares
-    lab.write(10)
-    lab.wait_read()
-
-
-def test_clients_of_all_kinds_in_one_group(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(6)
-    lab.write(5, 6)
-    everybody = [lab.members.add(client, strategy="range") for client in CLIENTS]
-    eventually(
-        lambda: all(member.assigned for member in everybody) and lab.members.share(6), "each has a share", PATIENCE
-    )
-    lab.write(5, 6)
-    lab.wait_read()
-    everybody[0].leave()
-    lab.wait_shared(6)
-    lab.write(5, 6)
-    lab.wait_read()
-
-
-def test_more_members_than_partitions(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(2)
-    lab.write(5, 2)
-    everybody = [lab.members.add("confluent-kafka") for _ in range(4)]
-    eventually(lambda: len(lab.describe().members) == len(everybody), "all are members", PATIENCE)
-    lab.wait_shared(2)
-    lab.wait_read()
-    busy = next(member for member in everybody if member.assigned)
-    busy.leave()
-    lab.wait_shared(2)
-    lab.write(5, 2)
-    lab.wait_read()
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_partitions_are_added(make_lab: Callable[..., Lab], client: str) -> None:
-    lab = make_lab(2)
-    lab.members.add(client)
-    lab.wait_shared(2)
-    admin = ConfluentAdmin(lab.broker.bootstrap)
-    admin.grow(lab.topic, 5)
-    admin.close()
-    lab.wait_shared(5)
-    lab.write(5, 5)
-    lab.wait_read()
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_automatic_commits(make_lab: Callable[..., Lab], client: str) -> None:
-    lab = make_lab()
-    lab.write(10)
-    first = lab.members.add(client, commit="auto")
-    lab.wait_read()
-    first.leave()
-    assert lab.describe().state.name == "EMPTY"
     lab.write(5)
-    second = lab.members.add(client, commit="auto")
-    lab.wait_read()
-    assert set(second.received) == {(index, offset) for index in range(PARTITIONS) for offset in range(10, 15)}
+    first = lab.add(client, strategies=[strategy])
+    lab.wait_shared()
+    lab.wait_committed()
+    second = lab.add(client, strategies=[strategy])
+    lab.wait_shared(first, second)
+    assert len(first.assigned) == len(second.assigned)
+    # Eager members give up all before they join again, cooperative ones only what another gets.
+    assert set().union(*first.revoked) == (second.assigned if strategy == COOPERATIVE else set(lab.written))
+    lab.write(5)
+    lab.wait_committed()
+    description = lab.describe()
+    assert (description.state.name, description.partition_assignor) == ("STABLE", strategy)
+    shown = [{(tp.topic, tp.partition) for tp in member.assignment.topic_partitions} for member in description.members]
+    assert sorted(shown, key=sorted) == sorted((first.assigned, second.assigned), key=sorted)
+    first.leave()
+    lab.wait_shared()
+    lab.write(5)
+    lab.wait_committed()
+    assert len(lab.describe().members) == 1
+    assert len(lab.received) == len(lab.all_records), "something was read again"
+    second.leave()
+    assert lab.state == "EMPTY"
 
 
-def test_kafkas_tool_shows_the_group(make_lab: Callable[..., Lab], apache_kafka: None) -> None:
-    lab = make_lab(2)
-    lab.write(10, 2)
-    member = lab.members.add("confluent-kafka")
-    lab.wait_read()
-    with Java(lab.broker.bootstrap) as java:
-        shown = java.tool("kafka-consumer-groups", "--describe", "--group", lab.members.group)
-        rows = [line.split() for line in shown.out.splitlines() if lab.topic in line]
-        assert sorted(row[2:6] for row in rows) == [["0", "10", "10", "0"], ["1", "10", "10", "0"]], shown
-        member.leave()
-        assert lab.members.group in java.tool("kafka-consumer-groups", "--list").out
-        moved = java.tool(
-            "kafka-consumer-groups",
-            *("--reset-offsets", "--to-earliest", "--execute", "--topic", lab.topic, "--group", lab.members.group),
-        )
-        assert moved.status == 0, moved
-        assert lab.committed() == [0, 0]
-        gone = java.tool("kafka-consumer-groups", "--delete", "--group", lab.members.group)
-        assert gone.status == 0, gone
-        assert lab.members.group not in java.tool("kafka-consumer-groups", "--list").out
-
-
-ASSIGNORS = ("RangeAssignor", "RoundRobinAssignor", "StickyAssignor", "CooperativeStickyAssignor")
-
-
-def test_the_java_client_in_groups(make_lab: Callable[..., Lab], apache_kafka: None) -> None:
-    """Kafka's console consumer reads as a member, alone and beside librdkafka."""
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_member_crashes(make_lab: MakeLab, client: str) -> None:
     lab = make_lab()
-    with Java(lab.broker.bootstrap) as java:
-
-        def read(count: int, *properties: str) -> set[str]:
-            options = [word for each in properties for word in ("--command-property", each)]
-            consumed = java.tool(
-                "kafka-console-consumer",
-                *("--topic", lab.topic, "--group", lab.members.group, "--max-messages", count),
-                *("--timeout-ms", 60_000, "--command-property", "auto.offset.reset=earliest", *options),
-            )
-            assert consumed.status == 0, consumed
-            return set(consumed.out.split())
-
-        for assignor in ASSIGNORS:
-            lab.write(10)
-            strategy = f"partition.assignment.strategy=org.apache.kafka.clients.consumer.{assignor}"
-            assert read(10 * PARTITIONS, strategy) == {str(number) for number in range(10)}
-            assert lab.committed() == lab.written[:PARTITIONS]
-            assert lab.describe().state.name == "EMPTY"
-        beside = lab.members.add("confluent-kafka", strategy="range")
-        lab.wait_shared()
-        lab.write(10)
-        eventually(lambda: len(beside.received) == 10 * PARTITIONS, "the other reads", PATIENCE)
-        java.start(
-            "tool",
-            main="org.apache.kafka.tools.consumer.ConsoleConsumer",
-            args=[
-                *("--bootstrap-server", lab.broker.bootstrap, "--topic", lab.topic, "--group", lab.members.group),
-                *("--max-messages", "20", "--timeout-ms", "60000"),
-            ],
-            stdin="",
-        )
-        eventually(lambda: len(beside.assigned) == PARTITIONS // 2, "they share", PATIENCE)
-        lab.write(10)
-        assert java.result()["status"] == 0
-        lab.wait_shared()
-        expected = lab.written[:PARTITIONS]
-        eventually(lambda: lab.committed() == expected, "everything is committed", PATIENCE)
+    first, second = (lab.add(client, session_ms=SHORT_SESSION_MS) for _ in range(2))
+    lab.wait_shared(first, second)
+    lab.write(5)
+    lab.wait_committed()
+    first.crash()
+    lab.write(5)
+    lab.wait_shared()
+    lab.wait_committed()
+    assert len(lab.describe().members) == 1
 
 
-def test_a_group_outlives_the_broker(tmp_path_factory: pytest.TempPathFactory) -> None:
-    settings = {"group.initial.rebalance.delay.ms": 200, "offsets.topic.replication.factor": 1}
-    with make_broker(tmp_path_factory.mktemp("groups") / "data", settings) as broker:
-        admin = ConfluentAdmin(broker.bootstrap)
-        admin.create("t", PARTITIONS)
-        admin.close()
-        with Members(broker.bootstrap, "g", "t") as members:
-            lab = Lab(broker, "t", members)
-            lab.write(10)
-            for client in CLIENTS:
-                members.add(client, strategy="range")
-            lab.wait_shared()
-            lab.wait_read()
-            for end in (broker.kill, broker.stop):
-                end()
-                broker.start()
-                assert min(lab.committed()) >= lab.written[0] - 10
-                lab.write(10)
-                lab.wait_shared()
-                lab.wait_read()
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_member_does_not_poll(make_lab: MakeLab, client: str) -> None:
+    """It beats, but is out when it has not polled for `max.poll.interval.ms`, and comes back when it polls again."""
+    lab = make_lab()
+    first = lab.add(client, session_ms=SHORT_SESSION_MS, poll_interval_ms=SHORT_POLL_INTERVAL_MS)
+    second = lab.add(client)
+    lab.wait_shared(first, second)
+    lab.write(5)
+    lab.wait_committed()
+    first.pause()
+    lab.write(5)
+    eventually(lambda: second.assigned == set(lab.written), "the other takes all", PATIENCE)
+    lab.wait_committed()
+    first.resume()
+    lab.wait_shared(first, second)
+    lab.write(5)
+    lab.wait_committed()
+
+
+def test_members_hang_and_come_back(make_lab: MakeLab) -> None:
+    """Their sessions end, and what they still hold when they wake up is not theirs any more."""
+    labs = [make_lab() for _ in CLIENTS]
+    pairs = [
+        (lab.add(client, session_ms=SHORT_SESSION_MS), lab.add(client))
+        for lab, client in zip(labs, CLIENTS, strict=True)
+    ]
+    for lab, pair in zip(labs, pairs, strict=True):
+        lab.wait_shared(*pair)
+    for first, _ in pairs:
+        first.hang()
+    for lab, (_, second) in zip(labs, pairs, strict=True):
+        lab.write(5)
+        eventually(lambda all_=set(lab.written), second=second: second.assigned == all_, "one takes all", PATIENCE)
+        lab.wait_committed()
+    for first, _ in pairs:
+        first.wake()
+    for lab, pair in zip(labs, pairs, strict=True):
+        lab.wait_shared(*pair)
+        lab.write(5)
+        lab.wait_committed()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_static_members_start_again_without_a_rebalance(make_lab: MakeLab, client: str) -> None:
+    lab = make_lab()
+    one, two = (lab.add(client, instance=name) for name in ("one", "two"))
+    lab.wait_shared(one, two)
+    shares, disturbed = (one.assigned, two.assigned), len(two.revoked)
+    one.leave()  # in order, which a static member does not tell
+    one = lab.add(client, instance="one")
+    lab.wait_shared()
+    assert (one.assigned, two.assigned) == shares
+    assert len(two.revoked) == disturbed
+    two.crash()
+    two = lab.add(client, instance="two")
+    lab.wait_shared()
+    assert (one.assigned, two.assigned) == shares
+    assert not one.revoked
+    lab.write(5)
+    lab.wait_committed()
+    assert sorted(member.group_instance_id for member in lab.describe().members) == ["one", "two"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_more_members_than_partitions(make_lab: MakeLab, client: str) -> None:
+    lab = make_lab(1)
+    lab.write(5)
+    pair = [lab.add(client) for _ in range(2)]
+    eventually(lambda: lab.state == "STABLE" and len(lab.describe().members) == 2, "both are members", PATIENCE)
+    lab.wait_shared()
+    lab.wait_committed()
+    (busy,) = (member for member in pair if member.assigned)
+    (idle,) = (member for member in pair if not member.assigned)
+    busy.leave()
+    lab.wait_shared(idle)
+    lab.write(5)
+    lab.wait_committed()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_topics_and_partitions_are_added(make_lab: MakeLab, client: str) -> None:
+    lab = make_lab(2)
+    ((topic, _), *_) = lab.written
+    # kafka-python forgets a join that the leader began since it saw new partitions, when a poll ends before the join.
+    poll_ms = 3_000 if client == KAFKA_PYTHON else 100
+    first, second = (lab.add(client, f"^{topic}.*", poll_ms=poll_ms) for _ in range(2))
+    lab.wait_shared(first, second)
+    lab.create(f"{topic}-more", 2)
+    lab.wait_shared(first, second)
+    lab.write(5)
+    lab.wait_committed()
+    lab.grow(topic, 3)
+    lab.wait_shared(first, second)
+    lab.write(5)
+    lab.wait_committed()
+    if client == KAFKA_PYTHON:
+        first.crash()  # it would leave when its poll is over
+        second.crash()
+
+
+@pytest.mark.parametrize(("strategy", "clients"), STRATEGIES.items(), ids=STRATEGIES)
+def test_clients_of_all_kinds_in_one_group(make_lab: MakeLab, strategy: str, clients: tuple[str, ...]) -> None:
+    lab = make_lab(6)
+    lab.write(5)
+    everybody = [lab.add(client, strategies=[strategy]) for client in clients]
+    lab.wait_shared(*everybody)
+    lab.write(5)
+    lab.wait_committed()
+    for member in everybody[:-1]:
+        member.leave()
+        lab.wait_shared(*lab.members[lab.members.index(member) + 1 :])
+        lab.write(5)
+        lab.wait_committed()
+
+
+def test_members_vote_for_a_strategy(make_lab: MakeLab) -> None:
+    """Each votes for the first of its strategies that all have; when one leaves, another may win."""
+    lab = make_lab()
+    round_robin = lab.add(CONFLUENT, strategies=["roundrobin"])
+    lab.wait_shared(round_robin)
+    others = [lab.add(client, strategies=["range", "roundrobin"]) for client in (KAFKA_PYTHON, AIOKAFKA)]
+    lab.wait_shared(round_robin, *others)
+    assert lab.describe().partition_assignor == "roundrobin"
+    round_robin.leave()
+    lab.wait_shared(*others)
+    assert lab.describe().partition_assignor == "range"

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator
 
 import confluent_kafka as confluent
 import pytest
+from tests.support.apache_kafka import dump_log
 from tests.support.broker_clients import Client
 from tests.support.broker_java import Java, to_bytes
 from tests.support.broker_process import Broker, eventually
 from tests.support.broker_records import Record, numbered
+from tests.support.transaction_state import last_states
 from tests.support.transactional import IN_PROCESS, JavaTransactional, Transactional
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients")
@@ -161,3 +163,26 @@ def test_kafkas_tool_lists_describes_and_ends_transactions(
     client = get_client("confluent-kafka")
     assert client.read(topic, [0], **COMMITTED["confluent-kafka"]) == []
     producer.abort()
+
+
+def test_kafkas_tool_reads_the_log_of_transactions(
+    broker: Broker, java: Java, new_producer: NewProducer, new_topic: Callable[..., str]
+) -> None:
+    """Producers of both kinds: the Java client's take an epoch with each transaction (KIP-890)."""
+    topic = new_topic()
+    for name, version in (("confluent-kafka", 0), ("kafka-clients", 2)):
+        transactional_id = f"read-by-the-tool-{name}"
+        producer = new_producer(name, transactional_id)
+        for end in (producer.commit, producer.abort):
+            producer.begin()
+            producer.send(topic, numbered(1))
+            end()
+        producer.begin()
+        producer.send(topic, numbered(1))
+        logs = [file for file in broker.data_dir.glob("__transaction_state-*/*.log") if file.stat().st_size]
+        found = last_states(dump_log(*logs, extra=["--transaction-log-decoder"]))[transactional_id]
+        producer.abort()
+        assert found["transactionStatus"] == 1
+        assert found["producerEpoch"] == version
+        assert found.get("clientTransactionVersion", 0) == version
+        assert found["transactionPartitions"] == [{"topic": topic, "partitionIds": [0]}]

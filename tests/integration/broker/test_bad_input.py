@@ -19,14 +19,28 @@ import pytest
 from tests.support.broker_process import Headrace
 from tests.support.hostile_clients import Attack, HostileConnection
 from tests.support.hostile_frames import check_answers, tame
-from tests.support.hostile_requests import VICTIM, VICTIM_PARTITIONS
-from tests.support.hostile_witnesses import Follower, GoodClient, Process, StoredData, create_topic, read_all
+from tests.support.hostile_requests import STRANGERS_FROM, VICTIM, VICTIM_PARTITIONS
+from tests.support.hostile_witnesses import (
+    Follower,
+    GoodClient,
+    GoodMember,
+    Process,
+    StoredData,
+    create_topic,
+    read_all,
+)
 from tests.support.protocol_samples import sample
 from tests.support.wire import WireClient
 from tests.support.wire_calls import NAMED, batch, fetch, fetch_request, produce, produce_request, topic_id
 
+from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.dispatch import REGISTRY, Api
+from headrace.broker.server import Broker
+from headrace.common.errors import GroupIdNotFoundError, InvalidGroupIdError
 from headrace.common.ids import ZERO_UUID
+from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.transaction.states import TransactionState
+from headrace.protocol import Message
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -34,16 +48,30 @@ from headrace.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
 from headrace.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.protocol.messages.list_groups import ListGroupsRequest
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.protocol.messages.list_transactions import ListTransactionsRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from headrace.records import BatchBuilder, Compression
 from headrace.testing import EmbeddedBroker
 
@@ -56,7 +84,17 @@ SECONDS = 60.0
 LEAK_BYTES = (48 if ROUNDS >= 60 else 128) * 1024 * 1024
 """What the process may have grown by from the end of the warm-up on, in however many rounds: allocators keep pages. A
 short run ends before memory has settled."""
-PROPERTIES = {"log.segment.delete.delay.ms": 100, "log.flush.offset.checkpoint.interval.ms": 60_000}
+PROPERTIES = {
+    "log.segment.delete.delay.ms": 100,
+    "log.flush.offset.checkpoint.interval.ms": 60_000,
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 20,
+    "group.min.session.timeout.ms": 1,
+    "offsets.retention.check.interval.ms": 100,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+}
+"""Few partitions with coordinators, and short waits for clients that are gone."""
 LARGEST = 2**31 - 1
 INVALID_REPLICA_ASSIGNMENT = 39
 INVALID_REQUEST = 42
@@ -137,7 +175,14 @@ def delete_all_topics_but(client: WireClient, kept: set[str]) -> None:
     assert all(topic.error_code == 0 for topic in deleted), deleted
 
 
+def make_coordinators(client: WireClient) -> None:
+    for key_type in (0, 1):
+        (found,) = client.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"]), 4).coordinators
+        assert found.error_code == 0, found
+
+
 def make_victim(client: WireClient) -> None:
+    make_coordinators(client)
     create_topic(client, VICTIM, VICTIM_PARTITIONS)
     for partition in range(VICTIM_PARTITIONS):
         assert produce(client, batch(b"v" * 100), topic=VICTIM, partition=partition).error_code == 0
@@ -160,14 +205,18 @@ def test_bad_clients_do_no_harm(tmp_path: Path) -> None:
         address = address_of(broker)
         stored = StoredData(address, SEED)
         good = [GoodClient(address, "good", SEED), GoodClient(address, "better", SEED + 1)]
+        with WireClient(address) as client:
+            make_victim(client)
+        member = GoodMember(address, "good-member")
         attack = Attack(address, SEED)
-        rss_after_warm_up, rss_at_end = attack_beside(good, attack, Process(broker.pid or 0))
+        rss_after_warm_up, rss_at_end = attack_beside(good, member, attack, Process(broker.pid or 0))
         slowest = max(one.slowest_seconds for one in good)
         print(
             f"{attack.played.total()} bad clients sent {attack.bytes_sent / 1e6:.1f} MB and got "
             f"{attack.answers.total()} answers; good clients made {sum(one.rounds for one in good)} rounds, the "
-            f"slowest took {slowest * 1000:.0f} ms; RSS {rss_after_warm_up / 1e6:.0f} MB after the warm-up, "
-            f"{rss_at_end / 1e6:.0f} MB at the end\n{dict(attack.played)}\n{dict(attack.answers)}"
+            f"slowest took {slowest * 1000:.0f} ms, the good member {member.rounds}; RSS "
+            f"{rss_after_warm_up / 1e6:.0f} MB after the warm-up, {rss_at_end / 1e6:.0f} MB at the end\n"
+            f"{dict(attack.played)}\n{dict(attack.answers)}"
         )
         stored.check(address)
         assert rss_at_end - rss_after_warm_up < LEAK_BYTES
@@ -177,14 +226,16 @@ def test_bad_clients_do_no_harm(tmp_path: Path) -> None:
         with WireClient(address) as client:
             for one in good:
                 assert read_all(client, one.topic) == one.acknowledged
+            member.check_offsets(client)
+            member.check_records(client)
         assert not complaints(broker)
 
 
-def attack_beside(good: list[GoodClient], attack: Attack, numbers: Process) -> tuple[int, int]:
+def attack_beside(good: list[GoodClient], member: GoodMember, attack: Attack, numbers: Process) -> tuple[int, int]:
     """Runs all rounds, with good clients at work. Nothing may be left of the bad ones; returns RSS before and after."""
-    witnesses: list[GoodClient | Follower] = [*good, Follower(attack.address, good[0])]
+    witnesses: list[GoodClient | GoodMember | Follower] = [*good, member, Follower(attack.address, good[0])]
     with WireClient(attack.address, timeout=SECONDS * 2) as client:
-        make_victim(client)
+        renew_victim(client, attack)  # and so all are connected
         files, sockets = numbers.open_files - len(witnesses), numbers.sockets - len(witnesses)
         for witness in witnesses:
             witness.start()
@@ -203,7 +254,8 @@ def attack_beside(good: list[GoodClient], attack: Attack, numbers: Process) -> t
             witness.check()
         eventually(lambda: numbers.sockets <= sockets, lambda: f"{numbers.sockets} sockets are open, not {sockets}")
         renew_victim(client, attack)
-        delete_all_topics_but(client, {StoredData.TOPIC, VICTIM, *(one.topic for one in good)})
+        kept = {StoredData.TOPIC, VICTIM, member.topic, GROUP_TOPIC, TRANSACTION_TOPIC}
+        delete_all_topics_but(client, {*kept, *(one.topic for one in good)})
         eventually(lambda: numbers.open_files <= files, lambda: f"{numbers.open_files} files are open, not {files}")
         return rss_after_warm_up, numbers.rss_bytes
 
@@ -214,6 +266,7 @@ def test_nothing_is_left_waiting_inside() -> None:
         attack = Attack(broker.address, SEED, connections=30)
         for _ in range(3):
             with WireClient(broker.address) as client:
+                make_coordinators(client)
                 renew_victim(client, attack)
             asyncio.run(attack.round())
         broker.wait_until(lambda inside: inside.server.connections_open == 0, SECONDS)
@@ -221,8 +274,57 @@ def test_nothing_is_left_waiting_inside() -> None:
         broker.wait_until(lambda inside: not inside.dispatcher._tasks, SECONDS)
         assert broker.call(lambda inside: inside.replicas.fetches.watched) == 0
         assert broker.call(lambda inside: inside.replicas.produces.delayed) == 0
-        assert broker.call(lambda inside: len(inside.driver.timer)) == 0
+        broker.wait_until(lambda inside: len(inside.driver.timer) == periodic_timers(inside), SECONDS)
+        broker.wait_until(has_only_groups_with_offsets, SECONDS)
+        broker.wait_until(lambda inside: not open_transactions(inside), SECONDS)
         assert broker.call(lambda inside: inside.server.memory.held_bytes) == 0
+        assert broker.call(unstable_partitions) == []
+        before = broker.call(what_coordinators_keep)
+        broker.restart()
+        broker.wait_until(lambda inside: what_coordinators_keep(inside) == before, SECONDS)
+
+
+def periodic_timers(inside: Broker) -> int:
+    """A group's shard looks for what has expired; one of transactions also for those that take too long."""
+    return len(inside.coordinators.groups.shards()) + 2 * len(inside.transactions.runtime.shards())
+
+
+def has_only_groups_with_offsets(inside: Broker) -> bool:
+    """Those are kept for a week, as in Kafka; members, and groups that have nothing, are gone."""
+    return all(
+        group.state is GroupState.EMPTY and not group.pending_joins and shard.offsets_of(name)
+        for shard in inside.coordinators.groups.shards()
+        for name, group in shard.groups.items()
+    )
+
+
+def unstable_partitions(inside: Broker) -> list[int]:
+    """Those in which a transaction is open, so that nobody who reads committed records gets on."""
+    partitions = [inside.replicas.get(VICTIM, index) for index in range(VICTIM_PARTITIONS)]
+    logs = [each.log for each in partitions if each is not None and each.log is not None]  # it may be deleted
+    return [log.tp.partition for log in logs if log.last_stable_offset != log.log_end_offset]
+
+
+def what_coordinators_keep(inside: Broker) -> tuple[dict[str, object], dict[str, object]]:
+    """Offsets of groups, and transactions. What was written is read again as what it was."""
+    offsets: dict[str, object] = {
+        name: sorted((tp, committed.offset, committed.metadata) for tp, committed in shard.offsets_of(name))
+        for shard in inside.coordinators.groups.shards()
+        for name in shard.groups
+    }
+    transactions: dict[str, object] = {
+        name: each for shard in inside.transactions.runtime.shards() for name, each in shard.transactions.items()
+    }
+    return offsets, transactions
+
+
+def open_transactions(inside: Broker) -> list[str]:
+    return [
+        f"{each.transactional_id} is {each.state.label}"
+        for shard in inside.transactions.runtime.shards()
+        for each in shard.transactions.values()
+        if not (each.state is TransactionState.EMPTY or each.state.is_complete)
+    ]
 
 
 @pytest.mark.parametrize("api", REGISTRY.values(), ids=lambda api: api.key.name)
@@ -313,6 +415,41 @@ def test_large_lists_are_answered(client: WireClient, good: GoodClient) -> None:
     assert all(one.error_code for one in topic.partition_responses)
 
 
+MANY_NAMES = [f"g{number}" for number in range(10_000)]
+VERY_LONG_LISTS: list[tuple[Message, int]] = [
+    (FindCoordinatorRequest(key_type=0, coordinator_keys=MANY_NAMES), 6),
+    (DescribeGroupsRequest(groups=MANY_NAMES), 6),
+    (DeleteGroupsRequest(groups_names=MANY_NAMES), 2),
+    (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in MANY_NAMES]), 9),
+    (
+        WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=STRANGERS_FROM,
+                    producer_epoch=1,
+                    topics=[WritableTxnMarkerTopic(name=VICTIM, partition_indexes=[0] * len(MANY_NAMES))],
+                )
+            ]
+        ),
+        1,
+    ),
+]
+
+
+def test_requests_for_very_many_are_answered(shared: Headrace) -> None:
+    """Others are served in between: see the unit test of `handlers.several`."""
+    with WireClient(address_of(shared), timeout=SECONDS * 2) as client, good_client(shared):
+        for request, version in VERY_LONG_LISTS:
+            client.call(request, version)
+
+
+def test_filters_of_very_many(shared: Headrace) -> None:
+    with WireClient(address_of(shared), timeout=SECONDS * 2) as client:
+        assert client.call(ListGroupsRequest(states_filter=MANY_NAMES, types_filter=MANY_NAMES), 5).groups == []
+        request = ListTransactionsRequest(state_filters=MANY_NAMES, producer_id_filters=list(range(10_000)))
+        assert len(client.call(request, 2).unknown_state_filters) == len(MANY_NAMES)
+
+
 def test_a_list_of_a_million_leaves_no_memory_behind(process: Headrace, client: WireClient, good: GoodClient) -> None:
     """Elements of two bytes each: what they become takes much memory, which is given back."""
     numbers = Process(process.pid or 0)
@@ -338,6 +475,25 @@ def test_the_longest_name_is_refused_with_an_answer(shared: Headrace, version: i
             creation(name="t", num_partitions=1, replication_factor=1, configs=config), version
         ).topics
         assert topic.error_code == 40
+
+
+def test_groups_and_transactions_of_the_longest_name(shared: Headrace) -> None:
+    """Those that could not be stored are refused; none is too long for an answer."""
+    name = "n" * 32_767
+    with WireClient(address_of(shared)) as client:
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+        join = JoinGroupRequest(group_id=name, session_timeout_ms=1000, protocol_type="consumer", protocols=protocols)
+        assert client.call(join, 9).error_code == InvalidGroupIdError.code
+        (described,) = client.call(DescribeGroupsRequest(groups=[name]), 6).groups
+        assert (described.error_code, described.group_id) == (GroupIdNotFoundError.code, name)
+        assert described.error_message is not None
+        assert len(described.error_message) <= 1000
+        (found,) = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[name]), 6).coordinators
+        assert (found.error_code, found.key) == (0, name)
+        given = client.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000), 5)
+        assert given.error_code == 0
+        (told,) = client.call(DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states
+        assert (told.error_code, told.transaction_state) == (0, "Empty")
 
 
 @pytest.mark.parametrize("version", range(8, 13))

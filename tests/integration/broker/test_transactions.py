@@ -4,21 +4,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.support.admin_calls import BROKER, DELETE, SET, alter_configs
 from tests.support.wire import WireClient
-from tests.support.wire_calls import NAMED, batch, fetch, produce_request
+from tests.support.wire_calls import NAMED, batch, fetch, produce, produce_request
 
 from headrace.broker.coordinator_keys import TRANSACTION_TOPIC
 from headrace.broker.server import Broker
+from headrace.coordinator.runtime import partition_for
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.protocol.messages.list_transactions import ListTransactionsRequest
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -35,12 +39,14 @@ from headrace.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from headrace.records import decode_rows, split_batches
 from headrace.testing import EmbeddedBroker
 
 FEW = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3}
 TIMEOUT_MS = 60_000
 INIT_VERSION, ADD_VERSION, END_VERSION = 5, 3, 4
 INVALID_REQUEST, INVALID_TXN_STATE, MAPPING, TIMEOUT, BUSY = 42, 48, 49, 50, 51
+NOT_LEADER, NOT_COORDINATOR, OUT_OF_ORDER, NOT_AUTHORIZED = 6, 16, 45, 53
 UNKNOWN_TOPIC, NOT_ATTEMPTED, INVALID_EPOCH, FENCED, NOT_FOUND, ABORTABLE = 3, 55, 47, 90, 105, 120
 
 
@@ -170,6 +176,86 @@ def test_an_epoch_for_each_transaction(client: WireClient) -> None:
         assert producer.end(version=5) == 0
 
 
+def test_clients_are_told_of_epochs_for_each_transaction(client: WireClient) -> None:
+    for version in range(5):
+        reply = client.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"), version)
+        assert [(each.name, each.min_version, each.max_version) for each in reply.supported_features] == (
+            [("transaction.version", 0, 2)] if version >= 4 else []
+        )
+        assert [(each.name, each.max_version_level) for each in reply.finalized_features] == (
+            [("transaction.version", 2)] if version >= 3 else []
+        )
+        assert (reply.finalized_features_epoch >= 0) is (version >= 3)
+
+
+def test_the_first_batch_of_a_producer_must_come_first(client: WireClient) -> None:
+    """Where partitions are added on the way, one that overtook the first would otherwise begin the transaction."""
+    producer = Producer(client, "overtaken")
+    producer.init()
+    producer.sequence = 1
+    assert producer.write(b"second", partition=2, version=12) == OUT_OF_ORDER
+    producer.sequence = 0
+    assert [producer.write(value, partition=2, version=12) for value in (b"first", b"second")] == [0, 0]
+    assert producer.end(version=5) == 0
+
+
+def test_a_marker_that_comes_late_does_not_end_the_next_transaction(client: WireClient) -> None:
+    """It has the epoch of that, if each transaction has one."""
+    producer = Producer(client, "late marker")
+    producer.init()
+    group = "late-marker"
+    client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+    for number in range(2):
+        assert producer.write(b"x", partition=2, version=12) == 0
+        assert commit_offset(producer, group, number, 5) == 0
+        if number == 0:
+            assert producer.end(version=5) == 0
+    index = partition_for(group, FEW["offsets.topic.num.partitions"])
+    marker = WritableTxnMarker(
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        transaction_result=True,
+        topics=[
+            WritableTxnMarkerTopic(name="t", partition_indexes=[2]),
+            WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[index]),
+        ],
+        transaction_version=2,
+    )
+    (found,) = client.call(WriteTxnMarkersRequest(markers=[marker]), 2).markers
+    assert [topic.partitions[0].error_code for topic in found.topics] == [INVALID_EPOCH, INVALID_EPOCH]
+    assert producer.end(commit=False, version=5) == 0
+    assert offsets(client, group) == (0, 0)
+
+
+def test_offsets_for_readers_of_what_is_committed(client: WireClient) -> None:
+    """They end where the first open transaction begins, also for those who ask for a time."""
+    producer = Producer(client, "listed")
+    producer.init()
+    producer.add(1)
+    _, end = stable_end(client, 1)
+    producer.write(b"open", 1)
+
+    def listed(timestamp: int, isolation_level: int) -> int:
+        asked = ListOffsetsPartition(partition_index=1, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation_level,
+            topics=[ListOffsetsTopic(name="t", partitions=[asked])],
+        )
+        ((found,),) = (topic.partitions for topic in client.call(request, 7).topics)
+        assert found.error_code == 0
+        return int(found.offset)
+
+    (since,) = (
+        each.timestamp for each in decode_rows(split_batches(fetch(client, end, partition=1).records)[0].records())
+    )
+    assert [listed(-1, level) for level in (0, 1)] == [end + 1, end]
+    assert [listed(since, level) for level in (0, 1)] == [end, -1]
+    producer.end()
+    assert [listed(-1, level) for level in (0, 1)] == [end + 2, end + 2]
+    assert [listed(since, level) for level in (0, 1)] == [end, end]
+
+
 def test_what_is_wrong_with_init(client: WireClient) -> None:
     assert Producer(client, "").init() == INVALID_REQUEST
     assert Producer(client, "x").init(timeout_ms=0) == TIMEOUT
@@ -196,7 +282,7 @@ def test_records_for_partitions_that_were_not_added(client: WireClient) -> None:
     producer.add(0)
     assert producer.write(b"elsewhere", 1) == ABORTABLE
     assert producer.write(b"here", 0) == 0
-    assert producer.add(0, 1, version=4, verify_only=True) == [0, INVALID_TXN_STATE]
+    assert producer.add(0, 1, version=4, verify_only=True) == [0, ABORTABLE]
     assert producer.add(0, 1, version=5, verify_only=True) == [0, ABORTABLE]
     producer.end()
     assert producer.write(b"too late", 0) == ABORTABLE
@@ -205,7 +291,9 @@ def test_records_for_partitions_that_were_not_added(client: WireClient) -> None:
     old.id, old.epoch = producer.id, producer.epoch
     producer.init()
     assert old.write(b"fenced", 0) == INVALID_EPOCH
-    assert Producer(client, "never heard of").write(b"x") != 0
+    assert Producer(client, "never heard of").write(b"x") == MAPPING
+    data = batch(b"x", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, transactional=True)
+    assert produce(client, data).error_code == NOT_AUTHORIZED  # of no transactional id
 
 
 def test_a_producer_that_left_its_transaction_open(client: WireClient) -> None:
@@ -250,7 +338,7 @@ def test_offsets_in_a_transaction(client: WireClient, version: int) -> None:
     producer = Producer(client, f"offsets-{version}")
     producer.init()
     if version < 5:
-        assert commit_offset(producer, group, 1, version) == INVALID_TXN_STATE
+        assert commit_offset(producer, group, 1, version) == (ABORTABLE if version == 4 else INVALID_TXN_STATE)
     for number, commit in enumerate((True, False), start=1):
         request = AddOffsetsToTxnRequest(
             transactional_id=producer.name, producer_id=producer.id, producer_epoch=producer.epoch, group_id=group
@@ -312,7 +400,9 @@ def test_markers_from_outside(client: WireClient, version: int) -> None:
         coordinator_epoch=0,
     )
     bad = WritableTxnMarker(producer_id=-1, topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])])
+    marker.topics.append(WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[99]))
     first, second = client.call(WriteTxnMarkersRequest(markers=[marker, bad]), version).markers
+    assert first.topics[1].partitions[0].error_code == NOT_LEADER
     assert [each.error_code for each in first.topics[0].partitions] == [0, UNKNOWN_TOPIC]
     assert [each.error_code for each in second.topics[0].partitions] == [INVALID_REQUEST]
     before, end = stable_end(client)
@@ -355,6 +445,19 @@ def test_restarts_between_any_two_steps(clean: bool) -> None:
         assert found.last_stable_offset == found.high_watermark == 4
         assert [(each.producer_id, each.first_offset) for each in found.aborted_transactions] == [(producer.id, 2)]
         producer.client.close()
+
+
+def test_ids_have_no_partition_before_their_topic_is_known() -> None:
+    """Not even one that the settings would name: the topic may have been made with others."""
+    with EmbeddedBroker(FEW, topics={"t": 1}) as broker, WireClient(broker.address) as client:
+        topic_partition = broker.call(lambda it: it.coordinators.partition_of(TRANSACTION_TOPIC, "p"))
+        assert topic_partition == -1
+        producer = Producer(client, "p")
+        assert producer.init() == NOT_COORDINATOR
+        client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["p"]), 4)
+        assert producer.init() == 0
+        assert commit_offset(producer, "g", 1, 5) == NOT_COORDINATOR
+        assert producer.state() == "Empty"
 
 
 def wait_for_states(broker: EmbeddedBroker, expected: list[str]) -> None:
@@ -411,3 +514,30 @@ def test_timeouts() -> None:
         assert producer.state() == "CompleteAbort"
         assert producer.write(b"late") == INVALID_EPOCH
         assert producer.end() == FENCED
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_is_ended_by_an_older_request_than_began_it(client: WireClient, commit: bool) -> None:
+    """No client does that. If its markers were not written, whoever reads committed records would wait forever."""
+    producer = Producer(client, f"mixed {commit}")
+    producer.init()
+    assert producer.write(b"new", 2, version=12) == 0
+    assert producer.end(commit, version=4) == 0
+    stable, high_watermark = stable_end(client, 2)
+    assert stable == high_watermark
+
+
+def test_the_check_of_partitions_can_be_switched_at_run_time() -> None:
+    key = "transaction.partition.verification.enable"
+    with EmbeddedBroker(FEW, topics={"t": 1}) as broker, WireClient(broker.address) as client:
+        client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["p"]), 4)
+        producer = Producer(client, "p")
+        producer.init()
+        assert producer.write(b"not added") == ABORTABLE
+        alter_configs(client, BROKER, "", (key, SET, "false"))
+        broker.wait_until(lambda it: it.configs.broker(key) is False)
+        assert producer.write(b"not added") == 0
+        alter_configs(client, BROKER, "", (key, DELETE, None))
+        broker.wait_until(lambda it: it.configs.broker(key) is True)
+        producer.init()
+        assert producer.write(b"not added") == ABORTABLE, "the open transaction there is of an older epoch"

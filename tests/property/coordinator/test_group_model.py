@@ -1,94 +1,146 @@
-"""A group with random members, clocks, failed writes and reloads.
+"""Groups of one coordinator with random members, clocks, lost replies, failed and slow writes, and reloads.
 
 Clients do what real ones do: join, assign if they lead, sync, beat, commit, and start over when they are told to; and
-they crash, hang, come back, and go on with what they remember. Checked all the time:
+they crash, hang, come back, and go on with what they remember. `tests.support.group_oracle` knows from outside who may
+succeed. Checked all the time:
 
 - no partition is owned by two members in one generation;
-- a committed offset is never lost nor moved by a reload;
-- a member that was fenced, or dropped, never succeeds again;
-- every request is answered once, and none is left unanswered when all time-outs have passed;
-- what is loaded is what was stored.
+- a committed offset is never lost nor moved back, also not by a reload that takes what was not committed;
+- a member that was fenced, removed, lost or left behind never succeeds, with no request;
+- every request is answered once, and none waits longer than its rebalance may take;
+- timers are those of groups and members that are there;
+- what is loaded from the log is what was there before.
+
+`HEADRACE_MODEL_EXAMPLES` sets how many histories are tried.
 """
 
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
-from tests.support.groups import GROUP, GroupBench
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.coordinator import MemoryLog
+from tests.support.group_oracle import SLACK_MS, GroupOracle, Written, stored_groups
+from tests.support.groups import REBALANCE_MS, SESSION_MS, GroupBench
 
 from headrace.common.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     IllegalGenerationError,
+    KafkaError,
     MemberIdRequiredError,
     NotEnoughReplicasError,
     RebalanceInProgressError,
     UnknownMemberIdError,
     for_code,
 )
-from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.group.classic import ClassicGroup, GroupState
 from headrace.coordinator.group.config import GroupConfig
+from headrace.coordinator.group.shard import GroupShard
+from headrace.coordinator.runtime import Outcome, ProducerInfo
+from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
 
+GROUPS = ("a", "b")
+MOSTLY_A = st.sampled_from("aaab")
 PARTITIONS = range(4)
-LOST = (UnknownMemberIdError, FencedInstanceIdError)
+REFUSED = (UnknownMemberIdError, FencedInstanceIdError)
+WHICH = st.integers(0, 30)
+"""Which of the clients or identities so far, counted from the newest."""
+
+
+class Replies(list):  # type: ignore[type-arg]
+    """Where one reply goes. `seen` is called when it is given, which may be long before a client reads it."""
+
+    def __init__(self, seen: Callable[[Any], None], now_ms: int):
+        super().__init__()
+        self._seen = seen
+        self.since_ms = now_ms
+
+    def append(self, reply: Any) -> None:
+        super().append(reply)
+        assert len(self) == 1, "a request was answered twice"
+        self._seen(reply)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a member said of itself once; it may say so again, long after."""
+
+    group_id: str
+    member_id: str
+    instance: str | None
+    generation: int
 
 
 @dataclass(eq=False)
 class FakeClient:
-    """What a client remembers of its group."""
+    """What a process remembers of its group."""
 
-    number: int
+    group_id: str
     instance: str | None
     version: int
     member_id: str = ""
     generation: int = -1
     leads: bool = False
-    others: list[str] = field(default_factory=list)
-    owned: frozenset[int] = frozenset()
+    share_out: tuple[str, ...] = ()
+    """The members, if it leads and has to assign."""
     join: list[Any] | None = None
     sync: list[Any] | None = None
     needs_join: bool = True
     is_synced: bool = False
 
     @property
-    def owner(self) -> str:
-        """A static member keeps what it has when its process is another."""
-        return self.instance or self.member_id
+    def identity(self) -> Identity:
+        return Identity(self.group_id, self.member_id, self.instance, self.generation)
 
 
 class GroupModel(RuleBasedStateMachine):
-    clients = Bundle("clients")
-
     def __init__(self) -> None:
         super().__init__()
-        self.bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=100, max_size=5))
-        self.committed: dict[int, int] = {}
-        self.owners: dict[tuple[int, int], str] = {}
-        """Generation and partition → who owns it."""
-        self.gone: set[str] = set()
-        """Member ids that were told that they are none."""
-        self.requests: list[list[Any]] = []
-        self.count = 0
+        self.bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=100, max_size=4))
+        self.oracles = {group_id: GroupOracle(group_id, SESSION_MS) for group_id in GROUPS}
+        self.requests: list[Replies] = []
+        self.clients: list[FakeClient] = []
         self.alive: list[FakeClient] = []
+        self.identities: list[Identity] = []
+        self.fast_since_ms = 0
+        """Since when commits are not slow."""
 
-    # ---- clients
+    @property
+    def log(self) -> MemoryLog:
+        return self.bench.log
 
-    @rule(target=clients, instance=st.sampled_from([None, None, "one", "two"]), version=st.sampled_from([3, 5, 9]))
-    def start(self, instance: str | None, version: int) -> FakeClient:
-        self.count += 1
-        client = FakeClient(self.count, instance if version >= 5 else None, version)
-        self.alive.append(client)
-        return client
+    @property
+    def now_ms(self) -> int:
+        return self.bench.context.steady_ms()
 
-    @initialize(target=clients)
-    def found(self) -> Any:
+    # ---- clients come
+
+    @initialize(slow=st.booleans())
+    def found(self, slow: bool) -> None:
         """Most of what can happen happens to a group that is there."""
-        clients = [self.start(instance, 9) for instance in (None, None, "one")]
-        self.go_on(12, 100)
-        assert self.bench.state is GroupState.STABLE
-        return multiple(*clients)
+        for instance in (None, None, "one"):
+            self.start("a", instance, 9)
+        self.go_on(14, 100)
+        assert self.bench.shard.groups["a"].state is GroupState.STABLE
+        assert len(self.oracles["a"].owners) == len(PARTITIONS)
+        self.log.replicated = not slow
+
+    @rule(
+        group_id=MOSTLY_A,
+        instance=st.sampled_from([None, "one", "one", "two"]),
+        version=st.sampled_from([3, 5, 9, 9]),
+        joins=st.booleans(),
+    )
+    def start(self, group_id: str, instance: str | None, version: int, joins: bool = False) -> None:
+        client = FakeClient(group_id, instance if version >= 5 else None, version)
+        self.clients.append(client)
+        self.alive.append(client)
+        if joins:
+            self.send_join(client)
 
     @rule(rounds=st.integers(1, 8), ms=st.sampled_from([0, 100, 1_000]))
     def go_on(self, rounds: int, ms: int) -> None:
@@ -97,7 +149,43 @@ class GroupModel(RuleBasedStateMachine):
             self.bench.pass_time(ms)
             for client in self.alive:
                 self.step(client)
-        self.bench.log.failure = None
+            if self.log.failure is not None:
+                self.log.failure = None
+
+    @rule(assigns=st.booleans())
+    def gather(self, assigns: bool) -> None:
+        """Everybody joins, and nobody asks for its share yet, but for leaders that bring the shares."""
+        for client in sorted(self.alive, key=lambda each: not each.leads):  # a leader that joins starts a rebalance
+            client.sync = None
+            if client.join is None:
+                self.send_join(client)
+        self.bench.pass_time(100)
+        for client in self.alive:
+            self.read_join(client)
+            if assigns and client.share_out and not client.needs_join:
+                self.send_sync(client)
+
+    @rule()
+    def restart(self) -> None:
+        """A static member's process ends, and the next one joins at once."""
+        self.alive = [each for each in self.alive if each.instance != "one"]
+        self.start("a", "one", 9, joins=True)
+
+    @rule(which=st.lists(WHICH, min_size=1, max_size=6))
+    def some_go_on(self, which: list[int]) -> None:
+        for each in which:
+            if self.alive:
+                self.step(self.alive[-1 - each % len(self.alive)])
+
+    @rule(seconds=st.sampled_from([12, 32, 64]))
+    def only_beat(self, seconds: int) -> None:
+        """All are alive, and too busy for anything else."""
+        for _ in range(0, seconds, 4):
+            for client in self.alive:
+                if client.generation >= 0 and client.join is None and client.sync is None:
+                    self.read_error(client, self.beat(client.identity))
+            self.bench.pass_time(4_000)
+            self.check_waiting()
 
     def step(self, client: FakeClient) -> None:
         """The next thing that a client does: reads a reply, or sends a request."""
@@ -106,69 +194,284 @@ class GroupModel(RuleBasedStateMachine):
         elif client.sync is not None:
             self.read_sync(client)
         elif client.needs_join:
-            client.join = self.sent(self.bench.join(client.member_id, instance=client.instance, version=client.version))
-        elif client.generation >= 0 and not client.is_synced:
+            self.send_join(client)
+        elif not client.is_synced:
             self.send_sync(client)
         else:
-            self.beat(client)
+            self.read_error(client, self.beat(client.identity))
 
-    @rule(client=clients)
-    def join_out_of_turn(self, client: FakeClient) -> None:
-        """A client that did not wait for the reply, or that changed its mind."""
-        client.sync = None
-        client.join = self.sent(self.bench.join(client.member_id, instance=client.instance, version=client.version))
+    def pick(self, which: int) -> FakeClient | None:
+        return self.clients[-1 - which % len(self.clients)] if self.clients else None
 
-    @rule(client=clients)
-    def beat(self, client: FakeClient) -> None:
-        error = self.bench.heartbeat(client.member_id, client.generation, instance=client.instance)
-        self.check_allowed(client, error)
-        if error is RebalanceInProgressError:
+    # ---- what they do out of turn
+
+    @rule(which=WHICH)
+    def join_again(self, which: int) -> None:
+        """A client that did not wait for the reply, or changed its mind."""
+        client = self.pick(which)
+        if client is not None:
+            client.sync = None
+            self.send_join(client)
+
+    @rule(which=WHICH)
+    def lose_a_reply(self, which: int) -> None:
+        client = self.pick(which)
+        if client is not None:
+            client.join = client.sync = None
             client.needs_join = True
-        elif error is not None:
-            self.told(client, error)
 
-    @rule(client=clients, partition=st.sampled_from(PARTITIONS), offset=st.integers(0, 1000))
-    def commit(self, client: FakeClient, partition: int, offset: int) -> None:
-        reply = self.bench.commit(
-            offset, client.member_id, client.generation, instance=client.instance, partition=partition
-        )
-        if reply == 0:
-            self.check_allowed(client, None)
-            self.committed[partition] = offset
-        elif isinstance(reply, type) and reply is not NotEnoughReplicasError:
-            self.check_allowed(client, reply)
-            self.told(client, reply)
+    @rule(which=WHICH)
+    def beat_now(self, which: int) -> None:
+        client = self.pick(which)
+        if client is not None and client.generation >= 0:
+            self.read_error(client, self.beat(client.identity))
 
-    @rule(client=consumes(clients))
-    def leave(self, client: FakeClient) -> None:
-        self.forget(client)
-        if GROUP in self.bench.shard.groups and client.member_id:
-            replies = self.bench.leave((client.member_id, client.instance))
-            if not isinstance(replies, list) or replies[0].error_code == 0:  # it is out, also if that was not written
-                self.gone.add(client.member_id)
+    @rule(
+        which=WHICH,
+        partition=st.integers(0, 1),
+        offset=st.integers(0, 1000),
+        transactional=st.booleans(),
+    )
+    def commit_now(self, which: int, partition: int, offset: int, transactional: bool) -> None:
+        client = self.pick(which)
+        if client is not None:
+            replies = self.commit(client.identity, partition, offset, transactional)
+            if replies and replies[0] != 0:
+                self.read_error(client, replies[0])
 
-    @rule(client=consumes(clients))
-    def crash(self, client: FakeClient) -> None:
-        """Nothing is heard of it again."""
-        self.forget(client)
+    @rule(which=WHICH)
+    def leave(self, which: int) -> None:
+        client = self.pick(which)
+        if client is not None and client.member_id:
+            self.remove(client.group_id, client.member_id, client.instance)
+            self.alive = [each for each in self.alive if each is not client]
 
-    @rule(client=clients)
-    def hang_or_wake(self, client: FakeClient) -> None:
+    @rule(which=WHICH)
+    def hang_or_wake(self, which: int) -> None:
         """It does nothing for a while, and then goes on with what it remembers."""
+        client = self.pick(which)
         if client in self.alive:
             self.alive.remove(client)
-        else:
+        elif client is not None:
             self.alive.append(client)
 
-    def forget(self, client: FakeClient) -> None:
-        if client in self.alive:
-            self.alive.remove(client)
+    @rule(group_id=st.sampled_from(GROUPS), instance=st.sampled_from(["one", "two"]))
+    def remove_by_instance(self, group_id: str, instance: str) -> None:
+        self.remove(group_id, "", instance)
+
+    @rule(group_id=MOSTLY_A, partition=st.integers(0, 1), offset=st.integers(0, 1000))
+    def commit_by_hand(self, group_id: str, partition: int, offset: int) -> None:
+        self.commit(Identity(group_id, "", None, -1), partition, offset)
+
+    @precondition(lambda self: self.log.replicated)
+    @rule(group_id=MOSTLY_A, committed=st.booleans())
+    def end_transaction(self, group_id: str, committed: bool) -> None:
+        self.log.failure = None
+        self.bench.end_transaction(self.producer(group_id), committed)
+        self.oracles[group_id].end_transaction(self.log.end_offset(), committed)
+
+    @precondition(lambda self: self.log.replicated)
+    @rule(group_id=st.sampled_from(GROUPS))
+    def delete(self, group_id: str) -> None:
+        if self.bench.ask(lambda shard: shard.delete_group(group_id)) is None:
+            self.oracles[group_id].deleted()
+
+    # ---- the past speaks: any member that ever was, with any request
+
+    @rule(
+        which=WHICH,
+        kind=st.sampled_from(["beat", "sync", "sync", "commit", "txn", "join"]),
+        number=st.integers(0, 1000),
+        instance=st.sampled_from(["own", "own", "own", "one", None]),
+    )
+    def say_again(self, which: int, kind: str, number: int, instance: str | None) -> None:
+        if not self.identities:
+            return
+        said = self.identities[-1 - which % len(self.identities)]
+        if instance != "own":
+            said = replace(said, instance=instance)
+        if kind == "beat":
+            self.beat(said)
+        elif kind == "sync":
+            self.sync(said, ())
+        elif kind == "join":
+            self.join(said, 9)
+        else:
+            self.commit(said, number % 2, number, transactional=kind == "txn")
+
+    # ---- requests, and what may come of them
+
+    def sent(self, member_id: str, oracle: GroupOracle, seen: Callable[[Any], None]) -> Replies:
+        """For a request that may wait; its member is not lost meanwhile."""
+
+        def answered(reply: Any) -> None:
+            if member_id:
+                oracle.waiting[member_id] -= 1
+                oracle.heard_ms[member_id] = self.now_ms
+            seen(reply)
+
+        if member_id:
+            oracle.waiting[member_id] = oracle.waiting.get(member_id, 0) + 1
+        replies = Replies(answered, self.now_ms)
+        self.requests.append(replies)
+        return replies
+
+    def join(self, said: Identity, version: int) -> Replies:
+        oracle = self.oracles[said.group_id]
+        was_lost = oracle.is_lost(said.member_id, self.now_ms)
+
+        def seen(reply: Any) -> None:
+            error = for_code(reply.error_code) if reply.error_code else None
+            if error is MemberIdRequiredError:
+                oracle.handed_ms[reply.member_id] = self.now_ms
+                self.identities.append(Identity(said.group_id, reply.member_id, None, -1))
+            if error is UnknownMemberIdError and has_waited and said.member_id in oracle.known:
+                assert said.member_id in oracle.dead | oracle.leaving, f"{said} waited, and is none any more"
+            if error is not None:
+                self.note_error(said, error)
+                return
+            assert said.member_id in ("", reply.member_id)
+            own = oracle.instances.get(reply.member_id, said.instance)
+            oracle.told_generation(reply.member_id, own, reply.generation_id, self.now_ms)
+            self.identities.append(Identity(said.group_id, reply.member_id, own, reply.generation_id))
+            if reply.leader == reply.member_id:
+                oracle.told_members({member.member_id for member in reply.members}, self.now_ms)
+
+        before = set(oracle.known)
+        has_waited = False
+        replies = self.sent(said.member_id, oracle, seen)
+        self.bench.join(
+            said.member_id, group_id=said.group_id, instance=said.instance, version=version, replies=replies
+        )
+        has_waited = not replies
+        accepted = not replies or not replies[0].error_code
+        if accepted and said.member_id:
+            assert said.member_id not in oracle.dead
+            handed_ms = oracle.handed_ms.pop(said.member_id, self.now_ms)
+            assert self.now_ms - handed_ms <= SESSION_MS + SLACK_MS, f"{said.member_id} was to be forgotten"
+            assert said.instance in (None, oracle.instances.get(said.member_id))
+            assert not was_lost or said.member_id not in before, f"{said.member_id} joined after its session"
+        if accepted and said.instance is not None and not said.member_id:
+            new = {replies[0].member_id} if replies else set()
+            oracle.dead |= {each for each in before - new if oracle.instances.get(each) == said.instance}
+        return replies
+
+    def sync(self, said: Identity, members: tuple[str, ...]) -> Replies:
+        oracle = self.oracles[said.group_id]
+        may = oracle.may_succeed(said.member_id, said.instance, said.generation, self.now_ms)
+
+        def seen(reply: Any) -> None:
+            if reply.error_code:
+                self.note_error(said, for_code(reply.error_code))
+            else:
+                oracle.told_share(said.member_id, said.generation, reply.assignment)
+                stored = stored_groups(self.log.batches)[said.group_id]
+                written = {each.member_id: each.assignment for each in stored.members}
+                assert (stored.generation, written[said.member_id]) == (said.generation, reply.assignment)
+
+        shares: dict[str, bytes] = {}
+        for partition in PARTITIONS if members else ():
+            member = members[(partition + said.generation) % len(members)]  # other shares in each generation
+            shares[member] = shares.get(member, b"") + bytes([partition])
+        replies = self.sent(said.member_id, oracle, seen)
+        self.bench.sync(
+            said.member_id,
+            said.generation,
+            shares,
+            instance=said.instance,
+            group_id=said.group_id,
+            replies=replies,
+        )
+        assert may or (replies and replies[0].error_code), f"{said} may not ask for its share"
+        return replies
+
+    def beat(self, said: Identity) -> type[KafkaError] | None:
+        oracle = self.oracles[said.group_id]
+        may = oracle.may_succeed(said.member_id, said.instance, said.generation, self.now_ms)
+        error = self.bench.heartbeat(said.member_id, said.generation, instance=said.instance, group_id=said.group_id)
+        if error is None or error is RebalanceInProgressError:
+            assert may, f"{said} may not beat"
+            oracle.heard_ms[said.member_id] = self.now_ms
+        else:
+            self.note_error(said, error)
+        return error
+
+    def commit(self, said: Identity, partition: int, offset: int, transactional: bool = False) -> Replies:
+        oracle = self.oracles[said.group_id]
+        may = oracle.may_succeed(said.member_id, said.instance, said.generation, self.now_ms)
+        entry: Written | None = None
+
+        def seen(reply: int | type[KafkaError]) -> None:
+            if reply == 0:
+                assert entry is None or transactional or entry in oracle.written.get(partition, [entry])
+                told.append(entry)
+                if entry is not None:
+                    entry.is_told = True
+            elif isinstance(reply, type):
+                self.note_error(said, reply)
+
+        told: list[Written | None] = []
+        before = self.log.end_offset()
+        replies = self.sent(said.member_id, oracle, seen)
+        self.bench.commit_later(
+            offset,
+            said.member_id,
+            said.generation,
+            instance=said.instance,
+            partition=partition,
+            group_id=said.group_id,
+            producer=self.producer(said.group_id) if transactional else None,
+            replies=replies,
+        )
+        if self.log.end_offset() > before:
+            assert may or said.generation < 0, f"{said} may not commit"
+            if said.generation < 0 and not transactional:
+                oracle.dead |= oracle.known  # a group that has members does not take it
+            entry = Written(self.log.end_offset(), offset, is_told=bool(told))
+            if transactional:
+                oracle.pending[partition] = entry
+            else:
+                oracle.written.setdefault(partition, []).append(entry)
+        else:
+            assert not told, "a commit was told that is not in the log"
+        return replies
+
+    def remove(self, group_id: str, member_id: str, instance: str | None) -> None:
+        oracle = self.oracles[group_id]
+        was_dead = member_id in oracle.dead
+        gone = {
+            each for each in oracle.known if each == member_id or (not member_id and oracle.instances[each] == instance)
+        }
+
+        def seen(outcome: Outcome[list[MemberResponse]]) -> None:
+            if outcome.error is None and outcome.result()[0].error_code == 0:
+                assert not was_dead, f"{member_id} left twice"
+                oracle.dead |= gone
+
+        oracle.leaving |= gone
+        identity = MemberIdentity(member_id=member_id, group_instance_id=instance)
+        request = LeaveGroupRequest(group_id=group_id, members=[identity])
+        self.bench.runtime.write(0, lambda shard: shard.members.leave(request), self.sent("", oracle, seen).append)
+
+    def note_error(self, said: Identity, error: type[KafkaError]) -> None:
+        oracle = self.oracles[said.group_id]
+        if error in REFUSED and said.member_id in oracle.known:
+            if said.instance in (None, oracle.instances[said.member_id]):
+                oracle.dead.add(said.member_id)
+        elif said.member_id and error not in (IllegalGenerationError, *REFUSED):
+            oracle.heard_ms[said.member_id] = self.now_ms  # perhaps
+
+    @staticmethod
+    def producer(group_id: str) -> ProducerInfo:
+        return ProducerInfo(GROUPS.index(group_id), 0)
 
     # ---- what clients make of replies
 
-    def sent(self, replies: list[Any]) -> list[Any]:
-        self.requests.append(replies)
-        return replies
+    def send_join(self, client: FakeClient) -> None:
+        client.join = self.join(client.identity, client.version)
+
+    def send_sync(self, client: FakeClient) -> None:
+        client.sync = self.sync(client.identity, client.share_out)
 
     def read_join(self, client: FakeClient) -> None:
         if not client.join:
@@ -178,129 +481,198 @@ class GroupModel(RuleBasedStateMachine):
         if error is MemberIdRequiredError:
             client.member_id = reply.member_id
         elif error is not None:
-            self.told(client, error)
+            self.read_error(client, error)
         else:
-            assert reply.member_id not in self.gone
             client.member_id, client.generation = reply.member_id, reply.generation_id
-            client.leads = reply.leader == reply.member_id and not reply.skip_assignment
-            client.others = [member.member_id for member in reply.members]
-            client.owned = frozenset()
+            client.leads = reply.leader == reply.member_id
+            client.share_out = tuple(member.member_id for member in reply.members if not reply.skip_assignment)
             client.needs_join = client.is_synced = False
-
-    def send_sync(self, client: FakeClient) -> None:
-        shares: dict[str, bytes] = {}
-        if client.leads and client.others:
-            for partition in PARTITIONS:
-                member = client.others[partition % len(client.others)]
-                shares[member] = shares.get(member, b"") + bytes([partition])
-        client.sync = self.sent(self.bench.sync(client.member_id, client.generation, shares, instance=client.instance))
 
     def read_sync(self, client: FakeClient) -> None:
         if not client.sync:
             return
         (reply,), client.sync = client.sync, None
+        client.is_synced = not reply.error_code
         if reply.error_code:
-            self.told(client, for_code(reply.error_code))
-            client.needs_join = True
+            self.read_error(client, for_code(reply.error_code))
+
+    def read_error(self, client: FakeClient, error: type[KafkaError] | None) -> None:
+        if error is None:
             return
-        client.owned = frozenset(reply.assignment)
-        client.is_synced = True
-        for partition in client.owned:
-            owner = self.owners.setdefault((client.generation, partition), client.owner)
-            assert owner == client.owner, f"{partition} of generation {client.generation} is {owner}'s"
-
-    def told(self, client: FakeClient, error: type[Exception]) -> None:
         client.needs_join = True
-        client.owned = frozenset()
-        if error in LOST:
-            if client.member_id and client.member_id not in self.members():
-                self.gone.add(client.member_id)
+        if error in REFUSED:
             client.member_id, client.generation = "", -1
-        elif error is IllegalGenerationError:
-            client.generation = -1
-
-    def check_allowed(self, client: FakeClient, error: type[Exception] | None) -> None:
-        if client.member_id in self.gone:
-            assert error in LOST or error in (IllegalGenerationError, CoordinatorNotAvailableError), client
-
-        if error is None and client.instance is not None and client.generation >= 0:
-            assert self.bench.group.static_members[client.instance] == client.member_id
-
-    def members(self) -> set[str]:
-        group = self.bench.shard.groups.get(GROUP)
-        return {*group.members, *group.pending_joins} if group is not None else set()
 
     # ---- the world
 
-    @rule(ms=st.sampled_from([1, 100, 1_000, 1_000, 5_000, 5_000, 10_000]))
+    @rule(ms=st.sampled_from([1, 100, 1_000, 5_000, 5_000, 10_000, 30_000]))
     def pass_time(self, ms: int) -> None:
         self.bench.pass_time(ms)
 
     @rule()
     def writes_fail_for_a_while(self) -> None:
-        self.bench.log.failure = NotEnoughReplicasError("too few")
+        self.log.failure = NotEnoughReplicasError("too few")
+
+    @rule(slow=st.sampled_from([True, True, False]))
+    def replicas_are_slow(self, slow: bool) -> None:
+        if not slow and not self.log.replicated:
+            self.log.commit()
+            self.fast_since_ms = self.now_ms
+        self.log.replicated = not slow
+
+    @rule(fail=st.booleans())
+    def replicas_answer(self, fail: bool) -> None:
+        self.log.commit(CoordinatorNotAvailableError("too slow") if fail else None)
+        self.check_replay()
+
+    @rule(lose=st.booleans())
+    def reload(self, lose: bool) -> None:
+        """The coordinator moves; to where what is not committed never came, if `lose`."""
+        self.check_replay()
+        self.bench.runtime.unload(0)
+        assert len(self.bench.timer) == 0
+        assert all(self.requests), "somebody waits for a coordinator that is gone"
+        if lose:
+            self.log.truncate()
+        self.log.failure = None
+        self.bench.load()
+        stored = stored_groups(self.log.batches)
+        for oracle in self.oracles.values():
+            oracle.reloaded(self.log.end_offset(), stored.get(oracle.group_id), self.now_ms)
 
     @rule()
-    def reload(self) -> None:
-        group = self.bench.shard.groups.get(GROUP)
-        before = None
-        if group is not None and group.state is GroupState.STABLE:
-            before = (group.generation_id, {each.member_id: each.assignment for each in group.members.values()})
-        self.bench.reload()
-        group = self.bench.shard.groups.get(GROUP)
-        if before is not None:
-            assert group is not None
-            assert before == (
-                group.generation_id,
-                {each.member_id: each.assignment for each in group.members.values()},
-            )
-        # What was not stored may be true again: a member that was dropped during a rebalance that is forgotten.
-        self.gone -= self.members()
+    def check_replay(self) -> None:
+        """What is in the log makes what is there: offsets, and groups that are not in the middle of a rebalance."""
+        fresh = GroupBench(self.bench.config)
+        fresh.runtime.unload(0)
+        fresh.log, fresh.clock.now_ms = self.log, self.bench.clock.now_ms
+        fresh.load()
+        for group_id in GROUPS:
+            live, loaded = self.bench.shard.groups.get(group_id), fresh.shard.groups.get(group_id)
+            assert offsets_of(self.bench.shard, group_id) == offsets_of(fresh.shard, group_id)
+            if live is not None and live.state in (GroupState.STABLE, GroupState.EMPTY) and live.is_stored:
+                assert loaded is not None
+                if live.state is GroupState.STABLE or not self.log.refused:  # it is empty also if that was refused
+                    assert durable(live) == durable(loaded)
 
     # ---- always
 
     @invariant()
-    def offsets_are_what_was_committed(self) -> None:
-        for partition, offset in self.committed.items():
-            assert self.bench.committed(partition=partition) == offset
+    def check_waiting(self) -> None:
+        """A rebalance ends in time: the first delay, its members' timeout, and as long again to ask for shares."""
+        longest_ms = 100 + 2 * REBALANCE_MS + SLACK_MS
+        for replies in self.requests:
+            waits_ms = self.now_ms - max(replies.since_ms, self.fast_since_ms)
+            assert replies or not self.log.replicated or waits_ms <= longest_ms, f"a request waits for {waits_ms} ms"
 
     @invariant()
-    def answered_once(self) -> None:
-        assert all(len(replies) <= 1 for replies in self.requests)
+    def members_have_joined(self) -> None:
+        for oracle in self.oracles.values():
+            oracle.check_told()
+
+    @invariant()
+    def offsets_are_what_was_committed(self) -> None:
+        for oracle in self.oracles.values():
+            for partition in PARTITIONS:
+                assert self.bench.committed(partition=partition, group_id=oracle.group_id) == oracle.committed(
+                    partition
+                )
+
+    @invariant()
+    def timers_are_of_what_is_there(self) -> None:
+        groups = self.bench.shard.groups
+        scheduled = self.bench.context.scheduled()
+        assert len(self.bench.timer) == len(scheduled)
+        for key in scheduled - {"expiry"}:
+            assert isinstance(key, tuple)
+            kind, group, rest = key[0], groups[key[1]], key[2:]
+            assert kind != "member" or rest[0] in group.members
+            assert kind != "pending" or rest[0] in group.pending_joins
+            assert kind != "join" or group.state is GroupState.PREPARING_REBALANCE
+            assert kind != "sync" or group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+
+    @invariant()
+    def groups_are_sound(self) -> None:
+        for group in self.bench.shard.groups.values():
+            check_sound(group, self.bench.config.max_size)
         self.requests = [replies for replies in self.requests if not replies]
 
-    @invariant()
-    def group_is_sound(self) -> None:
-        group = self.bench.shard.groups.get(GROUP)
-        if group is None:
-            return
-        members = group.members
-        assert all(member.member_id == member_id for member_id, member in members.items())
-        assert group.static_members == {
-            member.group_instance_id: member.member_id for member in members.values() if member.group_instance_id
-        }
-        assert not members or group.leader_id in members
-        assert not group.pending_joins & members.keys()
-        assert bool(members) or group.state in (GroupState.EMPTY, GroupState.PREPARING_REBALANCE)
-        if group.state is GroupState.EMPTY:
-            assert not members
-        if group.state is not GroupState.PREPARING_REBALANCE:
-            assert not any(member.join_reply for member in members.values())
-        if group.state is not GroupState.COMPLETING_REBALANCE:
-            assert not any(member.sync_reply for member in members.values())
-        if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            assert len(members) <= self.bench.config.max_size
-            assert group.pending_syncs <= members.keys()
-
     def teardown(self) -> None:
-        self.bench.log.failure = None
+        self.log.failure, self.log.replicated = None, True
         for _ in range(10):
+            self.log.commit()
             self.bench.pass_time(300_000)
-        self.answered_once()
-        assert self.requests == []
-        group = self.bench.shard.groups.get(GROUP)
-        assert group is None or group.state is GroupState.EMPTY
+        assert all(self.requests), "a request is left without an answer"
+        for group in self.bench.shard.groups.values():
+            assert group.state is GroupState.EMPTY
+            assert not group.pending_joins
+        assert self.bench.context.scheduled() == {"expiry"}
+
+
+def offsets_of(shard: GroupShard, group_id: str) -> object:
+    offsets = shard.offsets_of(group_id)
+    return {tp: each[:5] for tp, each in offsets}, offsets.pending_partitions()
+
+
+def durable(group: ClassicGroup) -> object:
+    protocol = group.protocol or ""
+    return (
+        group.state,
+        group.generation_id,
+        group.protocol_type,
+        group.protocol,
+        group.leader_id,
+        group.static_members,
+        [
+            (
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.session_timeout_ms,
+                each.rebalance_timeout_ms,
+                each.metadata(protocol),
+                each.assignment,
+            )
+            for each in group.members.values()
+        ],
+    )
+
+
+def check_sound(group: ClassicGroup, max_size: int) -> None:
+    members = group.members
+    assert all(member.member_id == member_id for member_id, member in members.items())
+    assert group.static_members == {
+        member.group_instance_id: member.member_id for member in members.values() if member.group_instance_id
+    }
+    assert not members or group.leader_id in members
+    assert not group.pending_joins & members.keys()
+    assert bool(members) == (group.state is not GroupState.EMPTY) or group.state is GroupState.PREPARING_REBALANCE
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        assert not any(member.join_reply for member in members.values())
+    if group.state is GroupState.PREPARING_REBALANCE:
+        assert not any(member.sync_reply for member in members.values())
+    if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        assert len(members) <= max_size
+        assert group.pending_syncs <= members.keys()
 
 
 TestGroupModel = GroupModel.TestCase
-TestGroupModel.settings = settings(TestGroupModel.settings, stateful_step_count=60, deadline=None)
+TestGroupModel.settings = settings(
+    max_examples=int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "60")), stateful_step_count=50, deadline=None
+)
+
+
+def test_an_assignment_is_committed_when_the_next_generation_waits_for_its_own() -> None:
+    """A history that is rarely found by chance."""
+    model = GroupModel()
+    model.found(slow=True)
+    model.gather(assigns=True)
+    model.gather(assigns=False)
+    for client in model.alive:
+        if not client.leads:
+            model.step(client)
+    model.replicas_answer(fail=False)
+    assert [client.sync for client in model.alive if not client.leads] == [[], []]
+    model.go_on(rounds=3, ms=0)
+    model.replicas_are_slow(slow=False)
+    model.teardown()

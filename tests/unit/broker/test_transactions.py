@@ -59,6 +59,7 @@ class Transactions:
         producer: ProducerInfo,
         committed: bool,
         coordinator_epoch: int,
+        version: int,
         done: Callable[[KafkaError | None], None],
     ) -> None:
         self.sent.append((tp, producer, committed, coordinator_epoch))
@@ -154,12 +155,18 @@ def test_another_coordinator_goes_on(epoch: int | None) -> None:
     assert (len(made.sent), made.due, made.runtime.completed) == (1, [], 0)
 
 
-@pytest.mark.parametrize("error", [TransactionCoordinatorFencedError("newer"), InvalidProducerEpochError("newer")])
-def test_what_is_fenced_is_not_tried_again(error: KafkaError) -> None:
+def test_who_is_fenced_gives_up() -> None:
     made = Transactions()
-    made.errors = {A: error}
+    made.errors = {A: TransactionCoordinatorFencedError("newer")}
     begin(made, A, B)
     assert (made.runtime.completed, made.due) == (0, [])
+
+
+def test_partitions_that_are_past_the_transaction_need_no_marker() -> None:
+    made = Transactions()
+    made.errors = {A: InvalidProducerEpochError("newer")}
+    begin(made, A, B)
+    assert (made.runtime.completed, made.due) == (1, [])
 
 
 def test_completion_is_tried_again() -> None:

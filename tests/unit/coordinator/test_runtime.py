@@ -129,6 +129,20 @@ def test_a_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None
     assert bench.shard.values == {}
 
 
+def test_what_was_changed_in_advance_is_undone_only_if_nothing_was_written(bench: Bench, answers: Answers) -> None:
+    told: list[object] = []
+    result = Result([KeyValue(b"a", b"1")], 1, after=told.append, undo=lambda: told.append("undone"))
+    bench.log.failure = NotEnoughReplicasError("too few")
+    bench.runtime.write(0, lambda _: result, answers)
+    assert told == ["undone", bench.log.failure]
+    bench.log.failure, bench.log.replicated = None, False
+    bench.runtime.write(0, lambda _: result, answers)
+    late = RequestTimedOutError("too slow")
+    bench.log.commit(late)
+    assert told[2:] == [late]
+    assert bench.shard.values == {b"a": 1}
+
+
 def test_an_operation_that_raises(bench: Bench, answers: Answers) -> None:
     def refuse(_: Counters) -> Result[int]:
         raise InvalidRequestError("no")
@@ -235,7 +249,7 @@ def test_timers_run_operations_and_go_with_the_shard(bench: Bench) -> None:
     assert shard.values == {}
     bench.pass_time(1)
     assert shard.values == {b"ticks": 2}
-    assert not shard.context.is_scheduled("tick")
+    assert shard.context.scheduled() == set()
     shard.context.schedule("tick", 100, lambda: Result([KeyValue(b"ticks", b"3")], None))
     bench.reload()
     bench.pass_time(1000)

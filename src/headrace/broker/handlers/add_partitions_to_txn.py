@@ -1,7 +1,7 @@
 """AddPartitionsToTxn: says which partitions a transaction is going to write to, before it does.
 
 Versions 0 to 5: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 3 flexible, 4 several transactions at
-once, and leaders of partitions that only ask (KIP-890), 5 TRANSACTION_ABORTABLE in answers to them.
+once, and leaders of partitions that only ask (KIP-890), 5 as 4.
 
 A transaction gets all partitions of a request or, if one of them is not there, none.
 """
@@ -9,9 +9,9 @@ A transaction gets all partitions of a request or, if one of them is not there, 
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.handlers.several import give_way
 from headrace.common.errors import (
     InvalidProducerEpochError,
-    InvalidTxnStateError,
     KafkaError,
     OperationNotAttemptedError,
     ProducerFencedError,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_SEVERAL = 4
-_FIRST_WITH_ABORTABLE = 5
 
 
 @api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5)
@@ -52,14 +51,12 @@ async def handle(
             topics=request.v3_and_below_topics,
         )
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(broker, one, version))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id, topic_results=await _add(broker, each, version)
-            )
-            for each in request.transactions
-        ]
-    )
+    results: list[AddPartitionsToTxnResult] = []
+    for each in request.transactions:
+        added = await _add(broker, each, version)
+        results.append(AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=added))
+        await give_way(len(results))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _add(
@@ -79,8 +76,7 @@ async def _add(
     try:
         if asked.verify_only:
             found = transactions.runtime.shard(index).verify(asked.transactional_id, producer, partitions)
-            refusal = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
-            codes = {tp: 0 if belongs else refusal.code for tp, belongs in found.items()}
+            codes = {tp: 0 if belongs else TransactionAbortableError.code for tp, belongs in found.items()}
         else:
             await transactions.runtime.call(
                 index, lambda shard: shard.add_partitions(asked.transactional_id, producer, partitions)

@@ -1,8 +1,11 @@
 """ApiVersions: which APIs and versions this broker serves; the first thing a client asks.
 
-Versions 0 to 4: 1 throttle time, 3 flexible, with the client's name and version (KIP-511), 4 features with a lowest
-version of 0 (KIP-1022). A version that is not known is answered in the form of version 0 with UNSUPPORTED_VERSION; the
-dispatcher does that. No features are finalised.
+Versions 0 to 4: 1 throttle time, 3 flexible, with the client's name and version (KIP-511), and features (KIP-584), 4
+features with a lowest version of 0 (KIP-1022). A version that is not known is answered in the form of version 0 with
+UNSUPPORTED_VERSION; the dispatcher does that.
+
+The one feature is `transaction.version`, at its highest level, 2: producers that know it take an epoch for each
+transaction, and leave it to Produce and TxnOffsetCommit to add partitions (KIP-890). It cannot be changed.
 """
 
 import re
@@ -10,13 +13,23 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import REGISTRY, HandlerResult, RequestContext, api, api_version_entry
 from headrace.common.errors import InvalidRequestError
+from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey
-from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
 _FIRST_WITH_SOFTWARE = 3
+_FIRST_WITH_LOWEST_0 = 4
+_TRANSACTION_VERSION = "transaction.version"
+_FEATURES_EPOCH = 0
+"""What is finalised never changes."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -26,4 +39,13 @@ def handle(broker: "Broker", request: ApiVersionsRequest, context: RequestContex
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=InvalidRequestError.code)
-    return ApiVersionsResponse(api_keys=[api_version_entry(REGISTRY[key]) for key in sorted(REGISTRY)])
+    supported = SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=0, max_version=EPOCH_PER_TRANSACTION)
+    finalized = FinalizedFeatureKey(
+        name=_TRANSACTION_VERSION, min_version_level=EPOCH_PER_TRANSACTION, max_version_level=EPOCH_PER_TRANSACTION
+    )
+    return ApiVersionsResponse(
+        api_keys=[api_version_entry(REGISTRY[key]) for key in sorted(REGISTRY)],
+        supported_features=[supported] if context.api_version >= _FIRST_WITH_LOWEST_0 else [],
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=[finalized],
+    )

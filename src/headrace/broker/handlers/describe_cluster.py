@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
-from headrace.common.errors import KafkaError, MismatchedEndpointTypeError, UnsupportedEndpointTypeError
+from headrace.common.errors import KafkaError, MismatchedEndpointTypeError, UnsupportedEndpointTypeError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -31,7 +31,7 @@ def handle(broker: "Broker", request: DescribeClusterRequest, context: RequestCo
     try:
         _check_endpoint_type(request.endpoint_type)
     except KafkaError as error:
-        return DescribeClusterResponse(error_code=error.code, error_message=str(error))
+        return DescribeClusterResponse(error_code=error.code, error_message=message_of(error))
     image = broker.image
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,

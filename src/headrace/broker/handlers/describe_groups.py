@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.broker.handlers.authorized_operations import GROUP_OPERATIONS, NOT_ASKED_FOR
 from headrace.broker.handlers.several import ask_shards
-from headrace.common.errors import GroupIdNotFoundError, InvalidGroupIdError, KafkaError
+from headrace.common.errors import GroupIdNotFoundError, KafkaError, message_of
 from headrace.coordinator.group.classic import GroupState
 from headrace.coordinator.group.shard import GroupShard
 from headrace.coordinator.runtime import Result
@@ -28,8 +28,6 @@ def handle(broker: "Broker", request: DescribeGroupsRequest, context: RequestCon
     tells_missing = context.api_version >= _FIRST_WITH_NOT_FOUND
 
     def describe(shard: GroupShard, group_id: str) -> Result[DescribedGroup]:
-        if not group_id:
-            raise InvalidGroupIdError("a group that has members has a name")
         found = shard.describe(group_id)
         found.authorized_operations = operations
         return Result((), found)
@@ -44,8 +42,7 @@ def handle(broker: "Broker", request: DescribeGroupsRequest, context: RequestCon
             group_id=group_id,
             group_state=GroupState.DEAD.value if missing else "",
             error_code=error.code,
-            error_message=str(error),
-            authorized_operations=operations,
+            error_message=message_of(error),
         )
 
     ask_shards(

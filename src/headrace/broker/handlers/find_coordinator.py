@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.dispatch import RequestContext, api
-from headrace.common.errors import InvalidRequestError, KafkaError
+from headrace.broker.handlers.several import give_way
+from headrace.common.errors import InvalidRequestError, KafkaError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -25,9 +26,11 @@ _FIRST_WITH_SEVERAL = 4
 @api(ApiKey.FIND_COORDINATOR, 0, 6)
 async def handle(broker: "Broker", request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= _FIRST_WITH_SEVERAL:
-        return FindCoordinatorResponse(
-            coordinators=[await _find(broker, request.key_type, key, context) for key in request.coordinator_keys]
-        )
+        coordinators: list[Coordinator] = []
+        for key in request.coordinator_keys:
+            coordinators.append(await _find(broker, request.key_type, key, context))
+            await give_way(len(coordinators))
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = await _find(broker, request.key_type, request.key, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,
@@ -45,5 +48,7 @@ async def _find(broker: "Broker", key_type: int, key: str, context: RequestConte
             raise InvalidRequestError(f"there are no coordinators for keys of type {key_type}")
         node_id, endpoint = await broker.coordinators.find(topic, key, context.connection.listener_name)
     except KafkaError as error:
-        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error))
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=message_of(error)
+        )
     return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)

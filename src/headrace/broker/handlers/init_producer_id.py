@@ -33,6 +33,8 @@ _FIRST_WITH_FENCED = 4
 @api(ApiKey.INIT_PRODUCER_ID, 0, 5)
 async def handle(broker: "Broker", request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     try:
+        if (request.producer_id < 0) != (request.producer_epoch < 0):
+            raise InvalidRequestError("a producer has both an id and an epoch, or neither")
         if request.transactional_id is None:
             return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
         given = await _init(broker, request, request.transactional_id)
@@ -46,8 +48,6 @@ async def handle(broker: "Broker", request: InitProducerIdRequest, context: Requ
 
 async def _init(broker: "Broker", request: InitProducerIdRequest, transactional_id: str) -> ProducerInfo:
     expected = ProducerInfo(request.producer_id, request.producer_epoch)
-    if (expected.producer_id < 0) != (expected.producer_epoch < 0):
-        raise InvalidRequestError("a producer has both an id and an epoch, or neither")
     transactions = broker.transactions
 
     async def init(take_id: TakeId) -> ProducerInfo | None:

@@ -4,7 +4,7 @@ Versions 0 to 9: 1 a rebalance timeout of its own (KIP-62), 4 the two-step join 
 (KIP-394), 5 static members (KIP-345), 6 flexible, 7 protocol type in the reply (KIP-559), 8 the reason (KIP-800), 9 the
 leader may be told to keep the assignment (KIP-814).
 
-The reply comes when the group's next generation begins; see `coordinator.group.membership`.
+The reply comes when the group's next generation begins; see `coordinator.group.rebalances`.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import KafkaError
-from headrace.coordinator.group.membership import Client
+from headrace.coordinator.group.joining import Client
 from headrace.coordinator.runtime import Outcome
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

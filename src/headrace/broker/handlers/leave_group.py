@@ -7,7 +7,7 @@ Versions 0 to 5: 3 several members at once, and static ones by their instance id
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
-from headrace.common.errors import KafkaError
+from headrace.common.errors import KafkaError, UnknownMemberIdError
 from headrace.coordinator.runtime import Outcome
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.leave_group import (
@@ -32,6 +32,13 @@ def handle(broker: "Broker", request: LeaveGroupRequest, context: RequestContext
     def done(outcome: Outcome[list[MemberResponse]]) -> None:
         try:
             members = outcome.result()
+        except UnknownMemberIdError as error:  # there is no such group
+            members = [
+                MemberResponse(
+                    member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error.code
+                )
+                for each in request.members
+            ]
         except KafkaError as error:
             context.reply(LeaveGroupResponse(error_code=error.code))
             return

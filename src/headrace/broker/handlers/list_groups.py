@@ -21,10 +21,8 @@ def handle(broker: "Broker", request: ListGroupsRequest, _: RequestContext) -> L
     runtime = broker.coordinators.groups
     if runtime.is_loading():
         return ListGroupsResponse(error_code=CoordinatorLoadInProgressError.code)
+    states = {each.strip().lower() for each in request.states_filter}
+    types = {each.strip().lower() for each in request.types_filter}
     return ListGroupsResponse(
-        groups=[
-            group
-            for shard in runtime.shards()
-            for group in shard.list_groups(request.states_filter, request.types_filter)
-        ]
+        groups=[group for shard in runtime.shards() for group in shard.list_groups(states, types)]
     )

@@ -33,10 +33,8 @@ async def handle(
     runtime = broker.transactions.runtime
     if runtime.is_loading():
         return ListTransactionsResponse(error_code=CoordinatorLoadInProgressError.code)
-    now_ms = broker.clock.time_ms()
-    found = [
-        each for shard in runtime.shards() for each in shard.transactions.values() if _is_wanted(each, request, now_ms)
-    ]
+    wanted = _Filter(request, broker.clock.time_ms())
+    found = [each for shard in runtime.shards() for each in shard.transactions.values() if wanted.takes(each)]
     if request.transactional_id_pattern:
         try:
             matching = await _matching(request.transactional_id_pattern, (each.transactional_id for each in found))
@@ -56,14 +54,23 @@ async def handle(
     )
 
 
-def _is_wanted(transaction: states.Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
-    if request.state_filters and transaction.state.label not in request.state_filters:
-        return False
-    if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
-        return False
-    if request.duration_filter < 0:
-        return True
-    return transaction.start_ms >= 0 and now_ms - transaction.start_ms > request.duration_filter
+class _Filter:
+    """What a request asks for, except for the pattern."""
+
+    def __init__(self, request: ListTransactionsRequest, now_ms: int):
+        self._states = frozenset(request.state_filters)
+        self._producer_ids = frozenset(request.producer_id_filters)
+        self._duration_ms = request.duration_filter
+        self._now_ms = now_ms
+
+    def takes(self, transaction: states.Transaction) -> bool:
+        if self._states and transaction.state.label not in self._states:
+            return False
+        if self._producer_ids and transaction.producer_id not in self._producer_ids:
+            return False
+        if self._duration_ms < 0:
+            return True
+        return transaction.start_ms >= 0 and self._now_ms - transaction.start_ms > self._duration_ms
 
 
 async def _matching(pattern: str, names: Iterable[str]) -> set[str]:

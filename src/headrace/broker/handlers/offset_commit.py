@@ -1,18 +1,20 @@
 """OffsetCommit: stores how far a group has read.
 
 Versions 2 to 10: 3 throttle time, 5 no retention of its own any more (KIP-211), 6 leader epochs (KIP-320), 7 static
-members (KIP-345), 8 flexible, 9 members of KIP-848 groups, 10 topics by id (KIP-848).
+members (KIP-345), 8 flexible, 9 members of KIP-848 groups, and GROUP_ID_NOT_FOUND for a member of a group that is not
+there (before: ILLEGAL_GENERATION), 10 topics by id (KIP-848).
 
 A commit of a member needs its generation; one without (generation -1, no member) is for groups that nobody is in. What
-can be taken of a request is written as one batch.
+can be taken of a request is written as one batch. The group may be the one without a name: consumers without a group
+had that one in common.
 """
 
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
-from headrace.broker.error_replies import error_reply
 from headrace.common.errors import (
-    InvalidGroupIdError,
+    GroupIdNotFoundError,
+    IllegalGenerationError,
     KafkaError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -32,6 +34,7 @@ from headrace.protocol.messages.offset_commit import (
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
+_FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_TOPIC_IDS = 10
 
 
@@ -53,8 +56,6 @@ def handle(broker: "Broker", request: OffsetCommitRequest, context: RequestConte
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
                 offsets.append((tp, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata))
-    if not request.group_id:
-        return error_reply(request, context.api_version, InvalidGroupIdError.code)
     if not offsets:
         return _response(request, names, codes, by_id)
 
@@ -62,7 +63,10 @@ def handle(broker: "Broker", request: OffsetCommitRequest, context: RequestConte
         try:
             codes.update(outcome.result())
         except KafkaError as error:
-            codes.update(dict.fromkeys((entry[0] for entry in offsets), commit_error(error)))
+            code = commit_error(error)
+            if isinstance(error, GroupIdNotFoundError) and context.api_version < _FIRST_WITH_NOT_FOUND:
+                code = IllegalGenerationError.code
+            codes.update(dict.fromkeys((entry[0] for entry in offsets), code))
         context.reply(_response(request, names, codes, by_id))
 
     commit = CommitRequest(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.broker.handlers.several import ask_shards
-from headrace.common.errors import KafkaError, UnknownTopicIdError
+from headrace.common.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, UnknownTopicIdError
 from headrace.coordinator.group.shard import GroupShard
 from headrace.coordinator.runtime import Result
 from headrace.protocol.apis import ApiKey
@@ -49,7 +49,9 @@ def handle(broker: "Broker", request: OffsetFetchRequest, context: RequestContex
         return Result((), reader.group(shard, by_name[group_id]))
 
     def failed(group_id: str, error: KafkaError) -> OffsetFetchResponseGroup:
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+        # Consumers before 3.9 give up at COORDINATOR_NOT_AVAILABLE here; NOT_COORDINATOR makes them look again.
+        told = NotCoordinatorError if isinstance(error, CoordinatorNotAvailableError) else error
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=told.code)
 
     def answer(replies: list[OffsetFetchResponseGroup]) -> None:
         if version >= _FIRST_WITH_GROUPS:

@@ -1,5 +1,9 @@
-"""Requests that name several groups: each is asked of its own coordinator, and the reply waits for all."""
+"""Requests that name several things, perhaps very many: others are served in between.
 
+Of several groups each is asked of its own coordinator, and the reply waits for all.
+"""
+
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +15,14 @@ if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
 T = TypeVar("T")
+
+_AT_ONCE = 500
+
+
+async def give_way(done: int) -> None:
+    """To be called after each of many things, with how many are done: now and then it lets others have their turn."""
+    if done % _AT_ONCE == 0:
+        await asyncio.sleep(0)
 
 
 def ask_shards(
@@ -35,7 +47,12 @@ def ask_shards(
         index = broker.coordinators.group_partition(group_id)
         broker.coordinators.groups.write(index, lambda shard: operation(shard, group_id), finish)
 
+    def ask_some(first: int) -> None:
+        for place, group_id in enumerate(group_ids[first : first + _AT_ONCE], first):
+            ask(place, group_id)
+        if first + _AT_ONCE < len(group_ids):
+            asyncio.get_running_loop().call_soon(ask_some, first + _AT_ONCE)
+
     if not group_ids:
         done([])
-    for place, group_id in enumerate(group_ids):
-        ask(place, group_id)
+    ask_some(0)

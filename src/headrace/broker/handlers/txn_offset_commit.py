@@ -1,7 +1,7 @@
 """TxnOffsetCommit: commits offsets of a group that count when the transaction is committed.
 
-Versions 0 to 5: 2 leader epochs (KIP-320), 3 flexible, and members with their generation (KIP-447), 4 as 3, 5 the
-group's partition is added to the transaction here, without AddOffsetsToTxn (KIP-890).
+Versions 0 to 5: 2 leader epochs (KIP-320), 3 flexible, and members with their generation (KIP-447), 4
+TRANSACTION_ABORTABLE, 5 the group's partition is added to the transaction here, without AddOffsetsToTxn (KIP-890).
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,9 @@ from headrace.common.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
+    NotCoordinatorError,
     ProducerFencedError,
+    TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
@@ -31,6 +33,7 @@ from headrace.protocol.messages.txn_offset_commit import (
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
+_FIRST_WITH_ABORTABLE = 4
 _FIRST_THAT_ADDS = 5
 
 
@@ -78,6 +81,8 @@ async def _commit(
         raise InvalidGroupIdError("a group id cannot be empty")
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
     index = broker.coordinators.group_partition(request.group_id)
+    if index not in broker.coordinators.groups:
+        raise NotCoordinatorError(f"this broker does not coordinate group {request.group_id!r}")
     await _check_transaction(broker, request, producer, TopicPartition(GROUP_TOPIC, index), version)
     commit = CommitRequest(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, offsets, -1
@@ -97,7 +102,8 @@ async def _check_transaction(
             lambda shard: shard.add_partitions(request.transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
         )
     elif (
-        broker.config.transactions.verify_partitions
+        transactions.verifies
         and not transactions.runtime.shard(index).verify(request.transactional_id, producer, [tp])[tp]
     ):
-        raise InvalidTxnStateError(f"{tp} was not added to the transaction of {request.transactional_id!r}")
+        kind = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
+        raise kind(f"{tp} was not added to the transaction of {request.transactional_id!r}")

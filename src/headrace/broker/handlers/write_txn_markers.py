@@ -8,7 +8,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
-from headrace.common.errors import InvalidRequestError, KafkaError
+from headrace.broker.handlers.several import give_way
+from headrace.common.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    KafkaError,
+    NotCoordinatorError,
+    NotLeaderForPartitionError,
+)
 from headrace.common.types import TopicPartition
 from headrace.coordinator.runtime import ProducerInfo
 from headrace.protocol.apis import ApiKey
@@ -27,26 +35,23 @@ if TYPE_CHECKING:
 
 @api(ApiKey.WRITE_TXN_MARKERS, 1, 2)
 async def handle(broker: "Broker", request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(markers=[await _write(broker, marker) for marker in request.markers])
+    markers: list[WritableTxnMarkerResult] = []
+    for marker in request.markers:
+        markers.append(await _write(broker, marker))
+        await give_way(len(markers))
+    return WriteTxnMarkersResponse(markers=markers)
 
 
 async def _write(broker: "Broker", marker: WritableTxnMarker) -> WritableTxnMarkerResult:
-    return WritableTxnMarkerResult(
-        producer_id=marker.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(
-                        partition_index=index,
-                        error_code=await _write_one(broker, marker, TopicPartition(topic.name, index)),
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in marker.topics
-        ],
-    )
+    topics: list[WritableTxnMarkerTopicResult] = []
+    for topic in marker.topics:
+        partitions: list[WritableTxnMarkerPartitionResult] = []
+        for index in topic.partition_indexes:
+            code = await _write_one(broker, marker, TopicPartition(topic.name, index))
+            partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+            await give_way(len(partitions))
+        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
 
 async def _write_one(broker: "Broker", marker: WritableTxnMarker, tp: TopicPartition) -> int:
@@ -56,8 +61,18 @@ async def _write_one(broker: "Broker", marker: WritableTxnMarker, tp: TopicParti
 
     def done(error: KafkaError | None) -> None:
         if not written.done():
-            written.set_result(0 if error is None else error.code)
+            written.set_result(0 if error is None else _code(error))
 
     producer = ProducerInfo(marker.producer_id, marker.producer_epoch)
-    broker.transactions.write_marker(tp, producer, marker.transaction_result, marker.coordinator_epoch, done)
+    broker.transactions.write_marker(
+        tp, producer, marker.transaction_result, marker.coordinator_epoch, marker.transaction_version, done
+    )
     return await written
+
+
+def _code(error: KafkaError) -> int:
+    """A coordinator that sends markers knows of leaders; that offsets of groups have a coordinator is no business of
+    its."""
+    if isinstance(error, NotCoordinatorError | CoordinatorLoadInProgressError | CoordinatorNotAvailableError):
+        return NotLeaderForPartitionError.code
+    return error.code

@@ -14,7 +14,7 @@ and a group that is empty and has no offsets left goes with them. An offset that
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from headrace.common.errors import (
     CoordinatorNotAvailableError,
@@ -22,7 +22,6 @@ from headrace.common.errors import (
     GroupSubscribedToTopicError,
     IllegalGenerationError,
     InvalidCommitOffsetSizeError,
-    InvalidGroupIdError,
     KafkaError,
     MessageSizeTooLargeError,
     NonEmptyGroupError,
@@ -37,8 +36,9 @@ from headrace.common.ids import Random
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Member
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.membership import NOTHING, Membership
+from headrace.coordinator.group.membership import Membership
 from headrace.coordinator.group.offsets import CommittedOffset, GroupOffsets
+from headrace.coordinator.group.rebalances import NOTHING
 from headrace.coordinator.group.records import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -55,9 +55,9 @@ from headrace.records import Record
 
 _logger = logging.getLogger(__name__)
 
-GROUP_TYPE = "Classic"
-_NO_GENERATION = -1
+GROUP_TYPE = "classic"
 _TOMBSTONES_AT_ONCE = 1_000
+_LATEST_MS = 2**63 - 1
 
 
 class CommitRequest:
@@ -179,7 +179,8 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
-                raise IllegalGenerationError(f"there is no group {request.group_id!r}")
+                error = IllegalGenerationError if transactional else GroupIdNotFoundError
+                raise error(f"there is no group {request.group_id!r}")
             return None, None  # made by its first offset
         if group.state is GroupState.DEAD:
             raise CoordinatorNotAvailableError(f"group {group.group_id} is gone")
@@ -200,13 +201,13 @@ class GroupShard:
         self, request: CommitRequest, producer: ProducerInfo | None
     ) -> Result[dict[TopicPartition, int]]:
         now_ms = self._context.now_ms()
-        expire_ms = now_ms + request.expire_after_ms if request.expire_after_ms >= 0 else -1
+        expire_ms = min(now_ms + request.expire_after_ms, _LATEST_MS) if request.expire_after_ms >= 0 else -1
         longest = self._config().offset_metadata_max_bytes
         records: list[KeyValue] = []
         codes: dict[TopicPartition, int] = {}
         for tp, offset, leader_epoch, metadata in request.offsets:
             metadata = metadata or ""
-            if len(metadata.encode()) > longest:
+            if _java_length(metadata) > longest:
                 codes[tp] = OffsetMetadataTooLargeError.code
                 continue
             codes[tp] = 0
@@ -238,7 +239,7 @@ class GroupShard:
     def describe(self, group_id: str) -> DescribedGroup:
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+            raise GroupIdNotFoundError(f"there is no group {group_id!r}")
         stable = group.state is GroupState.STABLE
         protocol = (group.protocol or "") if stable else ""
         return DescribedGroup(
@@ -253,16 +254,15 @@ class GroupShard:
                     client_id=member.client_id,
                     client_host=member.client_host,
                     member_metadata=member.metadata(protocol) if stable else b"",
-                    member_assignment=member.assignment if stable else b"",
+                    member_assignment=member.assignment,
                 )
                 for member in group.members.values()
             ],
         )
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        wanted_states = {state.strip().lower() for state in states}
-        wanted_types = {each.strip().lower() for each in types}
-        if wanted_types and GROUP_TYPE.lower() not in wanted_types:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+        """Those in one of the states and of one of the types, which are in lower case; all, if there are none."""
+        if types and GROUP_TYPE not in types:
             return []
         return [
             ListedGroup(
@@ -272,12 +272,10 @@ class GroupShard:
                 group_type=GROUP_TYPE,
             )
             for group in self.groups.values()
-            if not wanted_states or group.state.value.lower() in wanted_states
+            if not states or group.state.value.lower() in states
         ]
 
     def delete_group(self, group_id: str) -> Result[None]:
-        if not group_id:
-            raise InvalidGroupIdError("a group that can be deleted has a name")
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise GroupIdNotFoundError(f"there is no group {group_id!r}")
@@ -305,15 +303,17 @@ class GroupShard:
                 records.append(offset_record(group_id, tp, None))
         return Result(records, codes)
 
-    def forget_topics(self, topics: set[str]) -> Result[None]:
-        """Topics were deleted: what was committed of them means nothing any more."""
-        records = [
-            offset_record(group_id, tp, None)
+    def forget_topics(self, topics: set[str]) -> Result[bool]:
+        """Topics were deleted: what was committed of them means nothing any more. A thousand records at once; the reply
+        is whether that was all."""
+        gone = [
+            (group_id, tp)
             for group_id, offsets in self._offsets.items()
             for tp in sorted(offsets.all_partitions())
             if tp.topic in topics
         ]
-        return Result(records, None)
+        records = [offset_record(group_id, tp, None) for group_id, tp in gone[:_TOMBSTONES_AT_ONCE]]
+        return Result(records, len(records) == len(gone))
 
     # ---- retention
 
@@ -325,25 +325,30 @@ class GroupShard:
         return self.expire()
 
     def expire(self) -> Result[None]:
-        """Takes back what is too old. A thousand records at once; the rest comes right after."""
+        """Takes back what is too old. A thousand records at once; the rest comes when those are written."""
         now_ms = self._context.now_ms()
         records: list[KeyValue] = []
         for group in list(self.groups.values()):
-            if len(records) >= _TOMBSTONES_AT_ONCE:
-                self._context.schedule("expiry", 0, self._expiry_due)
+            room = _TOMBSTONES_AT_ONCE - len(records)
+            if room <= 0:
                 break
             offsets = self.offsets_of(group.group_id)
             expired = self._expired(group, offsets, now_ms)
-            records += [offset_record(group.group_id, tp, None) for tp in expired]
-            if self._is_idle(group) and len(expired) == len(offsets.all_partitions()):
+            records += [offset_record(group.group_id, tp, None) for tp in expired[:room]]
+            if len(expired) <= room and self._is_idle(group) and len(expired) == len(offsets.all_partitions()):
                 if group.is_stored or expired:
                     records.append(group_record(group.group_id, None))
                 else:
                     self.members.bury(group, UnknownMemberIdError)  # never written: somebody asked for an id
                     del self.groups[group.group_id]
-        if records:
-            _logger.info("%d records of groups and offsets have expired", len(records))
-        return Result(records, None) if records else NOTHING
+        if not records:
+            return NOTHING
+        _logger.info("%d records of groups and offsets have expired", len(records))
+        return Result(records, None, after=self._expire_more if len(records) >= _TOMBSTONES_AT_ONCE else None)
+
+    def _expire_more(self, error: KafkaError | None) -> None:
+        if error is None:
+            self._context.schedule("expiry", 0, self._expiry_due)
 
     @staticmethod
     def _is_idle(group: ClassicGroup) -> bool:
@@ -373,6 +378,11 @@ class GroupShard:
             and not (read and group.is_subscribed(tp.topic))
             and each.is_expired(since(each), now_ms, retention_ms)
         ]
+
+
+def _java_length(text: str) -> int:
+    """What Kafka counts, though the limit is said to be one of bytes: units of UTF-16."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def commit_error(error: KafkaError) -> int:

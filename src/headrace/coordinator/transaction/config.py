@@ -13,5 +13,3 @@ class TransactionConfig:
     """How long a transactional id is remembered that nobody uses."""
     remove_interval_ms: int = 3_600_000
     """How often ids to forget are looked for."""
-    verify_partitions: bool = True
-    """Whether an append is checked against the transaction that it claims to belong to."""

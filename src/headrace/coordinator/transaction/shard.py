@@ -65,8 +65,8 @@ class TransactionShard:
         self._config = config
         self._send_markers = send_markers
         self._bumped: dict[str, tuple[ProducerInfo, ProducerInfo]] = {}
-        """The last bump of an epoch that a producer asked for: from, and to. Its reply may be lost and asked for again;
-        after a crash the producer is fenced instead."""
+        """The last newer epoch that a producer was given for the one that it had, as it asked for it or ended a
+        transaction: from, and to. Its reply may be lost and asked for again; after a crash it is fenced instead."""
 
     # ---- replaying
 
@@ -100,8 +100,7 @@ class TransactionShard:
 
         None if its transaction had to be aborted first: it is to ask again.
         """
-        if not transactional_id:
-            raise InvalidRequestError("a transactional id cannot be empty")
+        _check_id(transactional_id)
         longest_ms = self._config().max_timeout_ms
         if not 0 < timeout_ms <= longest_ms:
             raise InvalidTransactionTimeoutError(
@@ -189,6 +188,7 @@ class TransactionShard:
         self, transactional_id: str, producer: ProducerInfo, commit: bool, version: int, take_id: TakeId
     ) -> Result[ProducerInfo]:
         """Commits or aborts. Answered with the producer's id and epoch from now on when the decision is written."""
+        _check_id(transactional_id)
         known = self.transactions.get(transactional_id)
         if known is None:
             raise _unknown(transactional_id)
@@ -211,12 +211,14 @@ class TransactionShard:
             )
         ended = self._prepare(known, prepared, version, take_id)
         reply = _producer_of(ended) if ended.next_producer_id < 0 else ProducerInfo(ended.next_producer_id, 0)
+        if reply != producer:
+            self._bumped[transactional_id] = (producer, reply)
         return Result([transaction_record(ended)], reply, self._when_written([ended]))
 
     def _prepare(self, known: Transaction, state: TransactionState, version: int, take_id: TakeId) -> Transaction:
         now_ms = self._now()
         if version < EPOCH_PER_TRANSACTION:
-            return known.to(state, now_ms)
+            return known.to(state, now_ms, version=version)  # its markers have the epoch that it has written with
         if known.is_exhausted:
             return known.to(
                 state, now_ms, producer_epoch=LAST_EPOCH, next_producer_id=take_id(), version=EPOCH_PER_TRANSACTION
@@ -312,6 +314,7 @@ class TransactionShard:
     # ---- looking
 
     def _find(self, transactional_id: str, producer: ProducerInfo) -> Transaction:
+        _check_id(transactional_id)
         known = self.transactions.get(transactional_id)
         if known is None or known.producer_id != producer.producer_id:
             raise _unknown(transactional_id)
@@ -321,6 +324,11 @@ class TransactionShard:
 
     def _now(self) -> int:
         return self._context.now_ms()
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise InvalidRequestError("a transactional id cannot be empty")
 
 
 def _producer_of(transaction: Transaction) -> ProducerInfo:

@@ -20,7 +20,7 @@ from headrace.common.errors import (
 )
 from headrace.coordinator.group.classic import GroupState
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.membership import NEW_MEMBER_JOIN_TIMEOUT_MS
+from headrace.coordinator.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from headrace.coordinator.group.records import decode_group_value, decode_key
 from headrace.records import decode_rows
 
@@ -387,25 +387,36 @@ def test_a_replacement_with_other_protocols_rebalances_if_the_vote_changes(bench
     assert replaced.protocol_name == "b"
 
 
-def test_a_static_member_that_is_away_keeps_its_place(bench: GroupBench) -> None:
-    (dynamic,) = bench.stable(session_ms=600_000)
-    bench.join(instance="one", session_ms=600_000)
-    bench.join(dynamic, session_ms=600_000)
+def test_a_static_member_that_is_away_keeps_its_place_for_a_generation(bench: GroupBench) -> None:
+    """It has as long as the others to ask for its assignment."""
+    long = {"session_ms": 600_000}
+    (dynamic,) = bench.stable(**long)
+    bench.join(instance="one", **long)
+    bench.join(dynamic, **long)
     generation = bench.group.generation_id
     bench.sync(dynamic, generation, {})
     static = bench.group.static_members["one"]
     bench.sync(static, generation)
-    bench.join(dynamic, session_ms=600_000)
+    again = bench.join(dynamic, **long)
     bench.pass_time(REBALANCE_MS)  # the static one does not join again
-    assert bench.group.generation_id == generation + 1
-    assert static in bench.group.members
-    bench.pass_time(600_000)
-    assert static not in bench.group.members
+    assert [member.member_id for member in again[0].members] == [dynamic, static]
+    bench.sync(dynamic, generation + 1, {static: b"kept"})
+    (replaced,) = bench.join(instance="one", version=9, **long)
+    assert replaced.generation_id == generation + 1
+    assert bench.sync(replaced.member_id, generation + 1, instance="one")[0].assignment == b"kept"
+    bench.join(dynamic, **long)
+    bench.pass_time(REBALANCE_MS)  # away again
+    generation = bench.group.generation_id
+    bench.sync(dynamic, generation, {})
+    assert list(bench.group.members) == [dynamic, replaced.member_id]
+    bench.pass_time(REBALANCE_MS)
+    assert list(bench.group.members) == [dynamic]
+    assert bench.heartbeat(dynamic, generation) is RebalanceInProgressError
 
 
 def test_only_static_members_and_none_of_them_there(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one", session_ms=100_000)
-    bench.shard.members.prepare_rebalance(bench.group, "a test")
+    bench.shard.members.rebalances.prepare(bench.group, "a test")
     bench.pass_time(REBALANCE_MS * 2)
     assert bench.state is GroupState.PREPARING_REBALANCE
     assert list(bench.group.members) == [old]
@@ -428,7 +439,55 @@ def test_a_replacement_that_cannot_be_written_is_taken_back(bench: GroupBench) -
     assert bench.heartbeat(old, 1, instance="one") is None
 
 
+def test_a_replacement_that_was_written_stays_even_if_its_commit_is_late(bench: GroupBench) -> None:
+    """What is in the log is the truth; the client tries again, and replaces itself."""
+    (old,) = bench.stable(instance="one")
+    bench.log.replicated = False
+    first = bench.join(instance="one", version=9)
+    bench.log.commit(CoordinatorNotAvailableError("too slow"))
+    assert first[0].error_code == CoordinatorNotAvailableError.code
+    live = list(bench.group.members)
+    bench.log.replicated = True
+    bench.reload()
+    assert list(bench.group.members) == live != [old]
+    assert bench.heartbeat(old, 1, instance="one") is FencedInstanceIdError
+
+
+def test_two_replacements_before_the_first_is_committed(bench: GroupBench) -> None:
+    bench.stable(instance="one")
+    bench.log.replicated = False
+    first, second = bench.join(instance="one", version=9), bench.join(instance="one", version=9)
+    assert first == second == []
+    bench.log.commit()
+    assert first[0].error_code == FencedInstanceIdError.code
+    assert second[0].error_code == 0
+    assert bench.group.static_members == {"one": second[0].member_id}
+
+
+def test_one_that_asked_for_its_assignment_is_replaced_before_that_is_committed(bench: GroupBench) -> None:
+    (old,) = bench.stable(instance="one")
+    bench.log.replicated = False
+    bench.commit_later(5, old, 1, instance="one")
+    waiting = bench.sync(old, 1, instance="one")
+    replaced = bench.join(instance="one", version=9)
+    bench.log.commit()
+    assert waiting[0].error_code == FencedInstanceIdError.code
+    assert replaced[0].error_code == 0
+
+
 # ---- limits
+
+
+def test_one_that_finds_the_group_full_leaves_nothing_behind() -> None:
+    bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
+    (leader,) = bench.stable(session_ms=1_000_000)
+    bench.leave(leader)
+    (refused,) = bench.join(version=4)  # the group is empty: there is room
+    bench.stable(session_ms=1_000_000)
+    (full,) = bench.join(refused.member_id, version=4, protocols=[("other", b"")])
+    assert full.error_code == GroupMaxSizeReachedError.code
+    assert bench.group.pending_joins == set()
+    assert not bench.is_scheduled("pending")
 
 
 def test_a_group_has_a_greatest_size() -> None:

@@ -43,9 +43,18 @@ def test_the_last_commit_counts_and_outlives_a_reload(bench: GroupBench) -> None
     assert found.metadata == "note"
 
 
+def test_an_offset_that_is_to_stay_for_the_longest_time(bench: GroupBench) -> None:
+    assert bench.commit(5, expire_after_ms=2**63 - 1) == 0
+    bench.clock.advance(365 * DAY)
+    bench.expire()
+    assert bench.committed() == 5
+
+
 def test_metadata_has_a_limit(bench: GroupBench) -> None:
     assert bench.commit(5, metadata="x" * 4096) == 0
-    assert bench.commit(6, metadata="ä" * 4096) == OffsetMetadataTooLargeError.code
+    assert bench.commit(6, metadata="ä" * 4096) == 0
+    assert bench.commit(6, metadata="ä" * 4097) == OffsetMetadataTooLargeError.code
+    assert bench.commit(6, metadata="😀" * 2049) == OffsetMetadataTooLargeError.code
     assert bench.commit(7, metadata=None) == 0
     assert bench.committed() == 7
 
@@ -106,11 +115,6 @@ def test_a_transactional_commit_of_a_member_is_checked(bench: GroupBench) -> Non
     assert bench.commit(1, producer=PRODUCER) == 0  # a producer that does not say for whom
 
 
-def test_a_transactional_commit_goes_through_in_any_state(bench: GroupBench) -> None:
-    member, generation = bench.in_state(GroupState.COMPLETING_REBALANCE)
-    assert bench.commit(1, member, generation, producer=PRODUCER) == 0
-
-
 # ---- deleting
 
 
@@ -160,6 +164,14 @@ def test_offsets_of_deleted_topics_go(bench: GroupBench) -> None:
     bench.ask(lambda shard: shard.forget_topics({"t"}))
     bench.reload()
     assert (bench.committed("t"), bench.committed("u")) == (None, 5)
+
+
+def test_many_offsets_of_deleted_topics_go_in_steps(bench: GroupBench) -> None:
+    for number in range(1_500):
+        bench.commit(5, partition=number)
+    assert bench.ask(lambda shard: shard.forget_topics({"t"})) is False
+    assert bench.ask(lambda shard: shard.forget_topics({"t"})) is True
+    assert not bench.shard.offsets_of(GROUP)
 
 
 # ---- expiry
@@ -266,6 +278,27 @@ def test_thousands_expire_in_several_steps() -> None:
     bench.pass_time(MINUTE + 10_000)
     assert bench.shard.groups == {}
     assert len(bench.log.batches) - before >= 3
+
+
+def test_many_offsets_of_one_group_expire_in_several_steps() -> None:
+    bench = GroupBench(GroupConfig(offsets_retention_ms=MINUTE, offsets_retention_check_interval_ms=10_000))
+    for number in range(2_500):
+        bench.commit(5, partition=number)
+    bench.pass_time(MINUTE + 10_000)
+    assert bench.shard.groups == {}
+    assert max(batch.count for batch in bench.log.batches) <= 1_001
+
+
+def test_what_cannot_be_taken_back_now_is_tried_again_at_the_next_check() -> None:
+    bench = GroupBench(GroupConfig(offsets_retention_ms=MINUTE, offsets_retention_check_interval_ms=10_000))
+    for number in range(1_500):
+        bench.commit(5, group_id=f"g{number}")
+    bench.log.failure = NotEnoughReplicasError("too few")
+    bench.pass_time(MINUTE + 5_000)
+    assert bench.timer.next_due_ms() > 1_000  # not at once, again and again
+    bench.log.failure = None
+    bench.pass_time(10_000)
+    assert bench.shard.groups == {}
 
 
 def test_a_group_that_only_handed_out_an_id_is_forgotten(bench: GroupBench) -> None:

@@ -166,7 +166,11 @@ def test_timeouts_that_nobody_may_ask_for(timeout_ms: int) -> None:
 
 
 def test_an_empty_id() -> None:
-    assert outcome_of(Coordinator().init, name="") == "INVALID_REQUEST"
+    made, producer = make("Ongoing")
+    assert outcome_of(made.init, name="") == "INVALID_REQUEST"
+    assert outcome_of(made.add, producer, name="") == "INVALID_REQUEST"
+    assert outcome_of(made.end, producer, name="") == "INVALID_REQUEST"
+    assert outcome_of(made.verify, producer, TopicPartition("t", 0), name="") == "INVALID_REQUEST"
 
 
 # ---- an epoch for each transaction (KIP-890)
@@ -187,6 +191,16 @@ def test_each_end_gives_a_new_epoch() -> None:
         assert outcome_of(made.end, producer, not commit, NEW) == STATE
         assert outcome_of(made.add, producer, version=NEW) == FENCED
         producer = after
+
+
+def test_who_did_not_see_the_epoch_that_an_end_gave_can_ask_for_it() -> None:
+    made, producer = make("Ongoing", NEW)
+    after = made.end(producer, True, NEW)
+    made.mark()
+    assert made.init(producer) == after
+    assert outcome_of(made.init, producer._replace(producer_epoch=7)) == FENCED
+    made.init()
+    assert outcome_of(made.init, producer) == FENCED
 
 
 @pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
