@@ -150,9 +150,13 @@ class TestHowFarTheUserIs:
         subscription.assign([T0])
         subscription.seek(T0, 0)
         state = subscription.state(T0)
+        subscription.moving(state, 0)
         for offset in range(1, 4):
-            subscription.moved(state, offset, 0)
+            assert state.move(state.version, offset)
             assert subscription.offsets_to_commit()[T0].offset == offset - 1
+        assert not state.move(state.version - 1, 9)
+        state.paused = True
+        assert not state.move(state.version, 9)
         subscription.user_is_done()
         assert subscription.offsets_to_commit()[T0].offset == 3
 
