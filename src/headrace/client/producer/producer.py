@@ -2,7 +2,8 @@
 network runs on the loop of a thread of the producer's own."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +19,7 @@ from headrace.client.producer_keys import PRODUCER_KEYS
 from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.clock import SystemClock
+from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ class Producer(SendPath):
         self._transact("init_transactions")
 
     def begin_transaction(self) -> None:
+        """From here on, what is sent belongs to a transaction, until it is committed or aborted."""
         self._transact("begin_transaction")
 
     def send_offsets_to_transaction(
@@ -136,6 +139,24 @@ class Producer(SendPath):
         """Records that were not sent fail with TransactionAbortedError; the others are never seen by readers of
         committed records."""
         self._transact("abort_transaction")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """`with producer.transaction():` begins one, and commits it at the end of the block. An exception in the block
+        aborts it, and so does an error of the commit that is `abortable`; both come out of here."""
+        self.begin_transaction()
+        try:
+            yield
+        except BaseException as error:
+            if not getattr(error, "fatal", False):
+                self.abort_transaction()
+            raise
+        try:
+            self.commit_transaction()
+        except KafkaError as error:
+            if error.abortable:
+                self.abort_transaction()
+            raise
 
     def _transact(self, what: str, *arguments: Any) -> None:
         if self._is_closed:
