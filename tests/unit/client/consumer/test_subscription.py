@@ -83,7 +83,6 @@ class TestWhatItHas:
         assert subscription.state(U0).state is FetchState.OFFSET_QUERY
         with pytest.raises(IllegalStateError, match="t-1 is not assigned"):
             subscription.state(T1)
-        assert subscription.find(T1) is None
 
     def test_a_group_gives_and_takes(self, subscription):
         subscription.subscribe(["t"])
