@@ -184,6 +184,9 @@ class SubscriptionState:
             raise IllegalStateError(f"partition {tp} is not assigned to this consumer")
         return state
 
+    def find(self, tp: TopicPartition) -> PartitionState | None:
+        return self._states.get(tp)
+
     def states(self) -> Iterator[PartitionState]:
         """All partitions; the caller holds the lock while it goes through them."""
         return iter(self._states.values())
