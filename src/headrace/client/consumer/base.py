@@ -137,6 +137,7 @@ class ConsumerBase:
     def pause(self, *partitions: TopicPartition) -> None:
         """Returns no more records of partitions until they are resumed. They stay assigned."""
         self._subscription.pause(partitions)
+        self._subscription.changed()
 
     def resume(self, *partitions: TopicPartition) -> None:
         self._subscription.resume(partitions)

@@ -207,6 +207,12 @@ class PartitionState:
         self.leader_epoch = leader_epoch
         self.failures = 0
 
+    def rewind(self) -> None:
+        """What was fetched but not handed out is dropped, and fetched again when it is wanted."""
+        self.version += 1
+        self.fetch_offset = self.position
+        self.eof_offset = UNKNOWN_OFFSET
+
     def fetched(self, next_offset: int) -> None:
         """A reply was put into the buffer."""
         self.fetch_offset = next_offset
