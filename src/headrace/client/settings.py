@@ -76,6 +76,7 @@ class ClientTable:
                 continue
             default = key.format(key.default)
             allowed = key.expected() if key.choices or key.low is not None else ""
+            allowed = allowed.removeprefix(f"a value of type {key.type.value} ").removeprefix("of ")
             lines.append(
                 f"| `{name}` | {key.type.value} | {f'`{default}`' if default else ''} | {allowed} | {key.doc} |"
             )
@@ -155,14 +156,14 @@ def _dotted(given: Mapping[str, object]) -> dict[str, object]:
         if not isinstance(written, str):
             raise ConfigError(f"a configuration key is a str, not {written!r}")
         name = written.replace("_", ".")
-        name = _ALIASES.get(name, name)
+        name = ALIASES.get(name, name)
         if name in found:
             raise ConfigError(f"{name} is given twice")
         found[name] = value
     return found
 
 
-_ALIASES = {
+ALIASES = {
     "metadata.broker.list": "bootstrap.servers",
     "exclude.topics": "topic.blacklist",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",

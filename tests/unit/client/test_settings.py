@@ -5,7 +5,7 @@ import pytest
 
 from headrace.client.consumer_keys import CONSUMER_KEYS
 from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import _ALIASES, ADMIN_KEYS, ClientSettings, ClientTable
+from headrace.client.settings import ADMIN_KEYS, ALIASES, ClientSettings, ClientTable
 from headrace.common.config import INT_MAX, LONG_MAX
 from headrace.common.errors import ConfigError
 
@@ -95,9 +95,9 @@ def test_names_of_librdkafka() -> None:
         ClientSettings.load(CONSUMER_KEYS, {"metadata.broker.list": "a:1", "bootstrap.servers": "b:1"})
 
 
-@pytest.mark.parametrize("alias", _ALIASES)
+@pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_stands_for_a_key(alias: str) -> None:
-    assert any(_ALIASES[alias] in table.keys for table in TABLES)
+    assert any(ALIASES[alias] in table.keys for table in TABLES)
     assert all(alias not in table.keys for table in TABLES)
 
 
