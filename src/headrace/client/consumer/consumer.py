@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from headrace.client.background import LoopThread
+from headrace.client.background import FORKED, LoopThread
 from headrace.client.consumer.base import ConsumerBase, Offsets, at_times, only_offsets, wanted_times
 from headrace.client.consumer.core import ConsumerCore, offsets_given
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST
@@ -53,6 +53,12 @@ class Consumer(ConsumerBase):
         except BaseException:
             self._thread.stop()
             raise
+        self._thread.look_after(self, self._made.abandon)
+
+    def _forked(self) -> None:
+        self._made = None
+        self._is_closing = True
+        self._not_made = FORKED
 
     async def _make_core(self) -> ConsumerCore:
         core = ConsumerCore(self.config, self._ready.set, self._subscription)
