@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from headrace.client.consumer.base import ConsumerBase, Offsets, at_times, only_offsets, wanted_times
 from headrace.client.consumer.core import ConsumerCore, offsets_given
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST
-from headrace.client.consumer.partition_state import FetchState
 from headrace.client.consumer.subscription import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.types import OffsetAndMetadata, OffsetAndTimestamp
@@ -188,7 +187,6 @@ class Consumer(ConsumerBase):
         return await anext(aiter(self))
 
     async def _iterate(self, timeout_ms: float) -> AsyncIterator[ConsumerRecord]:
-        moved = self._subscription.moved
         while not self._closed:
             if self._portion is None:
                 found = await self._wait(timeout_ms, self._next_portion)
@@ -196,13 +194,13 @@ class Consumer(ConsumerBase):
                     return
                 self._portion, self._index = found[0], 0
             state, version, records, next_offset, epoch = self._portion
+            move = state.move
             last = len(records) - 1
+            self._subscription.moving(state, epoch)
             while (index := self._index) <= last:
                 record = records[index]
-                if state.version != version or state.state is not FetchState.ACTIVE or state.paused:
+                if not move(version, record.offset + 1 if index < last else next_offset):
                     break
-                # Whoever asks for the next record is done with the one before.
-                moved(state, record.offset + 1 if index < last else next_offset, epoch)
                 self._index = index + 1
                 yield record
             self._rewind()

@@ -15,6 +15,7 @@ from headrace.client.producer_keys import PRODUCER_KEYS
 from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata
 from headrace.common.clock import SystemClock
+from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -149,7 +150,8 @@ class Producer(SendPath):
         await self._core.transact("abort_transaction")
 
     def transaction(self) -> "Transaction":
-        """`async with producer.transaction():` begins one, and commits it; an exception aborts it."""
+        """`async with producer.transaction():` begins one, and commits it at the end of the block. An exception in the
+        block aborts it, and so does an error of the commit that is `abortable`."""
         return Transaction(self)
 
     # ---- the end
@@ -189,6 +191,11 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            await self._producer.commit_transaction()
+            try:
+                await self._producer.commit_transaction()
+            except KafkaError as failure:
+                if failure.abortable:
+                    await self._producer.abort_transaction()
+                raise
         elif not getattr(error, "fatal", False):
             await self._producer.abort_transaction()

@@ -86,7 +86,7 @@ CONSUMER_KEYS = ClientTable(
         ),
         ConfigKey("consumer.timeout.ms", LONG, LONG_MAX, "Iteration ends when no record has come for so long.", low=-1),
         ConfigKey("default.api.timeout.ms", INT, 60_000, "How long a call may take that does not say how long.", low=1),
-        ConfigKey("enable.partition.eof", BOOLEAN, False, "Whether reaching a partition's end is an event."),
+        ConfigKey("enable.partition.eof", BOOLEAN, False, "Whether `on.partition.eof` is told of a partition's end."),
         ConfigKey(
             "enable.incremental.fetch.sessions", BOOLEAN, True, "Fetches name only partitions that changed (KIP-227)."
         ),
@@ -116,7 +116,9 @@ CONSUMER_KEYS = ClientTable(
         ),
         ObjectKey("interceptors", (), "Objects with `on_consume(records)` and `on_commit(offsets)`."),
         ObjectKey(
-            "default.offset.commit.callback", None, "Called with offsets and error after each commit without one."
+            "default.offset.commit.callback",
+            None,
+            "Called with offsets and error after each `commit_async` without a callback.",
         ),
         ObjectKey("rebalance.listener", None, "A ConsumerRebalanceListener for topics given at construction."),
         ObjectKey("on.partition.eof", None, "Called with TopicPartition and offset if `enable.partition.eof` is set."),

@@ -118,7 +118,11 @@ PRODUCER_KEYS = ClientTable(
             "A name (`default`, `murmur2`, `round_robin`, `sticky`) or a callable `(key, all_partitions, available)`.",
         ),
         ObjectKey("interceptors", (), "Objects with `on_send(record)` and `on_acknowledgement(metadata, error)`."),
-        ObjectKey("on.delivery", None, "Called with each record's RecordMetadata or error."),
+        ObjectKey(
+            "on.delivery",
+            None,
+            "Called with the error (None for a record that was acknowledged) and the RecordMetadata of each record.",
+        ),
     ),
     (*UNUSED, "sasl.kerberos.service.name", "sasl.kerberos.domain.name"),
     REFUSED,

@@ -76,6 +76,7 @@ class ClientTable:
                 continue
             default = key.format(key.default)
             allowed = key.expected() if key.choices or key.low is not None else ""
+            allowed = allowed.removeprefix(f"a value of type {key.type.value} ").removeprefix("of ")
             lines.append(
                 f"| `{name}` | {key.type.value} | {f'`{default}`' if default else ''} | {allowed} | {key.doc} |"
             )
@@ -155,13 +156,14 @@ def _dotted(given: Mapping[str, object]) -> dict[str, object]:
         if not isinstance(written, str):
             raise ConfigError(f"a configuration key is a str, not {written!r}")
         name = written.replace("_", ".")
+        name = ALIASES.get(name, name)
         if name in found:
             raise ConfigError(f"{name} is given twice")
-        found[_ALIASES.get(name, name)] = value
+        found[name] = value
     return found
 
 
-_ALIASES = {
+ALIASES = {
     "metadata.broker.list": "bootstrap.servers",
     "exclude.topics": "topic.blacklist",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
@@ -169,6 +171,13 @@ _ALIASES = {
     "max.in.flight": "max.in.flight.requests.per.connection",
     "socket.send.buffer.bytes": "send.buffer.bytes",
     "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "request.required.acks": "acks",
+    "queue.buffering.max.ms": "linger.ms",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "message.send.max.retries": "retries",
+    "compression.codec": "compression.type",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
 }
 """librdkafka's names for Kafka's keys."""
 
@@ -307,7 +316,7 @@ COMMON_OBJECTS: tuple[ObjectKey, ...] = (
     ),
     ObjectKey("throttle.cb", None, "Called with a ThrottleEvent when a broker holds this client back."),
     ObjectKey("stats.cb", None, "Called with statistics as JSON every `statistics.interval.ms`."),
-    ObjectKey("log.cb", None, "Called with each log record of this client (level, facility, text)."),
+    ObjectKey("log.cb", None, "Called with a LogEvent (level, facility, text) for each line of this client's log."),
     ObjectKey("oauth.cb", None, "Called when an OAuth token must be refreshed. Without effect until there is SASL."),
 )
 

@@ -223,11 +223,6 @@ cdef class FetchedRecords:
     def size_in_bytes(self):
         return self._view.len
 
-    @property
-    def bytes_left(self):
-        """About how much has not been taken yet."""
-        return self._end - self._position
-
     cdef bint _open(self) except -1:
         """Opens the next batch that has records to hand out; False if there is none. Raises CorruptRecordError, and then
         stays before the bad batch."""

@@ -11,7 +11,11 @@ from tests.support.producer_logs import read_values
 
 from headrace.aio.producer import Producer
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
-from headrace.common.errors import MessageSizeTooLargeError, NotLeaderForPartitionError
+from headrace.common.errors import (
+    MessageSizeTooLargeError,
+    NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
+)
 from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
 
@@ -136,6 +140,10 @@ def test_transactions(broker: EmbeddedBroker, topic: str) -> None:
             await spoilt()
         with pytest.raises(TransactionAbortedError):
             await lost[0]
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        with pytest.raises(TopicAuthorizationFailedError):
+            async with producer.transaction():
+                await producer.send(topic, b"refused when it is committed", partition=0)
         await producer.begin_transaction()
         await producer.send(topic, b"kept too", partition=0)
         await producer.commit_transaction()

@@ -290,3 +290,17 @@ def test_a_producer_without_transactions(broker: EmbeddedBroker) -> None:
         pytest.raises(IllegalStateError, match=r"transactional\.id"),
     ):
         producer.init_transactions()
+
+
+def test_a_block_is_a_transaction(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        with producer.transaction():
+            producer.send(topic, b"kept", partition=0)
+        with pytest.raises(KafkaTimeoutError), producer.transaction():
+            producer.send(topic, b"lost", partition=0).get(0)
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        with pytest.raises(TopicAuthorizationFailedError), producer.transaction():
+            producer.send(topic, b"refused when it is committed", partition=0)
+        with producer.transaction():
+            producer.send(topic, b"kept too", partition=0)
+    assert committed(broker, topic) == [b"kept", b"kept too"]

@@ -67,5 +67,6 @@ def test_importing_headrace_is_quick_and_imports_no_arrow() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
     assert set(headrace.__all__) <= set(dir(headrace))
+    assert all(getattr(headrace, name).__name__ == name for name in headrace.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
         _ = headrace.Nonsense

@@ -5,7 +5,7 @@ import pytest
 
 from headrace.client.consumer_keys import CONSUMER_KEYS
 from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ADMIN_KEYS, ClientSettings, ClientTable
+from headrace.client.settings import ADMIN_KEYS, ALIASES, ClientSettings, ClientTable
 from headrace.common.config import INT_MAX, LONG_MAX
 from headrace.common.errors import ConfigError
 
@@ -91,6 +91,14 @@ def test_names_of_librdkafka() -> None:
     settings = ClientSettings.load(CONSUMER_KEYS, {"metadata.broker.list": "a:1", "socket.timeout.ms": 5})
     assert settings.bootstrap_servers == ("a:1",)
     assert settings.request_timeout_ms == 5
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers is given twice"):
+        ClientSettings.load(CONSUMER_KEYS, {"metadata.broker.list": "a:1", "bootstrap.servers": "b:1"})
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_alias_stands_for_a_key(alias: str) -> None:
+    assert any(ALIASES[alias] in table.keys for table in TABLES)
+    assert all(alias not in table.keys for table in TABLES)
 
 
 def test_keys_that_change_nothing_are_mentioned(caplog: pytest.LogCaptureFixture) -> None:

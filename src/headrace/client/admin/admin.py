@@ -47,6 +47,10 @@ class Admin:
         except BaseException:
             self._thread.stop()
             raise
+        self._thread.look_after(self, self._core.close)
+
+    def _forked(self) -> None:
+        """Calls raise by themselves in a child process."""
 
     start = _blocking(AdminCore.start)
 

@@ -38,6 +38,7 @@ class ConsumerBase:
         """The settings; `config.group_id`, say."""
         self._subscription = SubscriptionState()
         self._made: ConsumerCore | None = None
+        self._not_made = "this consumer is not started: await start(), or use async with"
         self._closed = False
         self._is_closing = False
         """Listeners that are told of the end may still use the consumer."""
@@ -53,7 +54,7 @@ class ConsumerBase:
         if self._closed:
             raise IllegalStateError("this consumer is closed")
         if self._made is None:
-            raise IllegalStateError("this consumer is not started: await start(), or use async with")
+            raise IllegalStateError(self._not_made)
         return self._made
 
     def _wake(self) -> None:
@@ -137,6 +138,7 @@ class ConsumerBase:
     def pause(self, *partitions: TopicPartition) -> None:
         """Returns no more records of partitions until they are resumed. They stay assigned."""
         self._subscription.pause(partitions)
+        self._subscription.changed()
 
     def resume(self, *partitions: TopicPartition) -> None:
         self._subscription.resume(partitions)

@@ -11,11 +11,10 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from headrace.client.background import LoopThread
+from headrace.client.background import FORKED, LoopThread
 from headrace.client.consumer.base import ConsumerBase, Offsets, at_times, only_offsets, wanted_times
 from headrace.client.consumer.core import ConsumerCore, offsets_given
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST
-from headrace.client.consumer.partition_state import FetchState
 from headrace.client.consumer.subscription import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.types import OffsetAndMetadata, OffsetAndTimestamp
@@ -54,6 +53,12 @@ class Consumer(ConsumerBase):
         except BaseException:
             self._thread.stop()
             raise
+        self._thread.look_after(self, self._made.abandon)
+
+    def _forked(self) -> None:
+        self._made = None
+        self._is_closing = True
+        self._not_made = FORKED
 
     async def _make_core(self) -> ConsumerCore:
         core = ConsumerCore(self.config, self._ready.set, self._subscription)
@@ -161,7 +166,7 @@ class Consumer(ConsumerBase):
         """Records, one by one, until none came for `consumer_timeout_ms`. The position moves record by record, and a
         seek, a pause or the loss of a partition counts from the very next record on."""
         timeout_ms = self.config.consumer_timeout_ms
-        lock, moved = self._subscription.lock, self._subscription.moved
+        lock = self._subscription.lock
         while not self._closed:
             if self._portion is None:
                 found = self._wait(timeout_ms if timeout_ms >= 0 else float("inf"), self._next_portion)
@@ -169,14 +174,14 @@ class Consumer(ConsumerBase):
                     return
                 self._portion, self._index = found[0], 0
             state, version, records, next_offset, epoch = self._portion
+            move = state.move
             last = len(records) - 1
+            self._subscription.moving(state, epoch)
             while (index := self._index) <= last:
                 record = records[index]
                 with lock:
-                    if state.version != version or state.state is not FetchState.ACTIVE or state.paused:
+                    if not move(version, record.offset + 1 if index < last else next_offset):
                         break
-                    # Whoever asks for the next record is done with the one before.
-                    moved(state, record.offset + 1 if index < last else next_offset, epoch)
                 self._index = index + 1
                 yield record
             self._rewind()

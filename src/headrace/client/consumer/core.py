@@ -37,6 +37,7 @@ from headrace.net.dialer import Dialer
 logger = logging.getLogger(__name__)
 
 READ_COMMITTED = "read_committed"
+_ABANDON_MS = 1000
 
 
 class ConsumerCore:
@@ -79,6 +80,7 @@ class ConsumerCore:
         self._errors: dict[object, Exception] = {}
         """What the next polls raise: one for each partition, and one of the group."""
         self._work_is_due = False
+        self._is_abandoned = False
         self.positions = Positions(
             self.client.pool,
             self.client.metadata,
@@ -209,7 +211,8 @@ class ConsumerCore:
     # What membership asks (RebalanceHooks)
 
     async def at_poll(self) -> None:
-        await self.turns.wait(None)
+        if not self._is_abandoned:
+            await self.turns.wait(None)
 
     async def revoked(self, tps: frozenset[TopicPartition]) -> None:
         if (listener := self.subscription.listener) is not None:
@@ -322,6 +325,13 @@ class ConsumerCore:
         self.subscription.unsubscribe()
         self._errors.clear()
         self.subscription_changed()
+
+    async def abandon(self) -> None:
+        """Closes without the user, who has forgotten to: nobody is told, and nothing is committed, as nobody knows what
+        has been processed."""
+        self.subscription.listener = None
+        self._is_abandoned = True
+        await self.close(autocommit=False, timeout_ms=_ABANDON_MS)
 
     async def close(self, *, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """The user's turns have to be taken meanwhile."""

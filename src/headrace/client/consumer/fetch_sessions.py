@@ -43,11 +43,6 @@ class FetchSession:
         self._by_id = False
 
     @property
-    def is_open(self) -> bool:
-        """The broker keeps a session for this client."""
-        return self._id != NO_SESSION
-
-    @property
     def is_incremental(self) -> bool:
         """The next request names only what changed."""
         return self._enabled and self._epoch != INITIAL_EPOCH

@@ -146,7 +146,7 @@ class Fetcher:
         """What each broker is to be asked for now. The caller holds the lock."""
         now = self._loop.time()
         view = self._metadata.view
-        full = self._buffer.size_in_bytes >= self._limits.max_queued_bytes
+        full = self._buffer.size_in_bytes >= self._limits.max_queued_bytes and not self._make_room()
         enough = _ROUNDS_AHEAD * self._limits.max_partition_bytes
         plans: dict[int, _Plan] = {}
         starved: set[int] = set()
@@ -183,6 +183,14 @@ class Fetcher:
         self._wake_at(later)
         starved.update(node.id for node in hurried if node is not None)
         return {node_id: plan._replace(is_brief=node_id in starved) for node_id, plan in plans.items()}
+
+    def _make_room(self) -> bool:
+        """Partitions that are paused give up what they hold, which nobody will take soon: others need the room."""
+        for state in self._subscription.states():
+            if state.paused and state.state is FetchState.ACTIVE and self._buffer.waiting_bytes(state.tp):
+                state.rewind()
+        self._buffer.sweep()
+        return self._buffer.size_in_bytes < self._limits.max_queued_bytes
 
     def _source(self, state: PartitionState, leader: int, now: float) -> int:
         """The broker to fetch from: the leader, or the replica that it has named (KIP-392)."""

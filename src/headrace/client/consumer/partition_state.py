@@ -61,6 +61,9 @@ _FOLLOWERS: dict[FetchState, frozenset[FetchState]] = {
 }
 
 
+_ACTIVE = FetchState.ACTIVE
+
+
 class OffsetQuery(NamedTuple):
     """What has to be looked up before a partition can be read."""
 
@@ -204,6 +207,12 @@ class PartitionState:
         self.leader_epoch = leader_epoch
         self.failures = 0
 
+    def rewind(self) -> None:
+        """What was fetched but not handed out is dropped, and fetched again when it is wanted."""
+        self.version += 1
+        self.fetch_offset = self.position
+        self.eof_offset = UNKNOWN_OFFSET
+
     def fetched(self, next_offset: int) -> None:
         """A reply was put into the buffer."""
         self.fetch_offset = next_offset
@@ -213,6 +222,15 @@ class PartitionState:
         """Records were handed to the user."""
         self.position = next_offset
         self.position_epoch = epoch
+
+    def move(self, version: int, next_offset: int) -> bool:
+        """One more record is handed to the user, who is done with those before it; False if it is not wanted any more:
+        the user seeks or pauses, or the partition goes. The hottest path of iteration."""
+        if self.version != version or self.state is not _ACTIVE or self.paused:
+            return False
+        self.processed = self.position
+        self.position = next_offset
+        return True
 
     def stopping(self) -> None:
         if not self.is_stopped:

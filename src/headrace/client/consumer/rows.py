@@ -122,7 +122,7 @@ class Rows:
         """Forgets what was fetched and not handed out: reading goes on at the position."""
         with self._subscription.lock:
             if state.version == version and state.has_position:
-                self._subscription.seek(state.tp, state.position, state.position_epoch)
+                state.rewind()
         self._subscription.changed()
 
     def take_arrow(self, max_records: int | None = None) -> "pa.Table":

@@ -230,13 +230,16 @@ class SubscriptionState:
         state.consumed(next_offset, epoch)
         self._moved.add(state)
 
-    def moved(self, state: PartitionState, next_offset: int, epoch: int) -> None:
-        """One more record is handed to the user, who is done with those before it. The caller holds the lock."""
-        state.processed = state.position
-        state.processed_epoch = state.position_epoch
-        state.position = next_offset
-        state.position_epoch = epoch
-        self._moved.add(state)
+    def moving(self, state: PartitionState, epoch: int) -> None:
+        """Records will be handed to the user one by one, with `PartitionState.move`; the last is of this epoch.
+
+        It may be later than that of the others, which does no harm: a leader that does not have it tells of the one
+        before. An epoch that is too early would look like a truncation.
+        """
+        with self.lock:
+            state.processed = state.position
+            state.processed_epoch = state.position_epoch = epoch
+            self._moved.add(state)
 
     def user_is_done(self) -> None:
         """A poll begins: what was handed out before it has been processed."""

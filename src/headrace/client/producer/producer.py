@@ -1,8 +1,10 @@
 """The blocking face of the producer. `send` is any thread's and does not leave the thread that calls it; what needs the
 network runs on the loop of a thread of the producer's own."""
 
+import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +20,7 @@ from headrace.client.producer_keys import PRODUCER_KEYS
 from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.clock import SystemClock
+from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from headrace.client.producer.arrow import ArrowFuture
 
 __all__ = ["Producer"]
+
+_LAST_SECONDS = 4.0
+"""How long a producer that nobody closed tries to send what it has."""
 
 
 class Producer(SendPath):
@@ -56,6 +62,7 @@ class Producer(SendPath):
             self.gate = self._core.transactions.check_open
         if self._core.interceptors:
             self.send = self._send_intercepted  # type: ignore[method-assign]
+        self._thread.look_after(self, functools.partial(self._core.close, _LAST_SECONDS))
 
     async def _make_core(self) -> ProducerCore:
         return ProducerCore(self.settings)
@@ -93,11 +100,16 @@ class Producer(SendPath):
         raises KafkaTimeoutError then."""
         if self._thread.is_current:
             raise IllegalStateError("flush() in a callback of the producer would wait for itself")
+        self._thread.check_process()
         done = threading.Event()
         flush = self._core.accumulator.flush(done.set)
-        if flush is None or done.wait(timeout):
+        if flush is None:
             return
-        self._core.accumulator.leave(flush)
+        try:
+            if done.wait(timeout):
+                return
+        finally:
+            self._core.accumulator.leave(flush)
         raise KafkaTimeoutError(f"{len(flush.pending)} batches were not acknowledged within {timeout} s")
 
     def partitions_for(self, topic: str) -> set[int]:
@@ -117,6 +129,7 @@ class Producer(SendPath):
         self._transact("init_transactions")
 
     def begin_transaction(self) -> None:
+        """From here on, what is sent belongs to a transaction, until it is committed or aborted."""
         self._transact("begin_transaction")
 
     def send_offsets_to_transaction(
@@ -137,9 +150,27 @@ class Producer(SendPath):
         committed records."""
         self._transact("abort_transaction")
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """`with producer.transaction():` begins one, and commits it at the end of the block. An exception in the block
+        aborts it, and so does an error of the commit that is `abortable`; both come out of here."""
+        self.begin_transaction()
+        try:
+            yield
+        except BaseException as error:
+            if not getattr(error, "fatal", False):
+                self.abort_transaction()
+            raise
+        try:
+            self.commit_transaction()
+        except KafkaError as error:
+            if error.abortable:
+                self.abort_transaction()
+            raise
+
     def _transact(self, what: str, *arguments: Any) -> None:
         if self._is_closed:
-            raise IllegalStateError("this producer is closed")
+            self._refuse()
         self._thread.run(self._core.transact(what, *arguments))
 
     # ---- the end
@@ -160,7 +191,13 @@ class Producer(SendPath):
             self._thread.stop()
 
     def _refuse(self) -> None:
+        self._thread.check_process()
         raise IllegalStateError("this producer is closed")
+
+    def _forked(self) -> None:
+        self._close_lock = threading.Lock()
+        self._is_closed = True
+        self.gate = self._refuse
 
     def __enter__(self) -> Self:
         return self

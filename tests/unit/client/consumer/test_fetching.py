@@ -202,6 +202,24 @@ class TestPrefetch:
             assert len(found[T0]) + len(found[T1]) == 199
 
     @virtual
+    async def test_paused_partitions_do_not_keep_the_room(self):
+        logs = FakeLogs()
+        logs.create("t", 2)
+        for number in range(20):
+            logs.append(("t", 0), b"%03d" % number * 1000)
+        async with logs.consumer(
+            auto_offset_reset="earliest", max_partition_fetch_bytes=5000, queued_max_messages_kbytes=10
+        ) as consumer:
+            consumer.assign([T0, T1])
+            assert len((await consumer.poll(1000, max_records=1))[T0]) == 1
+            await asyncio.sleep(5)
+            consumer.pause(T0)
+            logs.append(("t", 1), *numbered(1))
+            assert await values(consumer, 1) == {T1: numbered(1)}
+            consumer.resume(T0)
+            assert await values(consumer, 19) == {T0: [b"%03d" % number * 1000 for number in range(1, 20)]}
+
+    @virtual
     async def test_a_partition_without_records_does_not_hold_up_a_full_one(self):
         logs = FakeLogs()
         logs.create("t", 2)

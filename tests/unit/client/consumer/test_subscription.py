@@ -83,7 +83,6 @@ class TestWhatItHas:
         assert subscription.state(U0).state is FetchState.OFFSET_QUERY
         with pytest.raises(IllegalStateError, match="t-1 is not assigned"):
             subscription.state(T1)
-        assert subscription.find(T1) is None
 
     def test_a_group_gives_and_takes(self, subscription):
         subscription.subscribe(["t"])
@@ -150,9 +149,13 @@ class TestHowFarTheUserIs:
         subscription.assign([T0])
         subscription.seek(T0, 0)
         state = subscription.state(T0)
+        subscription.moving(state, 0)
         for offset in range(1, 4):
-            subscription.moved(state, offset, 0)
+            assert state.move(state.version, offset)
             assert subscription.offsets_to_commit()[T0].offset == offset - 1
+        assert not state.move(state.version - 1, 9)
+        state.paused = True
+        assert not state.move(state.version, 9)
         subscription.user_is_done()
         assert subscription.offsets_to_commit()[T0].offset == 3
 
