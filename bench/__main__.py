@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument(
         "--rounds",
         type=int,
-        help=f"alternating rounds of each comparison (default: {ROUNDS}; others: {broker.ROUNDS})",
+        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="where to put data (default: beside the project, on its disk)")
     parser.add_argument(
