@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.support.broker_process import eventually
 from tests.support.producer_logs import read_values
 from tests.support.wire import WireClient
 
@@ -270,6 +271,23 @@ def test_a_commit_that_takes_too_long_may_be_waited_for_again(broker: EmbeddedBr
         producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=60_000)
         producer.commit_transaction()
     assert committed(broker, topic) == [b"v"]
+
+
+def test_offsets_that_take_too_long_may_be_given_up(broker: EmbeddedBroker, topic: str) -> None:
+    tp = TopicPartition(topic, 0)
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({tp: 1}, topic)
+        producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=300)
+        with broker.faults.delay(ApiKey.TXN_OFFSET_COMMIT, 600, times=1) as fault:
+            with pytest.raises(KafkaTimeoutError, match="send_offsets"):
+                producer.send_offsets_to_transaction({tp: 2}, topic)
+            producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=60_000)
+            producer.abort_transaction()
+        assert fault.hits == 1
+        with producer.transaction():
+            producer.send_offsets_to_transaction({tp: 3}, topic)
+    eventually(lambda: fetch_offset(broker, topic, topic) == 3, "the offset is committed", PATIENCE)
 
 
 def test_a_transaction_left_open_is_aborted_by_close(broker: EmbeddedBroker, topic: str) -> None:

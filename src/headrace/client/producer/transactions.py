@@ -282,6 +282,8 @@ class TransactionManager(Idempotence):
         await self._operation("commit_transaction", (_S.IN_TRANSACTION,), self._commit)
 
     async def abort(self) -> None:
+        if self._pending is not None and self._pending[0] == "send_offsets_to_transaction":
+            await asyncio.wait([self._pending[1]])  # the caller gave up; offsets that come late belong to nothing
         await self._operation("abort_transaction", (_S.IN_TRANSACTION, _S.ABORTABLE_ERROR), self._abort)
 
     def _expect(self, what: str, states: tuple[TransactionState, ...]) -> None:
