@@ -122,7 +122,7 @@ class Consumer(ConsumerBase):
                 core.raise_error()
                 if len(core.turns):
                     await self._take_turns()
-                    self._check_open()
+                self._check_closing()
                 found = take()
                 if len(found):  # type: ignore[arg-type]
                     return found
@@ -130,7 +130,6 @@ class Consumer(ConsumerBase):
                 if left <= 0:
                     return None
                 await _wait_for(ready, left)
-                self._check_open()
         finally:
             core.poll_ended()
             self._is_polling = False
@@ -273,7 +272,7 @@ class Consumer(ConsumerBase):
         return await self._core.topics()
 
     async def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The numbers of a topic's partitions."""
+        """The numbers of a topic's partitions; None if there is no such topic."""
         return await self._core.partitions_for_topic(topic)
 
     async def metrics(self) -> dict[str, Any]:
@@ -292,6 +291,7 @@ class Consumer(ConsumerBase):
         if autocommit:
             self._subscription.user_is_done()
         self._is_closing = True
+        self._ready.set()  # another task may be in a poll, which ends now
         try:
             await self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))
         finally:

@@ -97,6 +97,10 @@ class ClientSettings:
         cls, table: ClientTable, given: Mapping[str, object] | None = None, /, **keywords: object
     ) -> "ClientSettings":
         """The settings of what a user gave, as a mapping and as keyword arguments; the latter win."""
+        if given is not None and not isinstance(given, Mapping):
+            raise ConfigError(
+                f"settings are keyword arguments (bootstrap_servers=...) or a mapping, not {type(given).__name__}"
+            )
         plain: dict[str, object] = {}
         values: dict[str, Any] = {key.attribute: key.default for key in table.objects.values()}
         for name, value in {**_dotted(given or {}), **_dotted(keywords)}.items():

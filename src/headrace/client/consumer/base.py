@@ -3,6 +3,7 @@
 Belongs to the thread that polls. What has to happen on the loop is only asked for here.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 
@@ -20,6 +21,8 @@ from headrace.records import ConsumerRecord
 
 __all__ = ["ConsumerBase", "Offsets", "at_times", "only_offsets", "wanted_times"]
 
+_logger = logging.getLogger(__name__)
+
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
@@ -32,8 +35,10 @@ class ConsumerBase:
         for each in topics:
             if isinstance(each, str):
                 names.append(each)
-            else:
+            elif isinstance(each, Mapping):
                 given.update(each)
+            else:
+                raise TypeError(f"topics are given as str, each an argument of its own, not as {type(each).__name__}")
         self.config = ClientSettings.load(CONSUMER_KEYS, given, **configs)
         """The settings; `config.group_id`, say."""
         self._subscription = SubscriptionState()
@@ -199,7 +204,13 @@ class ConsumerBase:
             for tp, records in found.items():
                 self.seek(tp, records[0].offset)
         for interceptor in self.config.interceptors:
-            found = interceptor.on_consume(found) or found
+            try:
+                found = interceptor.on_consume(found) or found
+            except Exception:
+                # The records are taken: an error in place of them would lose them.
+                _logger.exception(
+                    "the interceptor %r failed in on_consume; the records go on as they were", interceptor
+                )
         return found
 
     def wakeup(self) -> None:
@@ -211,6 +222,11 @@ class ConsumerBase:
         if self._wakeup:
             self._wakeup = False
             raise WakeupError("wakeup() was called")
+
+    def _check_closing(self) -> None:
+        """A poll does not go on when somebody else closes the consumer."""
+        if self._is_closing or self._closed:
+            raise IllegalStateError("this consumer is closed")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -71,6 +71,7 @@ class Consumer(ConsumerBase):
     def unsubscribe(self) -> None:
         """Gives up all topics and partitions, and leaves the group."""
         self._check_open()
+        self._check_thread()
         self._rewind()
         self._subscription.user_is_done()
         self._serve(self._core.unsubscribe())
@@ -110,6 +111,7 @@ class Consumer(ConsumerBase):
             try:
                 while True:
                     ready.clear()
+                    self._check_closing()
                     self._check_wakeup()
                     core.raise_error()
                     if len(core.turns):
@@ -142,6 +144,10 @@ class Consumer(ConsumerBase):
                 turns.finish(turn)
         if failure is not None:
             raise failure
+
+    def _check_thread(self) -> None:
+        if self._thread.is_current:
+            raise IllegalStateError("a blocking call from a callback of the client would wait for itself")
 
     def _serve(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs something on the loop that needs the user's turns."""
@@ -265,7 +271,7 @@ class Consumer(ConsumerBase):
         return self._run(self._core.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The numbers of a topic's partitions."""
+        """The numbers of a topic's partitions; None if there is no such topic."""
         return self._run(self._core.partitions_for_topic(topic))
 
     def metrics(self) -> dict[str, Any]:
@@ -279,12 +285,15 @@ class Consumer(ConsumerBase):
         if self._closed or self._is_closing:
             return
         core = self._core
-        self._rewind()
-        if autocommit:
-            self._subscription.user_is_done()
+        self._check_thread()
         self._is_closing = True
+        self._ready.set()  # another thread may be in a poll, which ends now
         try:
-            self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))
+            with self._polling:
+                self._rewind()
+                if autocommit:
+                    self._subscription.user_is_done()
+                self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))
         finally:
             self._closed = True
             self._thread.stop()

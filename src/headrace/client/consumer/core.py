@@ -24,12 +24,13 @@ from headrace.client.consumer.turns import Turns
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError
 from headrace.client.group.membership import Membership
+from headrace.client.metadata import check_name
 from headrace.client.metadata_cache import ClusterView
 from headrace.client.settings import ClientSettings
 from headrace.client.statistics_sources import consumer_source
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.clock import Clock
-from headrace.common.errors import ConfigError, KafkaError
+from headrace.common.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.ids import Random
 from headrace.common.types import TopicPartition
 from headrace.net.dialer import Dialer
@@ -272,7 +273,7 @@ class ConsumerCore:
     def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
         if error is None:
             for interceptor in self.settings.interceptors:
-                self.turns.add(partial(interceptor.on_commit, offsets))
+                self.turns.add(partial(_tell_commit, interceptor, offsets))
 
     async def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: float | None
@@ -301,9 +302,17 @@ class ConsumerCore:
         view = await self.client.metadata.update_all(timeout)
         return set(view.names(include_internal=not self.settings.exclude_internal_topics))
 
-    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
+    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
+        """None if there is no such topic, or none yet."""
         timeout = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        info = await self.client.metadata.topic(topic, timeout)
+        metadata = self.client.metadata
+        check_name(topic)
+        info = metadata.view.topic(topic)
+        if info is None or info.error is not None:
+            info = (await metadata.update({topic}, timeout)).topic(topic)
+            if info is None or info.error is UnknownTopicOrPartitionError:
+                return None
+        info = await metadata.topic(topic, timeout)
         return {each.partition for each in info.partitions}
 
     async def metrics(self) -> dict[str, Any]:
@@ -352,6 +361,13 @@ class ConsumerCore:
             with self.subscription.lock:
                 self.buffer.clear()
             self._notify()
+
+
+def _tell_commit(interceptor: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    try:
+        interceptor.on_commit(offsets)
+    except Exception:
+        logger.exception("the interceptor %r failed in on_commit", interceptor)
 
 
 def _limits(settings: ClientSettings) -> FetchLimits:

@@ -177,7 +177,10 @@ class SubscriptionState:
         self._assigned = wanted
 
     def state(self, tp: TopicPartition) -> PartitionState:
-        state = self._states.get(tp)
+        try:
+            state = self._states.get(tp)
+        except TypeError:  # a list of them, say, which cannot be a key
+            state = None
         if state is None:
             if not isinstance(tp, TopicPartition):
                 raise TypeError(f"a partition is a TopicPartition, not {type(tp).__name__}")

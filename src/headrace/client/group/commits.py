@@ -39,6 +39,10 @@ OnCommit = Callable[[Offsets, KafkaError | None], None]
 _EXPELLED = (UnknownMemberIdError, IllegalGenerationError)
 
 
+def _why(last: KafkaError | None) -> str:
+    return "" if last is None else f"; the last error: {last}"
+
+
 class _Commit:
     """A commit on its way. One that somebody waits for is tried again for as long as they wait."""
 
@@ -99,7 +103,7 @@ class Commits:
             if isinstance(error, KafkaError):
                 raise
             raise KafkaTimeoutError(
-                f"{self._member}: offsets were not committed within {timeout_ms:.0f} ms"
+                f"{self._member}: offsets were not committed within {timeout_ms:.0f} ms{_why(commit.last_error)}"
             ) from commit.last_error
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None = None) -> "asyncio.Future[None]":
@@ -143,7 +147,7 @@ class Commits:
             if isinstance(error, KafkaError):
                 raise
             raise KafkaTimeoutError(
-                f"group {self._member.group_id}: committed offsets were not told within {timeout_ms:.0f} ms"
+                f"group {self._member.group_id}: committed offsets were not told within {timeout_ms:.0f} ms{_why(last)}"
             ) from last
 
     # ---- automatic commits
