@@ -127,6 +127,10 @@ class Producer(SendPath):
         await self._core.know_topic(topic, -1, self.settings.max_block_ms)
         return set(range(len(self.topics[topic].queues)))
 
+    async def metrics(self) -> dict[str, Any]:
+        """What `stats_cb` would be told at this moment, with librdkafka's names. Windows begin anew."""
+        return await self._core.metrics()
+
     # ---- transactions
 
     async def init_transactions(self) -> None:

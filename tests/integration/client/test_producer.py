@@ -94,6 +94,7 @@ def test_partitioners(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, partitioner=lambda key, everything, available: everything[-1]) as producer:
         assert producer.send(topic, b"v").get(PATIENCE).partition == 2
         assert producer.partitions_for(topic) == {0, 1, 2}
+        assert producer.metrics()["type"] == "producer"
     with make(broker, linger_ms=0) as producer:
         spread = {producer.send(topic, b"v" * 20_000).get(PATIENCE).partition for _ in range(40)}
         assert spread == {0, 1, 2}

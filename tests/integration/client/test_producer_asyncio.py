@@ -55,6 +55,7 @@ def test_futures_can_be_awaited(broker: EmbeddedBroker, topic: str) -> None:
         assert (await future).offset == 0, "also when it is done"
         assert (await producer.send_and_wait(topic, b"1", partition=0)).offset == 1
         assert await producer.partitions_for(topic) == {0, 1}
+        assert (await producer.metrics())["type"] == "producer"
         too_large = await producer.send(topic, b"v" * 2_000_000)
         with pytest.raises(MessageSizeTooLargeError):
             await too_large

@@ -343,6 +343,9 @@ class ProducerCore:
             raise
         return waiter.buffer
 
+    async def metrics(self) -> dict[str, Any]:
+        return self.client.statistics.take()
+
     async def transact(self, what: str, *arguments: Any) -> None:
         """One of the calls for transactions, waited for as long as `max.block.ms`."""
         manager = self.transactions

@@ -121,6 +121,10 @@ class Producer(SendPath):
         """Whether the cluster is known."""
         return bool(self._core.client.metadata.view.nodes)
 
+    def metrics(self) -> dict[str, Any]:
+        """What `stats_cb` would be told at this moment, with librdkafka's names. Windows begin anew."""
+        return self._thread.run(self._core.metrics())
+
     # ---- transactions
 
     def init_transactions(self) -> None:
