@@ -124,5 +124,9 @@ CONSUMER_KEYS = ClientTable(
         ObjectKey("on.partition.eof", None, "Called with TopicPartition and offset if `enable.partition.eof` is set."),
     ),
     (*UNUSED, "sasl.kerberos.service.name", "sasl.kerberos.domain.name", "max.in.flight.requests.per.connection"),
-    REFUSED,
+    {
+        **REFUSED,
+        "enable.auto.offset.store": "a record counts as done when the next is asked for; or give "
+        "`enable.auto.commit=false` and commit by hand",
+    },
 )

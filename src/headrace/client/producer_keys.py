@@ -125,5 +125,11 @@ PRODUCER_KEYS = ClientTable(
         ),
     ),
     (*UNUSED, "sasl.kerberos.service.name", "sasl.kerberos.domain.name"),
-    REFUSED,
+    {
+        **REFUSED,
+        "queue.buffering.max.messages": "give `buffer.memory`, in bytes",
+        "queue.buffering.max.kbytes": "give `buffer.memory`, in bytes",
+        "batch.num.messages": "give `batch.size`, in bytes",
+        "message.max.bytes": "give `max.request.size`",
+    },
 )

@@ -230,7 +230,8 @@ class BrokerLink:
                     text = f"could not connect to {self.node}: it did not come up in {timeout_ms / 1000:.1f} s"
                     raise self._failed(KafkaConnectionError(text)) from None
                 if isinstance(error, OSError):
-                    raise self._failed(KafkaConnectionError(f"could not connect to {self.node}: {error}")) from error
+                    text = f"could not connect to {self.node}: {str(error) or type(error).__name__}"
+                    raise self._failed(KafkaConnectionError(text)) from error
                 if isinstance(error, KafkaError):
                     raise self._failed(error) from None
                 raise

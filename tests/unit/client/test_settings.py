@@ -101,6 +101,21 @@ def test_an_alias_stands_for_a_key(alias: str) -> None:
     assert all(alias not in table.keys for table in TABLES)
 
 
+@pytest.mark.parametrize(
+    ("table", "key", "instead"),
+    [
+        (PRODUCER_KEYS, "queue.buffering.max.messages", "buffer.memory"),
+        (PRODUCER_KEYS, "batch.num.messages", "batch.size"),
+        (PRODUCER_KEYS, "message.max.bytes", "max.request.size"),
+        (CONSUMER_KEYS, "enable.auto.offset.store", "enable.auto.commit"),
+    ],
+)
+def test_refused_keys_of_librdkafka_say_what_to_give_instead(table: ClientTable, key: str, instead: str) -> None:
+    assert instead in table.keys
+    with pytest.raises(ConfigError, match=f"{key}: .*`{instead}"):
+        ClientSettings.load(table, {key: 1})
+
+
 def test_keys_that_change_nothing_are_mentioned(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "headrace.client.settings"):
         ClientSettings.load(ADMIN_KEYS, api_version=(2, 5))

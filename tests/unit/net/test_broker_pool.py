@@ -125,6 +125,18 @@ async def test_an_unknown_broker() -> None:
 
 
 @virtual
+async def test_an_error_without_words_is_named() -> None:
+    async def dial(*_: object) -> None:
+        raise ConnectionResetError  # as a TLS handshake with a port that has no TLS ends
+
+    net = Net()
+    net.network.dial = dial  # type: ignore[method-assign]
+    with pytest.raises(KafkaConnectionError, match=r"could not connect to .*: ConnectionResetError"):
+        await net.pool.send(1, REQUEST)
+    await net.pool.close()
+
+
+@virtual
 async def test_refused_connections_are_tried_again_after_growing_waits() -> None:
     net = Net(reconnect_backoff_ms=50, reconnect_backoff_max_ms=1000)
     broker = net.brokers[0]
