@@ -8,7 +8,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from headrace.client.consumer.base import ConsumerBase, Offsets, at_times, only_offsets, wanted_times
 from headrace.client.consumer.core import ConsumerCore, offsets_given
@@ -33,9 +33,11 @@ T = TypeVar("T")
 class Consumer(ConsumerBase):
     """Reads records from topics.
 
-    async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
-        async for record in consumer:
-            print(record.topic, record.partition, record.offset, record.key, record.value)
+        async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            async for record in consumer:
+                print(record.topic, record.partition, record.offset, record.key, record.value)
+
+    Settings are those of `headrace.Consumer`. For one task at a time, except `wakeup`.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Consumer(ConsumerBase):
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         return await self.poll(timeout_ms, max_records)
 
+        """aiokafka's name for `poll`."""
     async def getone(self) -> ConsumerRecord:
         """The next record, however long that takes."""
         async for record in self._iterate(float("inf")):
@@ -234,6 +237,7 @@ class Consumer(ConsumerBase):
         return only_offsets(await self._core.offsets_at(dict.fromkeys(partitions, EARLIEST), timeout_ms))
 
     async def end_offsets(
+        """The offsets of the oldest records."""
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offsets that the next records will get; with `read_committed` those of the first open transaction."""
@@ -259,6 +263,16 @@ class Consumer(ConsumerBase):
     async def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> "int | OffsetAndMetadata | None":
+    @overload
+    async def committed(
+        self, partition: TopicPartition, metadata: Literal[False] = False, timeout_ms: float | None = None
+    ) -> int | None: ...
+
+    @overload
+    async def committed(
+        self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = None
+    ) -> OffsetAndMetadata | None: ...
+
         """The group's last committed offset, as a number or with its metadata; None if there is none."""
         if not isinstance(partition, TopicPartition):
             raise TypeError(f"a partition is a TopicPartition, not {type(partition).__name__}")

@@ -96,6 +96,7 @@ class ConsumerBase:
         self._tell_loop()
 
     def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer reads at the moment: assigned by the user, or by the group."""
         return set(self._subscription.assigned)
 
     # Where to read
@@ -146,11 +147,13 @@ class ConsumerBase:
         self._subscription.changed()
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Ends what `pause` began."""
         self._subscription.resume(partitions)
         self._subscription.changed()
         self._wake()
 
     def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
         return self._subscription.paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from headrace.client.background import FORKED, LoopThread
 from headrace.client.consumer.base import ConsumerBase, Offsets, at_times, only_offsets, wanted_times
@@ -223,6 +223,7 @@ class Consumer(ConsumerBase):
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
+        """The offsets of the oldest records."""
         return only_offsets(self._run(self._core.offsets_at(dict.fromkeys(partitions, EARLIEST), timeout_ms)))
 
     def end_offsets(
@@ -254,6 +255,16 @@ class Consumer(ConsumerBase):
         future = asyncio.run_coroutine_threadsafe(commit(), self._thread.loop)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: Literal[False] = False, timeout_ms: float | None = None
+    ) -> int | None: ...
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = None
+    ) -> OffsetAndMetadata | None: ...
 
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
