@@ -91,9 +91,9 @@ class Consumer(ConsumerBase):
     async def getmany(
         self, *, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """aiokafka's name for `poll`."""
         return await self.poll(timeout_ms, max_records)
 
-        """aiokafka's name for `poll`."""
     async def getone(self) -> ConsumerRecord:
         """The next record, however long that takes."""
         async for record in self._iterate(float("inf")):
@@ -234,10 +234,10 @@ class Consumer(ConsumerBase):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
+        """The offsets of the oldest records."""
         return only_offsets(await self._core.offsets_at(dict.fromkeys(partitions, EARLIEST), timeout_ms))
 
     async def end_offsets(
-        """The offsets of the oldest records."""
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offsets that the next records will get; with `read_committed` those of the first open transaction."""
@@ -260,9 +260,6 @@ class Consumer(ConsumerBase):
         chosen = callback or self.config.default_offset_commit_callback
         return self._core.commit_async(offsets_given(offsets, self._subscription), chosen)
 
-    async def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
-    ) -> "int | OffsetAndMetadata | None":
     @overload
     async def committed(
         self, partition: TopicPartition, metadata: Literal[False] = False, timeout_ms: float | None = None
@@ -273,6 +270,9 @@ class Consumer(ConsumerBase):
         self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = None
     ) -> OffsetAndMetadata | None: ...
 
+    async def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> "int | OffsetAndMetadata | None":
         """The group's last committed offset, as a number or with its metadata; None if there is none."""
         if not isinstance(partition, TopicPartition):
             raise TypeError(f"a partition is a TopicPartition, not {type(partition).__name__}")

@@ -124,17 +124,17 @@ class Producer(SendPath):
             raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s") from None
 
     async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, known or asked for."""
         await self._core.know_topic(topic, -1, self.settings.max_block_ms)
         return set(range(len(self.topics[topic].queues)))
 
-        """The partitions of a topic, known or asked for."""
-    async def metrics(self) -> dict[str, Any]:
-        """What `stats_cb` would be told at this moment, with librdkafka's names. Windows begin anew."""
-        return await self._core.metrics()
     def bootstrap_connected(self) -> bool:
         """Whether the cluster is known."""
         return bool(self._core.client.metadata.view.nodes)
 
+    async def metrics(self) -> dict[str, Any]:
+        """What `stats_cb` would be told at this moment, with librdkafka's names. Windows begin anew."""
+        return await self._core.metrics()
 
     # ---- transactions
 
@@ -143,28 +143,28 @@ class Producer(SendPath):
         await self._core.transact("init_transactions")
 
     async def begin_transaction(self) -> None:
+        """From here on, what is sent belongs to a transaction, until it is committed or aborted."""
         await self._core.transact("begin_transaction")
 
     async def send_offsets_to_transaction(
-        """From here on, what is sent belongs to a transaction, until it is committed or aborted."""
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
+        """Commits a consumer's offsets with the transaction: `consumer.group_metadata()`, or a group's id alone."""
         await self._core.transact("send_offsets_to_transaction", offsets, group_metadata)
 
     async def commit_transaction(self) -> None:
-        """Commits a consumer's offsets with the transaction: `consumer.group_metadata()`, or a group's id alone."""
+        """Returns when all records are written and the decision too. After KafkaTimeoutError it may be called again,
+        and goes on waiting for the same commit."""
         await self._core.transact("commit_transaction")
 
     async def abort_transaction(self) -> None:
-        """Returns when all records are written and the decision too. After KafkaTimeoutError it may be called again,
-        and goes on waiting for the same commit."""
+        """Records that were not sent fail with TransactionAbortedError; the others are never seen by readers of
+        committed records."""
         await self._core.transact("abort_transaction")
 
     def transaction(self) -> "Transaction":
-        """Records that were not sent fail with TransactionAbortedError; the others are never seen by readers of
-        committed records."""
         """`async with producer.transaction():` begins one, and commits it at the end of the block. An exception in the
         block aborts it, and so does an error of the commit that is `abortable`."""
         return Transaction(self)
