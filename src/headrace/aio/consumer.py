@@ -6,10 +6,12 @@ functions for methods. `getone` and `getmany` are aiokafka's names.
 
 import asyncio
 import inspect
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
+from headrace.client.background import check_loop
 from headrace.client.consumer.base import ConsumerBase, Offsets, at_times, only_offsets, wanted_times
 from headrace.client.consumer.core import ConsumerCore, offsets_given
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST
@@ -112,6 +114,7 @@ class Consumer(ConsumerBase):
         if self._is_polling:
             raise IllegalStateError("another task is polling: a consumer is for one task at a time")
         core, ready = self._core, self._ready
+        check_loop(core.loop)
         deadline = core.loop.time() + timeout_ms / 1000
         self._is_polling = True
         try:
@@ -301,6 +304,7 @@ class Consumer(ConsumerBase):
             self._closed = self._closed or self._made is None
             return
         core = self._made
+        check_loop(core.loop)
         self._rewind()
         if autocommit:
             self._subscription.user_is_done()
@@ -310,6 +314,12 @@ class Consumer(ConsumerBase):
             await self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))
         finally:
             self._closed = True
+
+    def __del__(self) -> None:
+        if getattr(self, "_made", None) is not None and not self._closed:
+            warnings.warn(
+                "a headrace Consumer was left open: await close()", ResourceWarning, source=self, stacklevel=2
+            )
 
     async def stop(self) -> None:
         """aiokafka's name for `close`."""

@@ -1,10 +1,12 @@
 """The producer for asyncio. Lives on the loop that `start` is called on, and on no other thread."""
 
 import asyncio
+import warnings
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.client.background import check_loop
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
@@ -49,6 +51,7 @@ class Producer(SendPath):
         if self._started is None or self._is_closed:
             self._not_started()
         assert self._started is not None
+        check_loop(self._started.client.loop)
         return self._started
 
     def _not_started(self) -> None:
@@ -60,7 +63,7 @@ class Producer(SendPath):
 
     async def start(self) -> None:
         """Makes the producer live on the running loop. Needs no broker yet."""
-        if self._started is not None:
+        if self._started is not None or self._is_closed:
             raise IllegalStateError("this producer was started before")
         core = self._started = ProducerCore(self.settings)
         self.topics = core.accumulator.topics
@@ -175,12 +178,20 @@ class Producer(SendPath):
         """Sends what is there and closes, after `timeout` seconds at the latest."""
         if self._is_closed:
             return
+        if self._started is not None:
+            check_loop(self._started.client.loop)
         self._is_closed = True
         self.gate = self._not_started
         if self._started is not None:
             await self._started.close(timeout)
 
     stop = close
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", None) is not None and not self._is_closed:
+            warnings.warn(
+                "a headrace Producer was left open: await close()", ResourceWarning, source=self, stacklevel=2
+            )
 
     async def __aenter__(self) -> Self:
         await self.start()

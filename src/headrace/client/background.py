@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeVar
 
 from headrace.client.errors import IllegalStateError
 
-__all__ = ["FORKED", "LoopThread"]
+__all__ = ["FORKED", "LoopThread", "check_loop"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,12 @@ _LAST_SECONDS = 5.0
 """How long the end of the program may wait for clients that nobody closed."""
 
 FORKED = "this client was made before a fork, in the parent process: make one in each process"
+
+
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Raises if the caller runs on another loop than the client that it calls."""
+    if asyncio.get_running_loop() is not loop:
+        raise IllegalStateError("this client lives on another event loop, the one that it was started on")
 
 
 class Client(Protocol):

@@ -1,5 +1,6 @@
 """The lives of blocking clients: closed, forgotten, dropped, left to the end of the program, forked."""
 
+import asyncio
 import gc
 import itertools
 import os
@@ -8,13 +9,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.support.broker_process import eventually
 from tests.support.producer_logs import read_values
 
 import headrace
-from headrace import Admin, Consumer, Producer
+from headrace import Admin, Consumer, Producer, aio
 from headrace.client.errors import IllegalStateError
 from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
@@ -214,3 +216,72 @@ with Producer(bootstrap_servers=servers) as producer, Admin(bootstrap_servers=se
         topic,
     )
     assert told.splitlines() == ["child is done", "[b'after', b'before', b'child']"]
+
+
+class TestAsyncio:
+    def test_a_client_is_for_the_loop_that_it_was_started_on(self, broker: EmbeddedBroker) -> None:
+        async def start() -> tuple[aio.Producer, aio.Consumer]:
+            producer = aio.Producer(bootstrap_servers=broker.bootstrap_servers)
+            consumer = aio.Consumer("lives", bootstrap_servers=broker.bootstrap_servers)
+            await producer.start()
+            await consumer.start()
+            return producer, consumer
+
+        async def use(producer: aio.Producer, consumer: aio.Consumer) -> None:
+            for call in (producer.send("lives", b""), producer.close(), consumer.poll(100), consumer.close()):
+                with pytest.raises(IllegalStateError, match="another event loop"):
+                    await call
+
+        with asyncio.Runner() as first:
+            clients = first.run(start())
+            with asyncio.Runner() as second:
+                second.run(use(*clients))
+            for client in clients:
+                first.run(client.close())
+
+    def test_a_close_that_is_cancelled_closes_at_once(self, broker: EmbeddedBroker, topic: str) -> None:
+        async def main() -> None:
+            producer = aio.Producer(bootstrap_servers=broker.bootstrap_servers)
+            await producer.start()
+            await producer.partitions_for(topic)
+            broker.pause()
+            try:
+                future = await producer.send(topic, b"value")
+                closing = asyncio.create_task(producer.close())
+                while not producer._is_closed:
+                    await asyncio.sleep(0)
+                closing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await closing
+                with pytest.raises(IllegalStateError, match="closed"):
+                    await future
+                await producer.close()
+                assert asyncio.all_tasks() == {asyncio.current_task()}
+            finally:
+                broker.resume()
+
+        asyncio.run(main())
+
+    def test_a_poll_ends_when_another_task_closes(self, broker: EmbeddedBroker) -> None:
+        async def main() -> None:
+            consumer = aio.Consumer("lives", bootstrap_servers=broker.bootstrap_servers)
+            await consumer.start()
+            waiting = asyncio.create_task(consumer.poll(PATIENCE * 1000))
+            while not consumer._is_polling:
+                await asyncio.sleep(0)
+            await consumer.stop()
+            with pytest.raises(IllegalStateError, match="closed"):
+                await waiting
+
+        asyncio.run(main())
+
+    @pytest.mark.parametrize("kind", [aio.Producer, aio.Consumer])
+    def test_who_forgets_to_close_is_warned(self, broker: EmbeddedBroker, kind: type[Any]) -> None:
+        async def main() -> None:
+            client = kind(bootstrap_servers=broker.bootstrap_servers)
+            await client.start()
+            with pytest.warns(ResourceWarning, match="left open"):
+                client.__del__()
+            await client.close()
+
+        asyncio.run(main())

@@ -474,21 +474,26 @@ class ProducerCore:
     # ---- the end
 
     async def close(self, timeout: float | None = None) -> None:
-        """Sends what is there, for `timeout` seconds at most, fails the rest, and drops all connections."""
+        """Sends what is there, for `timeout` seconds at most, fails the rest, and drops all connections; who cancels it
+        does not want to wait for what is there."""
         if self._is_closed:
             return
         closed = IllegalStateError("this producer is closed")
         self.accumulator.close(closed)
-        if timeout != 0:
-            try:
+        try:
+            if timeout != 0:
                 async with asyncio.timeout(timeout):
                     if self.transactions is not None and self.transactions.is_open:
                         await self.transactions.abort()
                     await self.flush()
-            except TimeoutError:
-                _logger.warning("the producer is closed with %d batches unsent", self.accumulator.incomplete_count)
-            except KafkaError as error:
-                _logger.warning("the transaction was not aborted when the producer was closed: %s", error)
+        except TimeoutError:
+            _logger.warning("the producer is closed with %d batches unsent", self.accumulator.incomplete_count)
+        except KafkaError as error:
+            _logger.warning("the transaction was not aborted when the producer was closed: %s", error)
+        finally:
+            await self._end(closed)
+
+    async def _end(self, closed: KafkaError) -> None:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
