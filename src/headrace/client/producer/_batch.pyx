@@ -381,7 +381,8 @@ cdef class FutureRecordMetadata:
             self._wait(timeout)
         error = self._error()
         if error is not None:
-            raise error
+            # The records of a batch share it: without this, each of them would add to its traceback.
+            raise error.with_traceback(None)
         return self._metadata()
 
     def _wait(self, timeout):

@@ -155,9 +155,9 @@ cdef class SendPath:
         if self.gate is not None:
             self.gate()
         if self.key_serializer is not None:
-            key = _serialize(self.key_serializer, topic, key, headers, "key")
+            key = _serialize(self.key_serializer, topic, key, "key")
         if self.value_serializer is not None:
-            value = _serialize(self.value_serializer, topic, value, headers, "value")
+            value = _serialize(self.value_serializer, topic, value, "value")
         if key is not None and not PyBytes_CheckExact(key):
             key = _as_bytes(key, "key")
         if value is not None and not PyBytes_CheckExact(value):
@@ -232,7 +232,7 @@ cdef class SendPath:
         raise NotImplementedError
 
 
-cdef object _serialize(object serializer, str topic, object data, object headers, str what):
+cdef object _serialize(object serializer, str topic, object data, str what):
     try:
         serialize = getattr(serializer, "serialize", None)
         return serializer(data) if serialize is None else serialize(topic, data)

@@ -260,11 +260,6 @@ class Accumulator:
 
     # ---- the loop
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing waits to be sent; some may be in flight."""
-        return not self._busy
-
     def ready(self, now: float) -> Ready:
         by_leader: dict[int, list[PartitionQueue]] = {}
         leaderless: set[str] = set()
@@ -429,10 +424,9 @@ class Accumulator:
             self._closed = error
 
     def forget_topic(self, topic: str) -> None:
-        """Drops a topic that has nothing waiting, as when nothing was sent to it for long."""
+        """Drops a topic that has no batches here or in flight, as when nothing was sent to it for long."""
         with self._lock:
-            queues = self.topics.get(topic)
-            if queues is not None and not any(queue.batches for queue in queues.queues):
+            if topic in self.topics and not any(batch.tp.topic == topic for batch in self._incomplete):
                 del self.topics[topic]
                 self._loads.pop(topic, None)
 

@@ -244,5 +244,19 @@ def test_expired_batches_are_taken_out() -> None:
     producer.clock.advance(1)
     (batch,) = producer.accumulator.expire(producer.clock.monotonic())
     assert batch.is_closed
-    assert producer.accumulator.is_empty
+    assert producer.accumulator.queued_batches() == {}
     assert not future.is_done
+
+
+def test_a_topic_is_forgotten_only_when_nothing_of_it_is_on_the_way() -> None:
+    producer = SimProducer()
+    producer.put(RECORD)
+    producer.accumulator.forget_topic("t")
+    producer.poll()
+    producer.accumulator.forget_topic("t")
+    assert "t" in producer.topics
+    producer.cluster.reply()
+    producer.accumulator.forget_topic("t")
+    assert "t" not in producer.topics
+    request = producer.send("t", RECORD)
+    assert request is None, "it has to be asked for again"
