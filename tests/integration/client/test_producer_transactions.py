@@ -44,7 +44,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"], autouse=True)
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The version of transactions (KIP-890): the broker has the second, and takes producers that know only the first."""
+    """The version of transactions (KIP-890): the broker has the second, and serves producers that have the first."""
 
     async def answer(core: ProducerCore, key: str) -> int:
         return int(request.param)
