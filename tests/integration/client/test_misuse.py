@@ -91,6 +91,17 @@ class TestSettings:
         assert set(threading.enumerate()) <= before
 
 
+class TestProducer:
+    def test_the_error_of_many_records_does_not_grow(self, broker: EmbeddedBroker, topic: str) -> None:
+        producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
+        futures = [producer.send(topic, b"value") for _ in range(20)]
+        producer.close(timeout=0)
+        for future in futures:
+            with pytest.raises(IllegalStateError, match="closed") as told:
+                future.get(0)
+        assert len(told.traceback) < 5
+
+
 class TestConsumer:
     def test_an_interceptor_that_fails_loses_no_records(self, broker: EmbeddedBroker, topic: str) -> None:
         class Failing:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from headrace.client.consumer.subscription import SubscriptionState
-from headrace.client.errors import CommitFailedError, KafkaTimeoutError, error_for
+from headrace.client.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError, error_for
 from headrace.client.group.coordinator import GroupCoordinator
 from headrace.client.group.member import Member
 from headrace.client.group.offset_requests import commit_request, commit_results, fetch_request, fetch_results
@@ -80,6 +80,7 @@ class Commits:
         self.on_commit = on_commit
         """Called after every commit, also automatic ones."""
         self._waiting: list[_Commit] = []
+        self._under_way: list[_Commit] = []
         self._task: asyncio.Task[None] | None = None
         self._auto_task: asyncio.Task[None] | None = None
         self.last: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -113,6 +114,8 @@ class Commits:
         if callback is not None:
 
             def tell(done: "asyncio.Future[None]") -> None:
+                if done.cancelled():  # the loop ends
+                    return
                 error = done.exception()
                 assert error is None or isinstance(error, KafkaError)
                 callback(offsets, error)
@@ -166,16 +169,19 @@ class Commits:
         await self.settle()
 
     async def abandon(self) -> None:
-        """Drops everything, whatever its outcome may be."""
+        """Drops everything, whatever its outcome may be. Who waits, or left a callback, is told that nobody knows."""
         tasks = [task for task in (self._task, self._auto_task) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         self._auto_task = None
-        for commit in self._waiting:
-            commit.future.cancel()
-        self._waiting.clear()
+        left = [commit for commit in (*self._under_way, *self._waiting) if not commit.future.done()]
+        self._under_way = []
+        self._waiting = []
+        for commit in left:
+            closed = f"{self._member}: the consumer was closed before it was known whether the offsets are committed"
+            self._finish(commit, IllegalStateError(closed))
 
     async def settle(self) -> None:
         """Returns when every commit so far has its outcome."""
@@ -228,8 +234,9 @@ class Commits:
         try:
             failures = 0
             while self._waiting:
-                commits, self._waiting = self._waiting, []
-                again = await self._attempt(commits)
+                self._under_way, self._waiting = self._waiting, []
+                again = await self._attempt(self._under_way)
+                self._under_way = []
                 self._waiting[:0] = again
                 failures = failures + 1 if again else 0
                 if again:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.virtual_loop import run
 
 from headrace.client.consumer.subscription import SubscriptionState
-from headrace.client.errors import CommitFailedError, KafkaConnectionError, KafkaTimeoutError
+from headrace.client.errors import CommitFailedError, IllegalStateError, KafkaConnectionError, KafkaTimeoutError
 from headrace.client.group.commits import Commits
 from headrace.client.group.coordinator import GroupCoordinator
 from headrace.client.group.member import Member, MemberState
@@ -426,7 +426,21 @@ def test_what_is_abandoned_has_no_outcome() -> None:
         waiting = asyncio.create_task(bench.commits.commit(offsets(a=1)))
         await asyncio.sleep(1)
         await bench.commits.abandon()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(IllegalStateError, match="closed before it was known"):
             await waiting
 
     on_bench(test, auto_commit_ms=100)
+
+
+def test_who_left_a_callback_is_told_that_the_outcome_is_not_known() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        told: list[KafkaError | None] = []
+        sent = bench.commits.commit_async(offsets(a=1), lambda _, error: told.append(error))
+        await asyncio.sleep(0.001)  # it is under way
+        queued = bench.commits.commit_async(offsets(a=2), lambda _, error: told.append(error))
+        await bench.commits.abandon()
+        await asyncio.wait([sent, queued])
+        assert [type(error) for error in told] == [IllegalStateError, IllegalStateError]
+
+    on_bench(test)
