@@ -33,9 +33,11 @@ def test_methods_of_kafka_python(theirs: type, ours: type, elsewhere: set[str]) 
 def test_fields_of_kafka_python() -> None:
     from kafka.consumer.fetcher import ConsumerRecord
     from kafka.producer.future import RecordMetadata
-    from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp
+    from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
     assert headrace.ConsumerRecord._fields == ConsumerRecord._fields
+    assert headrace.TopicPartition._fields == TopicPartition._fields
+    assert {headrace.TopicPartition("t", 1): 7}[TopicPartition("t", 1)] == 7
     assert headrace.OffsetAndMetadata._fields == OffsetAndMetadata._fields
     assert headrace.OffsetAndTimestamp._fields == OffsetAndTimestamp._fields
     assert set(RecordMetadata._fields) - set(headrace.RecordMetadata._fields) <= {"topic_partition", "checksum"}

@@ -115,6 +115,9 @@ class TestReading:
         assert found[first] is not None
         assert found[first].offset == 0
         assert found[second] is None
+        for ask in (consumer.beginning_offsets, consumer.end_offsets):
+            with pytest.raises(TypeError, match="a partition is a TopicPartition, not str"):
+                ask(first)
         consumer.assign([first])
         consumer.seek_to_tail(3, first)
         assert read(consumer, 3) == [b"7", b"8", b"9"]

@@ -288,6 +288,9 @@ class ConsumerCore:
     ) -> dict[TopicPartition, FoundOffset]:
         if not wanted:
             return {}
+        for tp in wanted:
+            if not isinstance(tp, TopicPartition):
+                raise TypeError(f"a partition is a TopicPartition, not {type(tp).__name__}")
         return await find_offsets(
             self.client.pool,
             self.client.metadata,
