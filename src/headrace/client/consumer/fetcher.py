@@ -46,7 +46,7 @@ from headrace.records import FetchedRecords
 logger = logging.getLogger(__name__)
 
 PURPOSE = "fetch"
-_ROUNDS_AHEAD = 4
+_ROUNDS_AHEAD = 2
 _FIRST_WITH_TOPIC_IDS = 13
 _LAST_WITH_NAMES = 12
 _SHORTEST_WAIT_MS = 20
