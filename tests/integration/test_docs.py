@@ -23,7 +23,7 @@ EXAMPLES = [
 @pytest.mark.parametrize(("page", "numbers"), EXAMPLES)
 def test_examples_run(page: Path, numbers: list[str], tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-W", "error", run_page.__file__, str(page), *numbers],
+        [sys.executable, "-P", "-W", "error", run_page.__file__, str(page), *numbers],
         cwd=tmp_path,
         capture_output=True,
         text=True,
