@@ -9,7 +9,7 @@ import pytest
 from tests.support.broker_process import eventually
 
 from headrace import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from headrace.client.errors import IllegalStateError, KafkaTimeoutError
+from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
 from headrace.common.errors import ConfigError, InvalidTopicError, UnknownTopicOrPartitionError
 from headrace.testing import EmbeddedBroker
 
@@ -92,6 +92,23 @@ class TestSettings:
 
 
 class TestProducer:
+    @pytest.mark.parametrize(
+        ("partition", "error", "words"),
+        [
+            (-1, IllegalArgumentError, "at least 0 and below"),
+            (2**31, IllegalArgumentError, "at least 0 and below"),
+            (0.5, TypeError, "float"),
+            ("0", TypeError, "str"),
+        ],
+    )
+    def test_what_is_no_partition(
+        self, broker: EmbeddedBroker, topic: str, partition: Any, error: type[Exception], words: str
+    ) -> None:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            with pytest.raises(error, match=words):
+                producer.send(topic, b"value", partition=partition)
+            assert producer.send(topic, b"value", partition=0).get(PATIENCE).offset == 10
+
     def test_the_error_of_many_records_does_not_grow(self, broker: EmbeddedBroker, topic: str) -> None:
         producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
         futures = [producer.send(topic, b"value") for _ in range(20)]

@@ -307,8 +307,10 @@ class Membership:
     # ---- what others find
 
     async def _expire(self) -> None:
-        """The user does not poll. The group goes on; the next poll joins again."""
+        """The user does not poll. The group goes on; the next poll joins again, and returns nothing of what was fetched
+        before, which others may have by then."""
         self._is_expired = True
+        self._subscription.start_revoking(self._subscription.assigned)
         await self._send_leave("no poll for max.poll.interval.ms", force=False)
         self.request_rejoin("the program polls again")
 

@@ -152,6 +152,7 @@ cdef class SendPath:
         cdef SendRequest request
         cdef int64_t timestamp
         cdef int32_t chosen = -1
+        cdef Py_ssize_t asked
         if self.gate is not None:
             self.gate()
         if self.key_serializer is not None:
@@ -175,9 +176,10 @@ cdef class SendPath:
             if timestamp < 0:
                 raise IllegalArgumentError(f"timestamp_ms is milliseconds since 1970, not {timestamp_ms}")
         if partition is not None:
-            chosen = partition
-            if chosen < 0:
-                raise IllegalArgumentError(f"a partition is at least 0, not {partition}")
+            asked = partition  # whole numbers of any kind, and no float
+            if not 0 <= asked <= INT_MAX:
+                raise IllegalArgumentError(f"a partition is at least 0 and below 2**31, not {partition}")
+            chosen = <int32_t>asked
         if on_delivery is None:
             on_delivery = self.on_delivery
         queues = <TopicQueues>self.topics.get(topic)

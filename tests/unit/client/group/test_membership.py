@@ -132,6 +132,7 @@ def test_a_program_that_does_not_poll_is_out_until_it_polls() -> None:
         await group.until(lambda: second.owns == frozenset(ALL))
         assert group.coordinator.members == [second.membership.member.member_id]
         assert first.membership.group_metadata().generation_id == -1
+        assert all(state.is_stopped for state in first.subscription.states())  # what was fetched is not handed out
         with pytest.raises(CommitFailedError):
             await first.membership.commits.commit({ALL[0]: OffsetAndMetadata(1)}, timeout_ms=1000)
         await group.run(20)
