@@ -310,13 +310,17 @@ class TransactionManager(Idempotence):
             await asyncio.wait([self._pending[1]])
             self._pending = None
         if self._pending is None:
-            self._expect(what, states)
-            task = self._start(run())
-            self._pending = what, task
+            self._pending = what, self._start(self._run(what, states, run))
         task = self._pending[1]
         await asyncio.wait([task])
         self._pending = None
         task.result()
+
+    async def _run(
+        self, what: str, states: tuple[TransactionState, ...], run: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._expect(what, states)  # here, in the step in which it begins: an error may have come since it was called
+        await run()
 
     # ---- requests
 
