@@ -10,7 +10,8 @@ from tests.support.broker_process import eventually
 
 from headrace import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
-from headrace.common.errors import ConfigError, InvalidTopicError, UnknownTopicOrPartitionError
+from headrace.common.errors import ConfigError, InvalidTopicError, KafkaStorageError, UnknownTopicOrPartitionError
+from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 60
@@ -117,6 +118,24 @@ class TestProducer:
             with pytest.raises(IllegalStateError, match="closed") as told:
                 future.get(0)
         assert len(told.traceback) < 5
+
+    def test_a_record_whose_time_is_up_says_what_stood_in_the_way(self, topic: str, broker: EmbeddedBroker) -> None:
+        settings = {"linger_ms": 0, "request_timeout_ms": 400, "delivery_timeout_ms": 500}
+        with Producer(bootstrap_servers=broker.bootstrap_servers, **settings) as producer:
+            producer.partitions_for(topic)
+            with broker.faults.error(ApiKey.PRODUCE, KafkaStorageError):
+                future = producer.send(topic, b"value")
+                with pytest.raises(KafkaTimeoutError, match="the last error: ") as told:
+                    future.get(PATIENCE)
+                assert isinstance(told.value.__cause__, KafkaStorageError)
+            broker.kill()
+            try:
+                future = producer.send(topic, b"value")
+                with pytest.raises(KafkaTimeoutError, match="the last error: could not connect"):
+                    future.get(PATIENCE)
+            finally:
+                broker.start()
+            assert producer.send(topic, b"value").get(PATIENCE).offset == 10
 
 
 class TestConsumer:

@@ -24,6 +24,7 @@ cdef class ProducerBatch:
     cdef public bint sequence_was_reset
     cdef public bint is_split
     cdef public int leader_id
+    cdef public object last_error   # why it is to be sent again
 
     cdef readonly bint is_done
     cdef readonly int64_t base_offset

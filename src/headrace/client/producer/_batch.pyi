@@ -15,6 +15,7 @@ class ProducerBatch:
     sequence_was_reset: bool
     is_split: bool
     leader_id: int
+    last_error: BaseException | None
     def __init__(
         self,
         tp: TopicPartition,

@@ -436,7 +436,11 @@ def _follows(batch: ProducerBatch, other: ProducerBatch) -> bool:
     return ((batch.base_sequence - other.base_sequence) & 0x7FFFFFFF) < 2**30
 
 
-def timed_out(batch: ProducerBatch, timeout: float) -> KafkaTimeoutError:
-    return KafkaTimeoutError(
-        f"{len(batch)} records for {batch.tp} were not acknowledged within {timeout:g} s (delivery.timeout.ms)"
+def timed_out(batch: ProducerBatch, timeout: float, last: BaseException | None = None) -> KafkaTimeoutError:
+    """`last` is what stood in the way."""
+    why = "" if last is None else f"; the last error: {last}"
+    error = KafkaTimeoutError(
+        f"{len(batch)} records for {batch.tp} were not acknowledged within {timeout:g} s (delivery.timeout.ms){why}"
     )
+    error.__cause__ = last
+    return error

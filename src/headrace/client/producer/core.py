@@ -419,7 +419,9 @@ class ProducerCore:
     async def _connect(self, node_id: int) -> None:
         try:
             await self.client.pool.connect(node_id)
+            self.sender.unreachable.pop(node_id, None)
         except KafkaError as error:
+            self.sender.unreachable[node_id] = error
             _logger.debug("no connection to broker %d: %s", node_id, error)
             self.client.metadata.request_update()
         finally:

@@ -159,6 +159,8 @@ class Sender:
         self.awaits_reply = False
         """Whether something is due that only a reply can set free, so that `poll` must follow the next one."""
         self.retries = 0
+        self.unreachable: dict[int, BaseException] = {}
+        """Leaders that could not be connected to the last time, and why."""
 
     @property
     def in_flight_count(self) -> int:
@@ -341,11 +343,12 @@ class Sender:
         if not expired and batch.attempts < self.settings.retries and self._may_retry(batch, error):
             self.retries += 1
             _logger.debug("%s is sent again: %s", batch, error)
+            batch.last_error = error
             self._accumulator.requeue(batch, now)
             self.awaits_reply = True
             return
         if expired:
-            error = timed_out(batch, self.settings.delivery_timeout)
+            error = timed_out(batch, self.settings.delivery_timeout, error)
         # A broker that said no, for good, has not written it. Whoever did not answer may have.
         known_unwritten = isinstance(error, KafkaError) and not error.retriable and error.code >= 0
         self._fail(batch, error, known_unwritten, record_errors)
@@ -408,16 +411,21 @@ class Sender:
         self._accumulator.replace(batch, parts)
         self.awaits_reply = True
 
+    def _trouble(self, batch: ProducerBatch) -> BaseException | None:
+        """What has kept a batch from being acknowledged, as far as that is known."""
+        leader = self._accumulator.queue(batch.tp).leader
+        return self.unreachable.get(leader, batch.last_error)
+
     def _expire(self, now: float) -> None:
         timeout = self.settings.delivery_timeout
         for batch in self._accumulator.expire(now):
             # One that was never sent is known not to be there.
-            self._fail(batch, timed_out(batch, timeout), known_unwritten=not batch.attempts)
+            self._fail(batch, timed_out(batch, timeout, self._trouble(batch)), known_unwritten=not batch.attempts)
         oldest = now
         for batch in list(self._in_flight):
             if not batch.is_done:
                 if batch.created_at + timeout <= now:
-                    self._fail(batch, timed_out(batch, timeout), known_unwritten=False)
+                    self._fail(batch, timed_out(batch, timeout, self._trouble(batch)), known_unwritten=False)
                 else:
                     oldest = min(oldest, batch.created_at)
         self._next_expiry = min(oldest, self._accumulator.oldest(now)) + timeout
