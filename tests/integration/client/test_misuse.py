@@ -1,5 +1,6 @@
 """Clients used wrongly: what is told, at once and in words, and what goes on working after it."""
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
@@ -7,10 +8,17 @@ from typing import Any
 
 import pytest
 from tests.support.broker_process import eventually
+from tests.support.producer_logs import read_values
 
-from headrace import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from headrace import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, aio
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
-from headrace.common.errors import ConfigError, InvalidTopicError, KafkaStorageError, UnknownTopicOrPartitionError
+from headrace.common.errors import (
+    ConfigError,
+    InvalidTopicError,
+    KafkaStorageError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
 
@@ -136,6 +144,54 @@ class TestProducer:
             finally:
                 broker.start()
             assert producer.send(topic, b"value").get(PATIENCE).offset == 10
+
+
+class TestTransactions:
+    def test_without_a_record_that_was_refused_nothing_is_committed(self, broker: EmbeddedBroker, topic: str) -> None:
+        settings = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": topic}
+        with Producer(**settings) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(topic, b"with it")
+            refused = producer.send(topic, bytes(2_000_000))
+            with pytest.raises(MessageSizeTooLargeError, match="the transaction must be aborted"):
+                producer.commit_transaction()
+            assert isinstance(refused.exception, MessageSizeTooLargeError)
+            producer.abort_transaction()
+            producer.begin_transaction()
+            producer.send(topic, b"without")
+            producer.commit_transaction()
+        assert read_values(broker, topic, committed=True) == [*TEN, b"without"]
+
+    def test_the_same_in_asyncio(self, broker: EmbeddedBroker, topic: str) -> None:
+        async def main() -> None:
+            async with aio.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic) as producer:
+                await producer.init_transactions()
+                await producer.begin_transaction()
+                await producer.send(topic, bytes(2_000_000))
+                with pytest.raises(MessageSizeTooLargeError, match="the transaction must be aborted"):
+                    await producer.commit_transaction()
+                await producer.abort_transaction()
+
+        asyncio.run(main())
+
+    @pytest.mark.parametrize(
+        ("offsets", "group", "error", "words"),
+        [
+            ({("t", 0): 1}, "g", TypeError, "for a TopicPartition, not for tuple"),
+            ({TopicPartition("t", 0): -1}, "g", ValueError, "at least 0, not -1"),
+            ({TopicPartition("t", 0): 1}, 5, TypeError, "consumer.group_metadata"),
+        ],
+    )
+    def test_what_are_no_offsets(
+        self, broker: EmbeddedBroker, topic: str, offsets: Any, group: Any, error: type[Exception], words: str
+    ) -> None:
+        with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            with pytest.raises(error, match=words):
+                producer.send_offsets_to_transaction(offsets, group)
+            producer.commit_transaction()
 
 
 class TestConsumer:

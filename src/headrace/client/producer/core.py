@@ -197,19 +197,24 @@ class ProducerCore:
         if self.fatal_error is not None:
             return self.fatal_error
         size = request.largest_size
-        if size > _LARGEST_RECORD:
-            return MessageSizeTooLargeError(
-                f"a record of {size} bytes is larger than a batch may be, {_LARGEST_RECORD}"
-            )
-        if size > self.settings.max_request_size:
-            return MessageSizeTooLargeError(
-                f"a record of {size} bytes is larger than max.request.size, {self.settings.max_request_size}"
-            )
-        if size > self.settings.buffer_memory:
-            return MessageSizeTooLargeError(
-                f"a record of {size} bytes is larger than buffer.memory, {self.settings.buffer_memory}"
-            )
+        limits = (
+            ("a batch may be", _LARGEST_RECORD),
+            ("max.request.size", self.settings.max_request_size),
+            ("buffer.memory", self.settings.buffer_memory),
+        )
+        for limit, most in limits:
+            if size > most:
+                error = MessageSizeTooLargeError(f"a record of {size} bytes is larger than {limit}, {most}")
+                if self.transactions is not None:
+                    self._spoil(self.transactions, error)
+                return error
         return None
+
+    def _spoil(self, transactions: TransactionManager, error: BaseException) -> None:
+        if threading.get_ident() == self._thread_id:
+            transactions.refused(error)
+        else:  # before a commit that this thread may ask for next
+            self._loop.call_soon_threadsafe(transactions.refused, error)
 
     def no_memory(self) -> KafkaTimeoutError:
         return KafkaTimeoutError(

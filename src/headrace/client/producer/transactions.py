@@ -225,6 +225,11 @@ class TransactionManager(Idempotence):
         else:
             self._spoil(error)
 
+    def refused(self, error: BaseException) -> None:
+        """A record was not taken, and only its future tells: without it the transaction is not whole."""
+        if self.state is _S.IN_TRANSACTION:
+            self._spoil(error)
+
     def _spoil(self, error: BaseException) -> None:
         if self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
             if isinstance(error, KafkaError):
@@ -275,7 +280,10 @@ class TransactionManager(Idempotence):
             self._expect(_SEND_OFFSETS, (_S.IN_TRANSACTION,))
             return
         metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
-        await self._operation(_SEND_OFFSETS, (_S.IN_TRANSACTION,), lambda: self._send_offsets(offsets, metadata))
+        if not hasattr(metadata, "group_id"):
+            raise TypeError(f"a group is consumer.group_metadata() or its id, a str, not {type(group).__name__}")
+        given = {tp: _as_offset(tp, value) for tp, value in offsets.items()}
+        await self._operation(_SEND_OFFSETS, (_S.IN_TRANSACTION,), lambda: self._send_offsets(given, metadata))
 
     async def commit(self) -> None:
         """Returns when the decision is written; all records of the transaction are then."""
@@ -412,12 +420,11 @@ class TransactionManager(Idempotence):
             self._spoil(error)
         return error
 
-    async def _send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
+    async def _send_offsets(self, left: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         try:
             if self.version < _VERSION_2:
                 await self._persist(lambda: self._add_offsets(group.group_id))
             self._is_started = True
-            left = {tp: _as_offset(value) for tp, value in offsets.items()}
             await persist(
                 self._calls,
                 self._backoff,
@@ -555,5 +562,10 @@ def _fenced(error: KafkaError) -> KafkaError:
     return error
 
 
-def _as_offset(value: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(value) if isinstance(value, int) else value
+def _as_offset(tp: TopicPartition, value: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    if not isinstance(tp, TopicPartition):
+        raise TypeError(f"offsets are committed for a TopicPartition, not for {type(tp).__name__}")
+    given = OffsetAndMetadata(value) if isinstance(value, int) else OffsetAndMetadata(*value)
+    if given.offset < 0:
+        raise ValueError(f"{tp}: an offset to commit is at least 0, not {given.offset}")
+    return given
