@@ -1,7 +1,8 @@
 """Every error that Headrace raises on purpose, in one place to import from.
 
-Names follow kafka-python. `KafkaError` is the base of all that clients raise; `retriable` tells whether the same call
-may succeed later, `fatal` whether the client is done for, `abortable` whether the transaction must be aborted.
+Names follow kafka-python. `KafkaError` is the base of all that clients raise, but for `ConfigError`; `retriable` tells
+whether the same call may succeed later, `fatal` whether the client is done for, `abortable` whether the transaction must
+be aborted.
 """
 
 from headrace.client import errors as _client_errors
@@ -11,6 +12,9 @@ from headrace.client.errors import *  # noqa: F403
 from headrace.common import errors as _common_errors
 from headrace.common.errors import *  # noqa: F403
 
+KafkaConfigurationError = _common_errors.ConfigError
+"""kafka-python's name for it."""
+
 __all__ = sorted(
     {
         name
@@ -18,4 +22,5 @@ __all__ = sorted(
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Exception) and not name.startswith("_")
     }
+    | {"KafkaConfigurationError"}
 )

@@ -1,3 +1,4 @@
+import pickle
 import subprocess
 import sys
 
@@ -5,6 +6,7 @@ import pytest
 
 import headrace.errors
 from headrace import errors
+from headrace.client.consumer.errors import _Located
 from headrace.client.errors import KafkaTimeoutError, check, error_for, is_stale_metadata
 from headrace.common.errors import (
     ERRORS_BY_CODE,
@@ -14,6 +16,7 @@ from headrace.common.errors import (
     TopicAlreadyExistsError,
     UnknownError,
 )
+from headrace.common.types import TopicPartition
 
 
 def test_one_place_to_import_from() -> None:
@@ -70,3 +73,18 @@ def test_importing_headrace_is_quick_and_imports_no_arrow() -> None:
     assert all(getattr(headrace, name).__name__ == name for name in headrace.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
         _ = headrace.Nonsense
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_they_reach_other_processes(name: str) -> None:
+    cls = getattr(errors, name)
+    parts: tuple[object, ...] = ("what happened",)
+    if issubclass(cls, _Located):
+        parts = (TopicPartition("t", 3), 7, *{"OffsetsLostError": ()}.get(name, (None,)))
+    error = cls(*parts)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is cls
+    assert str(again) == str(error)
+    assert {key: value for key, value in vars(again).items() if key != "_parts"} == {
+        key: value for key, value in vars(error).items() if key != "_parts"
+    }
