@@ -1,8 +1,8 @@
 """Every error that Headrace raises on purpose, in one place to import from.
 
 Names follow kafka-python. `KafkaError` is the base of all that clients raise, but for `ConfigError`; `retriable` tells
-whether the same call may succeed later, `fatal` whether the client is done for, `abortable` whether the transaction must
-be aborted.
+whether the same call may succeed later, `fatal` whether the client is done for, `abortable` whether the transaction
+must be aborted.
 """
 
 from headrace.client import errors as _client_errors
