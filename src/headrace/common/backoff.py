@@ -2,6 +2,8 @@
 
     attempt   0       1       2       3       4          first=100, limit=1000
     wait      100     200     400     800     1000       each +- 20%, by chance (KIP-144, KIP-580)
+
+Nothing here waits: that is the caller's.
 """
 
 from headrace.common.ids import Random

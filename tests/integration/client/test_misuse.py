@@ -212,6 +212,19 @@ class TestConsumer:
             reading.poll(0)
         assert commits == [{TopicPartition(topic, 0): OffsetAndMetadata(10, "", 0)}]
 
+    def test_an_interceptor_may_leave_records_out_of_polls_and_of_iteration(
+        self, broker: EmbeddedBroker, topic: str
+    ) -> None:
+        class OnlyEven:
+            def on_consume(self, records: Any) -> Any:
+                return {tp: [each for each in some if each.offset % 2 == 0] for tp, some in records.items()}
+
+        with consumer(broker, topic, interceptors=[OnlyEven()], consumer_timeout_ms=PATIENCE_MS) as reading:
+            assert [next(reading).value for _ in range(5)] == TEN[::2]
+            assert reading.position(TopicPartition(topic, 0)) == 10
+            reading.seek_to_beginning()
+            assert [record.value for records in reading.poll(PATIENCE_MS).values() for record in records] == TEN[::2]
+
     def test_a_listener_that_fails_is_heard_of_and_reading_goes_on(self, broker: EmbeddedBroker, topic: str) -> None:
         class Failing:
             def on_partitions_assigned(self, tps: Any) -> None:

@@ -192,6 +192,9 @@ class ConsumerBase:
 
     def _next_portion(self) -> list[Portion]:
         while (portion := self._core.rows.portion(self.config.max_poll_records)) is not None:
+            if portion.records and self.config.interceptors:
+                tp = portion.state.tp
+                portion = portion._replace(records=list(self._intercept({tp: portion.records}).get(tp, ())))
             if portion.records:
                 return [portion]
             with self._subscription.lock:
@@ -206,9 +209,15 @@ class ConsumerBase:
         if not update_offsets:
             for tp, records in found.items():
                 self.seek(tp, records[0].offset)
+        return self._intercept(found)
+
+    def _intercept(
+        self, found: dict[TopicPartition, list[ConsumerRecord]]
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         for interceptor in self.config.interceptors:
             try:
-                found = interceptor.on_consume(found) or found
+                changed = interceptor.on_consume(found)
+                found = found if changed is None else changed
             except Exception:
                 # The records are taken: an error in place of them would lose them.
                 _logger.exception(
