@@ -258,7 +258,7 @@ class TestConsumer:
             reading.assign([TopicPartition(topic, 0)])
             for call in (reading.pause, reading.resume, reading.seek_to_beginning):
                 with pytest.raises(TypeError, match="a partition is a TopicPartition, not list"):
-                    call([TopicPartition(topic, 0)])  # type: ignore[operator]
+                    call([TopicPartition(topic, 0)])  # type: ignore[arg-type]
             assert poll_ten(reading) == TEN
 
     def test_ways_to_read_are_not_mixed(self, broker: EmbeddedBroker, topic: str) -> None:
