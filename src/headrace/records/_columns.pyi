@@ -55,4 +55,5 @@ class ColumnEncoder:
         base_sequence: int = -1,
         transactional: bool = False,
         leader_epoch: int = -1,
+        spare: list[bytearray] | None = None,
     ) -> list[bytearray]: ...

@@ -6,7 +6,7 @@ wraps them. A binary column is an int32 array of n + 1 offsets, the bytes, and a
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -358,6 +358,20 @@ cdef inline Py_ssize_t _source_size(BinarySource* source, Py_ssize_t row) noexce
     return size_of_varint(size) + (size if size > 0 else 0)
 
 
+cdef bytearray _buffer(list spare, Py_ssize_t size):
+    """A buffer of `size` bytes whose content is undefined."""
+    cdef bytearray buffer
+    if spare:
+        buffer = spare.pop()
+        try:
+            PyByteArray_Resize(buffer, size)
+            return buffer
+        except BufferError:
+            pass  # somebody still looks at it
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
+
 @cython.final
 cdef class ColumnEncoder:
     """Makes batches of rows that stand in Arrow buffers.
@@ -468,10 +482,12 @@ cdef class ColumnEncoder:
 
     def encode_all(self, *, int64_t default_timestamp, Py_ssize_t max_bytes, int64_t base_offset=0,
                    codec=Compression.NONE, level=None, int64_t producer_id=-1, int16_t producer_epoch=-1,
-                   int32_t base_sequence=-1, bint transactional=False, int32_t leader_epoch=-1) -> list:
+                   int32_t base_sequence=-1, bint transactional=False, int32_t leader_epoch=-1,
+                   list spare=None) -> list:
         """Batches of all rows, each of at most `max_bytes` before compression but of at least one row.
 
-        Offsets, and sequences if there are any, run on from batch to batch.
+        Offsets, and sequences if there are any, run on from batch to batch. Buffers in `spare` are used up first: the
+        system clears fresh memory, which takes longer than writing a batch.
         """
         cdef HeaderFields fields
         cdef Py_ssize_t row = 0, count, size
@@ -494,7 +510,7 @@ cdef class ColumnEncoder:
         while row < self._rows:
             size = self._measure(row, default_timestamp, max_bytes, &fields)
             count = fields.count
-            buffer = PyByteArray_FromStringAndSize(NULL, size + SPARE)
+            buffer = _buffer(spare, size + SPARE)
             p = <uint8_t*>PyByteArray_AS_STRING(buffer) + HEADER_BYTES
             with nogil:
                 self._write(p, row, default_timestamp, &fields)

@@ -139,7 +139,8 @@ def encode_arrow(
 
     Columns are taken by name: `value` (required), `key`, `headers`, `timestamp`; others are ignored. Keys and values
     are binary or string. Rows without a timestamp get the one given. Offsets run on from batch to batch, and so
-    do sequences where they begin with one.
+    do sequences where they begin with one. `spare` is a list of buffers that are used up first, `fields` are those of
+    the batches' headers.
     """
     chunks = data.to_batches() if isinstance(data, pa.Table) else [data]
     if "value" not in data.schema.names:

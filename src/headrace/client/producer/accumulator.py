@@ -414,9 +414,12 @@ class Accumulator:
     def release(self, batch: ProducerBatch) -> None:
         """Gives back the memory of a batch; parts of split ones are not counted, as their time is short."""
         is_counted = not batch.is_split
+        data = batch.data
         buffer, size = batch.detach()
         if size and is_counted:
             self.pool.give_back(buffer, size)
+            if buffer is None and isinstance(data, bytearray):
+                self.pool.keep(data)
 
     def close(self, error: BaseException) -> None:
         """No more records: `append` raises the error. What is here is due at once."""

@@ -244,7 +244,12 @@ def _encode(
         shares = _by_partition(rows, len(queues), fallback, path.ignore_keys) if by_rows else [(fallback, rows)]
         for number, share in shares:
             encoded = encode_arrow(
-                share, timestamp=now_ms, max_bytes=max_bytes, codec=settings.codec, level=settings.level
+                share,
+                timestamp=now_ms,
+                max_bytes=max_bytes,
+                codec=settings.codec,
+                level=settings.level,
+                spare=core.buffers.spare,
             )
             for each in encoded:
                 if len(each) > settings.max_request_bytes:

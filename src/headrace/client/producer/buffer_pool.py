@@ -20,6 +20,10 @@ from headrace.client.producer._batch import resize_buffer
 
 __all__ = ["BufferPool", "MemoryWaiter"]
 
+_SPARE_BUFFERS = 4
+_SPARE_BYTES = 256 * 1024
+"""Smaller ones the allocator keeps by itself."""
+
 
 class MemoryWaiter:
     """A place in line. `wake` is called once, by who gives back the last bytes, when the memory is there: as `buffer`,
@@ -44,6 +48,8 @@ class BufferPool:
         self._free: list[bytearray] = []
         self._unpooled_bytes = memory_bytes
         self._line: deque[MemoryWaiter] = deque()
+        self.spare: list[bytearray] = []
+        """A few large buffers that tables were encoded into, to be used again; not counted."""
 
     @property
     def available_bytes(self) -> int:
@@ -105,6 +111,11 @@ class BufferPool:
             self._put_back(buffer, size)
             served = self._serve()
         _wake(served)
+
+    def keep(self, buffer: bytearray) -> None:
+        """A buffer that was made elsewhere is free, and may be wanted again soon."""
+        if len(buffer) >= _SPARE_BYTES and len(self.spare) < _SPARE_BUFFERS:
+            self.spare.append(buffer)
 
     def take_over(self, size: int) -> bool:
         """Counts `size` bytes as in use that were allocated elsewhere. False if there is no room for them."""

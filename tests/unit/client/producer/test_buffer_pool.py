@@ -177,3 +177,12 @@ def test_no_byte_is_lost_or_made_whatever_happens() -> None:
             partly = sum(each.size if each.is_served else each.got_bytes for each in waiting)
             assert pool.available_bytes + used + partly == 1000, f"seed {seed}"
             assert not waiting or waiting[0].is_served or pool.available_bytes < waiting[0].size, f"seed {seed}"
+
+
+def test_a_few_large_buffers_are_kept() -> None:
+    pool = BufferPool(memory_bytes=1000, usual_bytes=100)
+    pool.keep(bytearray(1000))
+    assert pool.spare == []
+    for _ in range(10):
+        pool.keep(bytearray(300_000))
+    assert [len(buffer) for buffer in pool.spare] == [300_000] * 4
