@@ -140,16 +140,36 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
         StickyPartitionAssignor,
         CooperativeStickyAssignor,
     )
+    # `topics`: otherwise it joins before it knows any partitions, joins again when it does, and forgets that join if a
+    # poll ends before it.
+    _run_like_kafka_python(kafka, _pick(assignors, options["strategies"]), options, orders, kafka.KafkaConsumer.topics)
+
+
+def run_headrace(options: dict[str, Any], orders: Orders) -> None:
+    import headrace
+    import headrace.errors
+
+    _run_like_kafka_python(headrace, options["strategies"], options, orders)
+
+
+def _run_like_kafka_python(
+    library: Any,
+    strategies: list[Any],
+    options: dict[str, Any],
+    orders: Orders,
+    prepare: Callable[[Any], object] = lambda _: None,
+) -> None:
     reporter = Reporter()
 
-    class Listener(kafka.ConsumerRebalanceListener):
+    class Listener(library.ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
             reporter.revoked(revoked)
 
         def on_partitions_assigned(self, assigned: Any) -> None:
             reporter.assigned(consumer.assignment())
 
-    consumer = kafka.KafkaConsumer(
+    make = library.KafkaConsumer if hasattr(library, "KafkaConsumer") else library.Consumer
+    consumer = make(
         bootstrap_servers=options["bootstrap"],
         group_id=options["group"],
         group_instance_id=options["instance"],
@@ -161,20 +181,18 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
         enable_auto_commit=options["commit"] == "auto",
         auto_commit_interval_ms=AUTO_COMMIT_MS,
         fetch_max_wait_ms=100,
-        partition_assignment_strategy=_pick(assignors, options["strategies"]),
+        partition_assignment_strategy=strategies,
     )
     pattern = options["topic"] if options["topic"].startswith("^") else None
     consumer.subscribe([] if pattern else [options["topic"]], pattern=pattern, listener=Listener())
-    # Otherwise it joins before it knows any partitions, joins again when it does, and forgets that join if a poll ends
-    # before it.
-    consumer.topics()
+    prepare(consumer)
     while not orders.is_over:
         if orders.is_standing_still():
             threading.Event().wait(PAUSE_SECONDS)
             continue
         try:
             messages = [message for found in consumer.poll(options["poll_ms"]).values() for message in found]
-        except kafka.errors.KafkaError as error:  # the broker is away
+        except library.errors.KafkaError as error:  # the broker is away
             say(error=repr(error))
             continue
         reporter.assigned(consumer.assignment())
@@ -183,7 +201,7 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
             if options["commit"] == "hand":
                 try:
                     consumer.commit()
-                except kafka.errors.KafkaError as error:
+                except library.errors.KafkaError as error:
                     say(commit=type(error).__name__)
     consumer.close()
 
@@ -240,51 +258,6 @@ def run_aiokafka(options: dict[str, Any], orders: Orders) -> None:
         await consumer.stop()
 
     asyncio.run(main())
-
-
-def run_headrace(options: dict[str, Any], orders: Orders) -> None:
-    import headrace
-    import headrace.errors
-
-    reporter = Reporter()
-
-    class Listener(headrace.ConsumerRebalanceListener):
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            reporter.revoked(revoked)
-
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            reporter.assigned(consumer.assignment())
-
-    consumer = headrace.Consumer(
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        group_instance_id=options["instance"],
-        auto_offset_reset="earliest",
-        session_timeout_ms=options["session_ms"],
-        max_poll_interval_ms=options["poll_interval_ms"],
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        metadata_max_age_ms=METADATA_MS,
-        enable_auto_commit=options["commit"] == "auto",
-        auto_commit_interval_ms=AUTO_COMMIT_MS,
-        fetch_max_wait_ms=100,
-        partition_assignment_strategy=options["strategies"],
-    )
-    pattern = options["topic"] if options["topic"].startswith("^") else None
-    consumer.subscribe([] if pattern else [options["topic"]], pattern=pattern, listener=Listener())
-    while not orders.is_over:
-        if orders.is_standing_still():
-            threading.Event().wait(PAUSE_SECONDS)
-            continue
-        records = [record for found in consumer.poll(options["poll_ms"]).values() for record in found]
-        reporter.assigned(consumer.assignment())
-        if records:
-            say(records=[(record.topic, record.partition, record.offset) for record in records])
-            if options["commit"] == "hand":
-                try:
-                    consumer.commit()
-                except headrace.errors.KafkaError as error:
-                    say(commit=type(error).__name__)
-    consumer.close()
 
 
 def _pick(assignors: Iterable[Any], names: list[str]) -> list[Any]:

@@ -23,7 +23,7 @@ from headrace.net.framing import InvalidFrameError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
 from headrace.net.replies import ReplyMemory, ReplyReader, body_position
-from headrace.net.transport import Reply
+from headrace.net.transport import Part, Reply, reply_size
 from headrace.protocol import APIS, Api, ApiKey, Message, ProtocolError, decode, encode_request
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -36,6 +36,8 @@ ReplyFuture = asyncio.Future[Any]
 
 SOFTWARE_NAME = "headrace"
 _NEVER = float("inf")
+_LARGEST_COPY = 64 * 1024
+"""Larger batches of records go to the socket from where they are."""
 _correlation_id = struct.Struct(">i").unpack_from
 _error_code = struct.Struct(">h").unpack_from
 
@@ -99,7 +101,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._next_id = 0
         self._transport: ClientTransport | None = None
         self._blocked = True
-        self._queue: list[bytes] = []
+        self._queue: list[bytes | list[bytes | memoryview]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
 
@@ -160,10 +162,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return future
         api = APIS[type(request).__api_key__]  # type: ignore[index]
         correlation_id = self._next_id
-        frame = encode_request(request, version, correlation_id, self._client_id)
+        frame = encode_request(request, version, correlation_id, self._client_id, _LARGEST_COPY)
         self._next_id = correlation_id + 1 & 0x7FFFFFFF
         self.last_used = now = loop.time()
-        self._stats.request(api.key, len(frame))
+        self._stats.request(api.key, reply_size(frame))
         if expect_response:
             deadline = now + timeout_ms / 1000
             self._waiting.append(_Waiting(api, version, correlation_id, future, now, deadline))
@@ -248,7 +250,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         if self._queue and not self._blocked and self._transport is not None:
             queue, self._queue = self._queue, []
-            self._transport.send(queue[0] if len(queue) == 1 else queue)
+            parts: list[Part] = []
+            for frame in queue:
+                parts += [frame] if isinstance(frame, bytes) else frame
+            self._transport.send(parts)
 
     def _reply(self, data: Buffer) -> None:
         if self.closed:

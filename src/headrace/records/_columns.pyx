@@ -358,16 +358,19 @@ cdef inline Py_ssize_t _source_size(BinarySource* source, Py_ssize_t row) noexce
     return size_of_varint(size) + (size if size > 0 else 0)
 
 
+cdef extern from "Python.h":
+    ctypedef struct PyByteArrayObject:
+        Py_ssize_t ob_exports
+
+
 cdef bytearray _buffer(list spare, Py_ssize_t size):
     """A buffer of `size` bytes whose content is undefined."""
     cdef bytearray buffer
     if spare:
         buffer = spare.pop()
-        try:
+        if not (<PyByteArrayObject*>buffer).ob_exports:  # else somebody still looks at it
             PyByteArray_Resize(buffer, size)
             return buffer
-        except BufferError:
-            pass  # somebody still looks at it
     return PyByteArray_FromStringAndSize(NULL, size)
 
 

@@ -558,7 +558,9 @@ class TransactionManager(Idempotence):
 def _fenced(error: KafkaError) -> KafkaError:
     """From coordinators an old epoch means the same under two names (KIP-588)."""
     if isinstance(error, InvalidProducerEpochError):
-        return ProducerFencedError("a newer producer has the same transactional id")
+        return ProducerFencedError(
+            "a newer producer has the same transactional id, or the transaction took longer than its timeout"
+        )
     return error
 
 
