@@ -1,4 +1,4 @@
-"""Builds the compiled modules (record kernel, codec, the clients' hot paths); the rest of the package is in pyproject.toml.
+"""Builds the compiled modules (record kernel, codec, the clients' hot paths); the rest is in pyproject.toml.
 
 HEADRACE_CFLAGS adds compiler and linker flags, which is how the tests build them under AddressSanitizer.
 """
