@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-KERNEL := $(wildcard $(foreach room,records protocol,src/headrace/$(room)/*.pyx src/headrace/$(room)/*.pxd))
+KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench soak docs clean

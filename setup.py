@@ -1,4 +1,4 @@
-"""Builds the compiled modules (the record kernel and the codec); the rest about the package is in pyproject.toml.
+"""Builds the compiled modules (record kernel, codec, the clients' hot paths); the rest is in pyproject.toml.
 
 HEADRACE_CFLAGS adds compiler and linker flags, which is how the tests build them under AddressSanitizer.
 """
@@ -10,17 +10,16 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 extra_flags = os.environ.get("HEADRACE_CFLAGS", "").split()
-rooms = ("records", "protocol")
+source_root = Path("src")
 
 extensions = [
     Extension(
-        f"headrace.{room}.{source.stem}",
+        ".".join(source.relative_to(source_root).with_suffix("").parts),
         [str(source)],
         extra_compile_args=["-O3", "-fno-strict-aliasing", "-Wno-unused-function", *extra_flags],
         extra_link_args=extra_flags,
     )
-    for room in rooms
-    for source in sorted(Path("src/headrace", room).glob("*.pyx"))
+    for source in sorted(source_root.rglob("*.pyx"))
 ]
 
 setup(

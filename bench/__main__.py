@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tests.support.apache_kafka import KafkaUnavailable
 
-from bench import broker, groups, log, protocol, records
+from bench import broker, clients, groups, log, protocol, records
 from bench.harness import describe, write_results
 
 ROUNDS = 11
-ALL = ["records", "log", "protocol", "broker", "groups"]
+ALL = ["records", "log", "protocol", "broker", "groups", "clients"]
 
 
 def main() -> None:
@@ -22,12 +22,14 @@ def main() -> None:
     parser.add_argument(
         "--rounds",
         type=int,
-        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker and groups: {broker.ROUNDS})",
+        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="where to put data (default: beside the project, on its disk)")
-    parser.add_argument("--quick", action="store_true", help="broker, groups: less of it; results are not written")
+    parser.add_argument(
+        "--quick", action="store_true", help="broker, groups, clients: less of it; results are not written"
+    )
     parser.add_argument("--self-check", action="store_true", help="broker: Apache Kafka beside itself; not written")
-    parser.add_argument("--only", default="", help="broker: only cases whose name has this text; not written")
+    parser.add_argument("--only", default="", help="broker, clients: only cases whose name has this text; not written")
     arguments = parser.parse_args()
     which = arguments.which or ALL
     if "records" in which:
@@ -43,6 +45,9 @@ def main() -> None:
     if "groups" in which:
         with data_directory(arguments.directory) as directory:
             run_groups(arguments, directory)
+    if "clients" in which:
+        with data_directory(arguments.directory) as directory:
+            run_clients(arguments, directory)
 
 
 @contextmanager
@@ -81,6 +86,14 @@ def run_groups(arguments: argparse.Namespace, directory: Path) -> None:
         print("\n".join(map(describe, measurements)), file=sys.stderr)
     else:
         write_results("groups", measurements, notes)
+
+
+def run_clients(arguments: argparse.Namespace, directory: Path) -> None:
+    measurements, notes = clients.run(
+        directory, arguments.rounds or broker.ROUNDS, quick=arguments.quick, only=arguments.only
+    )
+    if not arguments.quick and not arguments.only:
+        write_results("clients", measurements, notes)
 
 
 if __name__ == "__main__":

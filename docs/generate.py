@@ -6,6 +6,10 @@ from headrace.broker import handlers
 from headrace.broker.config import OWN_KEYS, TOPIC_KEYS
 from headrace.broker.dispatch import REGISTRY
 from headrace.broker.kafka_keys import NO_EFFECT, REFUSED
+from headrace.client import settings as client_settings
+from headrace.client.consumer_keys import CONSUMER_KEYS
+from headrace.client.producer_keys import PRODUCER_KEYS
+from headrace.client.settings import ADMIN_KEYS, ClientTable
 from headrace.protocol.apis import APIS
 from headrace.storage.config import MANAGER_KEYS
 
@@ -115,6 +119,68 @@ These are refused if they are set, since whoever sets them relies on them.
 |---|---|
 {refused}"""
 
+CLIENTS = """\
+# Configuration of the clients
+
+Kafka's names and, unless it says otherwise, Kafka's defaults, from the tables in `headrace/client/settings.py`,
+`producer_keys.py` and `consumer_keys.py`. This page is made from them by `make docs`.
+
+A key is written with dots in a mapping or with underscores as a keyword argument; both may be given, and the latter win.
+None stands for the default. The clients of `headrace` and `headrace.aio` take the same.
+
+```py
+headrace.Producer({{"bootstrap.servers": "localhost:9092", "linger.ms": 20}}, value_serializer=str.encode)
+```
+
+A value that cannot be used, a combination that cannot work, and a key that there is not (the message names the likely
+one) raise `ConfigError`. Objects are functions, or what the text says; they have no default.
+
+## All clients
+
+{common}
+## Producer
+
+Explained in [producing.md](producing.md) and [transactions.md](transactions.md).
+
+{producer}
+## Consumer
+
+Explained in [consuming.md](consuming.md).
+
+{consumer}
+## Admin
+
+Explained in [admin.md](admin.md).
+
+{admin}
+## Keys of other clients
+
+These stand for Kafka's keys:
+
+| key | stands for |
+|---|---|
+{aliases}
+These are accepted and change nothing; the log says so: {unused}.
+
+These are refused, since whoever sets them relies on them:
+
+| key | why |
+|---|---|
+{refused}"""
+
+
+def _clients() -> str:
+    common = ClientTable(client_settings.COMMON_KEYS, client_settings.COMMON_OBJECTS)
+    tables = {"producer": PRODUCER_KEYS, "consumer": CONSUMER_KEYS, "admin": ADMIN_KEYS}
+    refused = {name: why for table in tables.values() for name, why in table.refused.items()}
+    return CLIENTS.format(
+        common=common.markdown(),
+        **{name: table.markdown(without=common.known()) for name, table in tables.items()},
+        aliases="".join(f"| `{name}` | `{key}` |\n" for name, key in sorted(client_settings.ALIASES.items())),
+        unused=", ".join(f"`{name}`" for name in sorted(client_settings.UNUSED)),
+        refused="".join(f"| `{name}` | {why} |\n" for name, why in sorted(refused.items())),
+    )
+
 
 def _no_effect() -> str:
     by_reason: dict[str, list[str]] = {}
@@ -133,6 +199,7 @@ def _apis() -> str:
 def pages() -> dict[str, str]:
     """Name and content of each generated page."""
     return {
+        "clients-configuration.md": _clients(),
         "broker.md": BROKER.format(apis=_apis()),
         "configuration.md": CONFIGURATION.format(
             own=OWN_KEYS.markdown(topics=False),

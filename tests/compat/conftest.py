@@ -1,8 +1,19 @@
-"""Apache Kafka for these tests, and directories that it wrote; where it cannot be had, they skip with the reason."""
+"""Apache Kafka for these tests, and directories that it wrote; where it cannot be had, they skip with the reason.
+
+And consumer groups with members of any client.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 from tests.support.apache_kafka import KafkaUnavailable, kafka_classpath
+from tests.support.broker_process import Broker, make_broker
+from tests.support.group_lab import Lab
+from tests.support.group_members import MemberHosts
 from tests.support.kafka_files import KafkaFiles, write_kafka_files
+
+_numbers = count()
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +27,45 @@ def apache_kafka() -> None:
 @pytest.fixture(scope="session")
 def kafka_files(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> KafkaFiles:
     return write_kafka_files(tmp_path_factory.mktemp("kafka-files"))
+
+
+@pytest.fixture
+def new_name() -> Callable[[], str]:
+    return lambda: f"name-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker where groups do not wait for more members, and sessions may be short."""
+    settings = {
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 100,
+        "offsets.topic.replication.factor": 1,
+    }
+    with make_broker(tmp_path_factory.mktemp("groups") / "data", settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def member_hosts() -> Iterator[MemberHosts]:
+    hosts = MemberHosts()
+    yield hosts
+    hosts.close()
+
+
+@pytest.fixture
+def make_lab(
+    group_broker: Broker, member_hosts: MemberHosts, new_name: Callable[[], str]
+) -> Iterator[Callable[..., Lab]]:
+    """Makes a group that has no members yet, and a topic for it."""
+    labs: list[Lab] = []
+
+    def make(partitions: int = 4) -> Lab:
+        lab = Lab(group_broker, member_hosts, new_name())
+        lab.create(new_name(), partitions)
+        labs.append(lab)
+        return lab
+
+    yield make
+    for lab in labs:
+        lab.close()

@@ -7,22 +7,33 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import run_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+IN_ORDER = {"producing.md", "consuming.md", "transactions.md", "arrow.md", "asyncio.md"}
+"""Pages whose examples build on each other; elsewhere each stands alone."""
 EXAMPLES = [
-    pytest.param(code, id=f"{page.name}-{number}")
+    pytest.param(page, numbers, id="-".join([page.name, *numbers]))
     for page in PAGES
-    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
+    for numbers in ([[]] if page.name in IN_ORDER else [[str(number)] for number in range(len(run_page.blocks(page)))])
 ]
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
-def test_examples_run(code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "numbers"), EXAMPLES)
+def test_examples_run(page: Path, numbers: list[str], tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "-P", "-W", "error", run_page.__file__, str(page), *numbers],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def test_the_pages_in_order_are_there() -> None:
+    assert {page.name for page in PAGES} >= IN_ORDER
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -24,6 +24,7 @@ from headrace.common.errors import CorruptRecordError, HeadraceError
 from headrace.records import (
     BatchRecords,
     Compression,
+    FetchedRecords,
     OffsetMap,
     Record,
     RecordBatch,
@@ -250,8 +251,36 @@ class Fuzzer:
             )
             if decoded is not None:
                 decoded.validate(full=True)
+        self.consume(buffer)
         if first is not None:
             self.patch(first)
+
+    def consume(self, buffer: Buffer) -> None:
+        """As a consumer does it, in portions: rows and columns agree, and offsets only go up."""
+        rng = self.random
+        start = rng.choice((0, 0, rng.randrange(10), rng.randrange(LAST_INT64)))
+        aborted = (
+            [(rng.randrange(3), rng.randrange(10)) for _ in range(rng.randrange(3))] if rng.random() < 0.3 else None
+        )
+        check_crcs = rng.random() < 0.5
+
+        def make() -> FetchedRecords:
+            return FetchedRecords("t", 0, buffer, start, aborted, check_crcs, MAX_INFLATED_BYTES)
+
+        rows, columns = make(), make()
+        by_rows: list[int] = []
+        while portion := self.attempt("take", lambda: rows.take(rng.choice((1, 3, 100)))):
+            by_rows += [row.offset for row in portion]
+        decoder = ArrowDecoder()
+        while self.attempt("take_columns", lambda: columns.take_columns(decoder, rng.choice((1, 3, 100)))):
+            pass
+        taken = decoder.finish()
+        taken.validate(full=True)
+        self.agree("offsets taken", taken.column("offset").to_pylist(), by_rows)
+        self.agree("order", by_rows, sorted(set(by_rows)))
+        self.agree("positions", rows.next_offset, columns.next_offset)
+        if by_rows and not start <= by_rows[0] <= by_rows[-1] < rows.next_offset <= rows.end_offset:
+            raise Finding(f"from {start} on came {by_rows}, and then {rows.next_offset} of {rows.end_offset}")
 
     def read_numbers(self, buffer: Buffer) -> None:
         position = self.random.randrange(len(buffer) + 2)

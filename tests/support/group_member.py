@@ -140,16 +140,36 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
         StickyPartitionAssignor,
         CooperativeStickyAssignor,
     )
+    # `topics`: otherwise it joins before it knows any partitions, joins again when it does, and forgets that join if a
+    # poll ends before it.
+    _run_like_kafka_python(kafka, _pick(assignors, options["strategies"]), options, orders, kafka.KafkaConsumer.topics)
+
+
+def run_headrace(options: dict[str, Any], orders: Orders) -> None:
+    import headrace
+    import headrace.errors
+
+    _run_like_kafka_python(headrace, options["strategies"], options, orders)
+
+
+def _run_like_kafka_python(
+    library: Any,
+    strategies: list[Any],
+    options: dict[str, Any],
+    orders: Orders,
+    prepare: Callable[[Any], object] = lambda _: None,
+) -> None:
     reporter = Reporter()
 
-    class Listener(kafka.ConsumerRebalanceListener):
+    class Listener(library.ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
             reporter.revoked(revoked)
 
         def on_partitions_assigned(self, assigned: Any) -> None:
             reporter.assigned(consumer.assignment())
 
-    consumer = kafka.KafkaConsumer(
+    make = library.KafkaConsumer if hasattr(library, "KafkaConsumer") else library.Consumer
+    consumer = make(
         bootstrap_servers=options["bootstrap"],
         group_id=options["group"],
         group_instance_id=options["instance"],
@@ -161,20 +181,18 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
         enable_auto_commit=options["commit"] == "auto",
         auto_commit_interval_ms=AUTO_COMMIT_MS,
         fetch_max_wait_ms=100,
-        partition_assignment_strategy=_pick(assignors, options["strategies"]),
+        partition_assignment_strategy=strategies,
     )
     pattern = options["topic"] if options["topic"].startswith("^") else None
     consumer.subscribe([] if pattern else [options["topic"]], pattern=pattern, listener=Listener())
-    # Otherwise it joins before it knows any partitions, joins again when it does, and forgets that join if a poll ends
-    # before it.
-    consumer.topics()
+    prepare(consumer)
     while not orders.is_over:
         if orders.is_standing_still():
             threading.Event().wait(PAUSE_SECONDS)
             continue
         try:
             messages = [message for found in consumer.poll(options["poll_ms"]).values() for message in found]
-        except kafka.errors.KafkaError as error:  # the broker is away
+        except library.errors.KafkaError as error:  # the broker is away
             say(error=repr(error))
             continue
         reporter.assigned(consumer.assignment())
@@ -183,7 +201,7 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
             if options["commit"] == "hand":
                 try:
                     consumer.commit()
-                except kafka.errors.KafkaError as error:
+                except library.errors.KafkaError as error:
                     say(commit=type(error).__name__)
     consumer.close()
 
@@ -251,6 +269,7 @@ CLIENTS: dict[str, Callable[[dict[str, Any], Orders], None]] = {
     "confluent-kafka": run_confluent,
     "kafka-python": run_kafka_python,
     "aiokafka": run_aiokafka,
+    "headrace": run_headrace,
 }
 
 

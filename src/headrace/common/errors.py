@@ -16,11 +16,16 @@ class ConfigError(HeadraceError, ValueError):
 
 
 class KafkaError(HeadraceError):
-    """An error that the Kafka protocol has a code for."""
+    """An error that the Kafka protocol has a code for, or one of a client that stands beside those (code -1)."""
 
     code: ClassVar[int] = -1
     name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
+
+    fatal: bool = False
+    """Set on an error that a client cannot go on after: a fenced producer, say. A new client is needed."""
+    abortable: bool = False
+    """Set on an error that spoils the transaction it came in: it must be aborted, and then the producer goes on."""
 
     def __init_subclass__(cls) -> None:
         if "code" in vars(cls):

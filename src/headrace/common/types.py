@@ -1,14 +1,14 @@
 """Names for types that are used everywhere."""
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that may be read without copying."""
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class TopicPartition:
+class TopicPartition(NamedTuple):
+    """A partition of a topic. A tuple, as kafka-python's: `topic, partition = tp`."""
+
     topic: str
     partition: int
 

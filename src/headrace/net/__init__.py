@@ -1,6 +1,7 @@
-"""Sockets: frames in, replies out, in order. Knows sizes and connections, not what the bytes mean.
+"""Sockets: frames in, replies out, in order.
 
-This is the server's side on plain TCP. A client's side and TLS will share `framing` and the shape of `transport`.
+Exported here is the server's side, on plain TCP; it knows sizes and connections, not what the bytes mean. The client's
+side is `broker_pool`, which speaks the protocol as far as connections need it, and TLS; it shares `transport`.
 """
 
 from headrace.net.connection import FrameHandler, ReplySlot, ServerConnection

@@ -53,6 +53,7 @@ cdef struct Writer:
     PyObject* parts         # the list of parts, or NULL while there is none; owned
     Py_ssize_t written      # bytes in `parts`
     bint takes_parts
+    Py_ssize_t largest_copy # records of more bytes become a part and are not copied; -1 if all are
     PyObject* program       # of the whole message
     Path path
     uint8_t[SCRATCH] scratch
@@ -68,6 +69,7 @@ cdef inline void begin(Writer* writer, Program program, bint takes_parts) noexce
     writer.parts = NULL
     writer.written = 0
     writer.takes_parts = takes_parts
+    writer.largest_copy = -1
     writer.program = <PyObject*>program
     writer.path.depth = 0
 
@@ -237,7 +239,11 @@ cdef int write_records(Writer* writer, Op* op, object value) except -1:
     """Bytes, or something with a length, which becomes a part of its own."""
     cdef Py_ssize_t size
     if PyObject_CheckBuffer(value):
-        return write_bytes(writer, op, value)
+        if writer.largest_copy < 0 or len(value) <= writer.largest_copy:
+            return write_bytes(writer, op, value)
+        view = memoryview(value).cast("B")
+        put_length(writer, op, len(view), False)
+        return add_part(writer, view, len(view))
     if not writer.takes_parts or isinstance(value, (str, list, tuple, dict)) or not hasattr(value, "__len__"):
         wrong_type(writer, op, value, "bytes or a slice" if writer.takes_parts else "bytes")
     size = PyObject_Size(value)
@@ -441,13 +447,15 @@ def encode_response(message, Py_ssize_t version, int32_t correlation_id):
         discard(&writer)
 
 
-def encode_request(message, Py_ssize_t version, int32_t correlation_id, str client_id):
-    """A whole frame: its size, the header and the message."""
+def encode_request(message, Py_ssize_t version, int32_t correlation_id, str client_id, Py_ssize_t largest_copy=-1):
+    """A whole frame: its size, the header and the message. Records of more than `largest_copy` bytes, if that is given,
+    are not copied: the frame is a list of parts then, with views of them."""
     cdef Writer writer
     cdef Op header
     cdef uint8_t* to
     cdef Program program = program_of(type(message), version)
     begin(&writer, program, False)
+    writer.largest_copy = largest_copy
     to = reserve(&writer, 12)
     store16(to + 4, <uint16_t>program.api_key)
     store16(to + 6, <uint16_t>version)

@@ -1,7 +1,8 @@
 """The record batch of format v2: encoding, decoding, scanning, compression, rows and Arrow columns.
 
 The compiled kernel is `_wire` (varints and the parser), `_batch` (header view and checked records), `_rows`, `_columns`
-and `_keymap` (compaction). Everything else in Headrace reaches records through the names here.
+and `_fetched` (what a consumer makes of a reply), and `_keymap` (compaction). All else in Headrace reaches records
+through the names here.
 """
 
 from headrace.records._batch import (
@@ -20,6 +21,7 @@ from headrace.records._batch import (
     split_batches,
     walk_headers,
 )
+from headrace.records._fetched import ConsumerRecord, FetchedRecords
 from headrace.records._keymap import OffsetMap, rewrite_batch
 from headrace.records._rows import BatchBuilder, Record, decode_rows, encode_rows
 from headrace.records._wire import (
@@ -32,6 +34,7 @@ from headrace.records._wire import (
 )
 from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, Compression
 from headrace.records.control import ControlType, EndTransactionMarker, encode_marker, read_marker
+from headrace.records.undecodable import Undecodable
 
 __all__ = [
     "BATCH_HEADER_BYTES",
@@ -45,11 +48,14 @@ __all__ = [
     "BatchBuilder",
     "BatchRecords",
     "Compression",
+    "ConsumerRecord",
     "ControlType",
     "EndTransactionMarker",
+    "FetchedRecords",
     "OffsetMap",
     "Record",
     "RecordBatch",
+    "Undecodable",
     "crc32c",
     "decode_rows",
     "decode_varint",

@@ -6,7 +6,7 @@ wraps them. A binary column is an int32 array of n + 1 offsets, the bytes, and a
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -204,9 +204,9 @@ cdef class ColumnDecoder:
         """Bytes of keys and values so far; one Arrow column holds less than 2 GiB."""
         return self.keys.data.size + self.values.data.size
 
-    def add(self, BatchRecords records not None, int64_t min_offset=0):
-        """Appends the records from `min_offset` on; returns how many."""
-        return self._add(records, min_offset)
+    def add(self, BatchRecords records not None, int64_t min_offset=0, Py_ssize_t max_records=INT_MAX):
+        """Appends the records from `min_offset` on, at most so many; returns how many."""
+        return self._add(records, min_offset, max_records)
 
     def add_all(self, list batches not None, int64_t min_offset, Py_ssize_t max_inflated_bytes, bint check_crcs):
         """Appends the records of many batches, but not of control batches."""
@@ -217,9 +217,9 @@ cdef class ColumnDecoder:
             if check_crcs:
                 batch.check_crc()
             if not batch._attributes() & CONTROL_BIT:
-                self._add(BatchRecords(batch, max_inflated_bytes), min_offset)
+                self._add(BatchRecords(batch, max_inflated_bytes), min_offset, INT_MAX)
 
-    cdef int32_t _add(self, BatchRecords records, int64_t min_offset) except -1:
+    cdef int32_t _add(self, BatchRecords records, int64_t min_offset, Py_ssize_t max_records) except -1:
         cdef int32_t first = 0, i, rows
         cdef Py_ssize_t key_bytes = 0, value_bytes = 0, header_count = 0
         cdef RecordRef* ref
@@ -233,11 +233,11 @@ cdef class ColumnDecoder:
         cdef Py_ssize_t header_offsets_size = self.header_offsets.size
         while first < records.count and records.base_offset + records.refs[first].offset_delta < min_offset:
             first += 1
-        rows = records.count - first
-        if rows == 0:
+        rows = <int32_t>min(<Py_ssize_t>(records.count - first), max_records)
+        if rows <= 0:
             return 0
         with nogil:
-            for i in range(first, records.count):
+            for i in range(first, first + rows):
                 ref = &records.refs[i]
                 if not earliest <= ref.timestamp <= latest:
                     too_far = i
@@ -258,7 +258,7 @@ cdef class ColumnDecoder:
         self.timestamp_types.reserve(4 * rows)
         # Headers are the last that can fail (a name that is not UTF-8 may grow): what was added of them is taken back.
         try:
-            self._add_headers(records, first, header_count)
+            self._add_headers(records, first, rows, header_count)
         except BaseException:
             self.header_names.cut(header_length, 0)
             self.header_values.cut(header_length, null_headers)
@@ -281,7 +281,7 @@ cdef class ColumnDecoder:
             self.length += rows
         return rows
 
-    cdef int _add_headers(self, BatchRecords records, int32_t first, Py_ssize_t header_count) except -1:
+    cdef int _add_headers(self, BatchRecords records, int32_t first, int32_t rows, Py_ssize_t header_count) except -1:
         cdef int32_t i, j, position
         cdef RecordRef* ref
         cdef HeaderRef header
@@ -290,20 +290,20 @@ cdef class ColumnDecoder:
         cdef int32_t* offsets
         cdef int32_t end
         cdef bytes name
-        self.header_offsets.reserve(4 * (records.count - first))
+        self.header_offsets.reserve(4 * rows)
         if header_count == 0:
             offsets = <int32_t*>(self.header_offsets.data + self.header_offsets.size)
             end = <int32_t>self.header_names.length
-            for i in range(records.count - first):
+            for i in range(rows):
                 offsets[i] = end
-            self.header_offsets.size += 4 * (records.count - first)
+            self.header_offsets.size += 4 * rows
             return 0
         if self.header_names.length + header_count > INT_MAX:
             raise OverflowError("more than 2^31 headers in one Arrow column: finish() earlier")
         self.header_names.reserve(header_count, 0)
         self.header_values.reserve(header_count, 0)
         memset(&fault, 0, sizeof(fault))
-        for i in range(first, records.count):
+        for i in range(first, first + rows):
             ref = &records.refs[i]
             position = ref.headers_pos
             for j in range(ref.headers_count):
@@ -356,6 +356,23 @@ cdef inline Py_ssize_t _source_size(BinarySource* source, Py_ssize_t row) noexce
     """Bytes on the wire: length and data."""
     cdef int32_t size = _source_length(source, row)
     return size_of_varint(size) + (size if size > 0 else 0)
+
+
+cdef extern from "Python.h":
+    ctypedef struct PyByteArrayObject:
+        Py_ssize_t ob_exports
+
+
+cdef bytearray _buffer(list spare, Py_ssize_t size):
+    """A buffer of `size` bytes whose content is undefined."""
+    cdef bytearray buffer
+    if spare:
+        buffer = spare.pop()
+        if not (<PyByteArrayObject*>buffer).ob_exports:  # else somebody still looks at it
+            PyByteArray_Resize(buffer, size)
+            return buffer
+    return PyByteArray_FromStringAndSize(NULL, size)
+
 
 
 @cython.final
@@ -468,10 +485,12 @@ cdef class ColumnEncoder:
 
     def encode_all(self, *, int64_t default_timestamp, Py_ssize_t max_bytes, int64_t base_offset=0,
                    codec=Compression.NONE, level=None, int64_t producer_id=-1, int16_t producer_epoch=-1,
-                   int32_t base_sequence=-1, bint transactional=False, int32_t leader_epoch=-1) -> list:
+                   int32_t base_sequence=-1, bint transactional=False, int32_t leader_epoch=-1,
+                   list spare=None) -> list:
         """Batches of all rows, each of at most `max_bytes` before compression but of at least one row.
 
-        Offsets, and sequences if there are any, run on from batch to batch.
+        Offsets, and sequences if there are any, run on from batch to batch. Buffers in `spare` are used up first: the
+        system clears fresh memory, which takes longer than writing a batch.
         """
         cdef HeaderFields fields
         cdef Py_ssize_t row = 0, count, size
@@ -494,7 +513,7 @@ cdef class ColumnEncoder:
         while row < self._rows:
             size = self._measure(row, default_timestamp, max_bytes, &fields)
             count = fields.count
-            buffer = PyByteArray_FromStringAndSize(NULL, size + SPARE)
+            buffer = _buffer(spare, size + SPARE)
             p = <uint8_t*>PyByteArray_AS_STRING(buffer) + HEADER_BYTES
             with nogil:
                 self._write(p, row, default_timestamp, &fields)

@@ -6,21 +6,21 @@ in place. All sizes are known before anything is written: an append that raises 
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from headrace.records._batch cimport (
     CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchRecords, HeaderFields, check_base_offset,
     finish_batch,
 )
+from headrace.records._record cimport RecordParts, body_size, bytes_of, encode_headers, fits, put_record
 from headrace.records._wire cimport (
-    FAULT_NONE, HeaderRef, ParseFault, RecordRef, next_header, raise_fault, size_of_varint, size_of_varlong,
-    wrapping_subtract, write_varint, write_varlong,
+    FAULT_NONE, HeaderRef, ParseFault, RecordRef, next_header, raise_fault, wrapping_subtract,
 )
 
 from headrace.records.compression import Compression, check_level
@@ -114,43 +114,6 @@ def decode_rows(BatchRecords records not None, int64_t min_offset=0) -> list:
     return rows
 
 
-cdef inline int _bytes_of(object data, str what, const char** start, Py_ssize_t* size) except -1:
-    """Pointer and length of a key or value, -1 for None. The caller keeps `data` alive."""
-    if data is None:
-        size[0] = -1
-    elif PyBytes_CheckExact(data):
-        start[0] = PyBytes_AS_STRING(data)
-        size[0] = PyBytes_GET_SIZE(data)
-    else:
-        raise TypeError(f"a record's {what} is bytes or None, not {type(data).__name__}")
-    return 0
-
-
-cdef inline uint8_t* _write_bytes(uint8_t* p, const char* start, Py_ssize_t size) noexcept:
-    p = write_varint(p, <int32_t>size)
-    if size > 0:
-        memcpy(p, start, size)
-        p += size
-    return p
-
-
-cdef list _header_bytes(object headers, Py_ssize_t* size):
-    """Name and value of each header as bytes, and how many bytes they take on the wire."""
-    cdef list encoded = []
-    cdef bytes raw_name
-    size[0] = 0
-    for name, value in headers:
-        if not isinstance(name, str):
-            raise TypeError(f"a header's name is a str, not {type(name).__name__}")
-        if value is not None and not PyBytes_CheckExact(value):
-            raise TypeError(f"the value of header {name!r} is bytes or None, not {type(value).__name__}")
-        raw_name = (<str>name).encode("utf-8")
-        encoded.append((raw_name, value))
-        size[0] += size_of_varint(<int32_t>len(raw_name)) + len(raw_name)
-        size[0] += 1 if value is None else size_of_varint(<int32_t>len(value)) + len(value)
-    return encoded
-
-
 @cython.final
 cdef class BatchBuilder:
     """Collects records and makes one batch of them."""
@@ -213,18 +176,19 @@ cdef class BatchBuilder:
 
     def append(self, key, value, int64_t timestamp=-1, headers=None, int64_t offset=-1):
         """Adds a record and returns its size in bytes. Without `offset` it follows the last one."""
-        cdef const char* key_start = NULL
-        cdef const char* value_start = NULL
-        cdef Py_ssize_t key_size = -1, value_size = -1, headers_size = 0, total
+        cdef RecordParts parts
         cdef int64_t offset_delta, timestamp_delta
+        cdef Py_ssize_t body, total
         cdef list encoded = None
         cdef uint8_t* p
         if timestamp < -1:
             raise ValueError(f"a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
-        _bytes_of(key, "key", &key_start, &key_size)
-        _bytes_of(value, "value", &value_start, &value_size)
+        parts.key = parts.value = NULL
+        parts.headers_size = 0
+        bytes_of(key, "key", &parts.key, &parts.key_size)
+        bytes_of(value, "value", &parts.value, &parts.value_size)
         if headers:
-            encoded = _header_bytes(headers, &headers_size)
+            encoded = encode_headers(headers, &parts.headers_size)
         # Behind the headers: going through them may run anyone's code, even code that finishes this batch.
         if self._buffer is None:
             raise RuntimeError("this batch is built already; a builder makes one batch")
@@ -233,34 +197,12 @@ cdef class BatchBuilder:
             raise ValueError(f"offset {offset} does not follow {self.next_offset - 1} within one batch")
         timestamp_delta = 0 if self._fields.count == 0 else wrapping_subtract(timestamp, self._fields.base_timestamp)
         # Past this the sizes below would not fit the 32 bits that the format has for them.
-        if key_size > INT_MAX // 4 or value_size > INT_MAX // 4 or headers_size > INT_MAX // 4:
+        if not fits(&parts):
             raise ValueError("a record's key, value or headers are too large for a batch")
-        total = (
-            1 + size_of_varlong(timestamp_delta) + size_of_varint(<int32_t>offset_delta)
-            + size_of_varint(<int32_t>key_size) + (key_size if key_size > 0 else 0)
-            + size_of_varint(<int32_t>value_size) + (value_size if value_size > 0 else 0)
-            + size_of_varint(<int32_t>(len(encoded) if encoded is not None else 0)) + headers_size
-        )
-        self._reserve(total + 5)
+        body = body_size(&parts, timestamp_delta, <int32_t>offset_delta, len(encoded) if encoded is not None else 0)
+        self._reserve(body + 5)
         p = self._p + self._size
-        p = write_varint(p, <int32_t>total)
-        p[0] = 0
-        p = write_varlong(p + 1, timestamp_delta)
-        p = write_varint(p, <int32_t>offset_delta)
-        p = _write_bytes(p, key_start, key_size)
-        p = _write_bytes(p, value_start, value_size)
-        if encoded is None:
-            p[0] = 0
-            p += 1
-        else:
-            p = write_varint(p, <int32_t>len(encoded))
-            for name, header_value in encoded:
-                p = _write_bytes(p, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
-                if header_value is None:
-                    p = write_varint(p, -1)
-                else:
-                    p = _write_bytes(p, PyBytes_AS_STRING(header_value), PyBytes_GET_SIZE(header_value))
-        total = p - (self._p + self._size)
+        total = put_record(p, &parts, body, timestamp_delta, <int32_t>offset_delta, encoded) - p
         self._size += total
         if self._fields.count == 0:
             self._fields.base_timestamp = timestamp

@@ -35,6 +35,9 @@ def records_schema(timestamp_unit: str = "ms") -> pa.Schema:
     )
 
 
+_SCHEMAS = {unit: records_schema(unit) for unit in _TIMESTAMP_SCALES}
+
+
 class ArrowDecoder:
     """Collects the records of many batches into one Arrow record batch."""
 
@@ -42,7 +45,8 @@ class ArrowDecoder:
         """`size_hint` is about how many bytes of records will come."""
         if timestamp_unit not in _TIMESTAMP_SCALES:
             raise ValueError(f"timestamps come in 'ms' or 'us', not {timestamp_unit!r}")
-        self._schema = records_schema(timestamp_unit)
+        self._schema = _SCHEMAS[timestamp_unit]
+        self._timestamp_type = self._schema.field("timestamp").type
         self._scale = _TIMESTAMP_SCALES[timestamp_unit]
         self._columns = ColumnDecoder(self._scale, min(size_hint, _LARGEST_HINT))
 
@@ -54,9 +58,9 @@ class ArrowDecoder:
         """Bytes of keys and values so far. One Arrow column holds less than 2 GiB: finish before that."""
         return self._columns.size_in_bytes
 
-    def add(self, records: BatchRecords, min_offset: int = 0) -> int:
-        """Appends the records from `min_offset` on and returns how many those were."""
-        return self._columns.add(records, min_offset)
+    def add(self, records: BatchRecords, min_offset: int = 0, max_records: int = 2**31 - 1) -> int:
+        """Appends the records from `min_offset` on, at most so many, and returns how many those were."""
+        return self._columns.add(records, min_offset, max_records)
 
     def add_all(
         self,
@@ -70,6 +74,10 @@ class ArrowDecoder:
 
     def finish(self) -> pa.RecordBatch:
         """What was collected; the decoder starts anew."""
+        return pa.RecordBatch.from_arrays(self.finish_arrays(), schema=self._schema)
+
+    def finish_arrays(self) -> list[pa.Array]:
+        """As `finish`, only the columns, in the order of `records_schema`."""
         columns, self._columns = self._columns, ColumnDecoder(self._scale)
         rows = columns.length
         headers = pa.StructArray.from_arrays(
@@ -79,8 +87,7 @@ class ArrowDecoder:
             ],
             fields=_HEADER_FIELDS,
         )
-        types = {field.name: field.type for field in self._schema}
-        arrays = [
+        return [
             _binary_array(columns.keys, pa.binary()),
             _binary_array(columns.values, pa.binary()),
             pa.Array.from_buffers(
@@ -91,10 +98,9 @@ class ArrowDecoder:
                 children=[headers],
             ),
             pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.offsets)], null_count=0),
-            pa.Array.from_buffers(types["timestamp"], rows, [None, pa.py_buffer(columns.timestamps)], null_count=0),
+            pa.Array.from_buffers(self._timestamp_type, rows, [None, pa.py_buffer(columns.timestamps)], null_count=0),
             pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(columns.timestamp_types)], null_count=0),
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _binary_array(column: BinaryColumn, arrow_type: pa.DataType) -> pa.Array:
@@ -133,7 +139,8 @@ def encode_arrow(
 
     Columns are taken by name: `value` (required), `key`, `headers`, `timestamp`; others are ignored. Keys and values
     are binary or string. Rows without a timestamp get the one given. Offsets run on from batch to batch, and so
-    do sequences where they begin with one.
+    do sequences where they begin with one. `spare` is a list of buffers that are used up first, `fields` are those of
+    the batches' headers.
     """
     chunks = data.to_batches() if isinstance(data, pa.Table) else [data]
     if "value" not in data.schema.names:

@@ -8,8 +8,7 @@ from tests.support.broker_admins import AiokafkaAdmin, ConfluentAdmin, JavaAdmin
 from tests.support.broker_clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython, Kcat, install_kcat
 from tests.support.broker_java import Java
 from tests.support.broker_process import Broker, eventually, make_broker
-from tests.support.group_lab import Lab
-from tests.support.group_members import MemberHosts
+from tests.support.headrace_admin import HeadraceAdmin
 
 NewTopic = Callable[..., str]
 _numbers = count()
@@ -57,7 +56,7 @@ def get_admin(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Callab
             if name == JavaAdmin.name:
                 admins[name] = JavaAdmin(request.getfixturevalue("java"))
             else:
-                kinds = {each.name: each for each in (ConfluentAdmin, KafkaPythonAdmin, AiokafkaAdmin)}
+                kinds = {each.name: each for each in (ConfluentAdmin, KafkaPythonAdmin, AiokafkaAdmin, HeadraceAdmin)}
                 admins[name] = kinds[name](broker.bootstrap)
         return admins[name]
 
@@ -79,45 +78,3 @@ def new_topic(broker: Broker) -> Iterator[NewTopic]:
 
     yield make
     admin.close()
-
-
-@pytest.fixture
-def new_name() -> Callable[[], str]:
-    return lambda: f"name-{next(_numbers)}"
-
-
-@pytest.fixture(scope="session")
-def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker where groups do not wait for more members, and sessions may be short."""
-    settings = {
-        "group.initial.rebalance.delay.ms": 0,
-        "group.min.session.timeout.ms": 100,
-        "offsets.topic.replication.factor": 1,
-    }
-    with make_broker(tmp_path_factory.mktemp("groups") / "data", settings) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def member_hosts() -> Iterator[MemberHosts]:
-    hosts = MemberHosts()
-    yield hosts
-    hosts.close()
-
-
-@pytest.fixture
-def make_lab(
-    group_broker: Broker, member_hosts: MemberHosts, new_name: Callable[[], str]
-) -> Iterator[Callable[..., Lab]]:
-    """Makes a group that has no members yet, and a topic for it."""
-    labs: list[Lab] = []
-
-    def make(partitions: int = 4) -> Lab:
-        lab = Lab(group_broker, member_hosts, new_name())
-        lab.create(new_name(), partitions)
-        labs.append(lab)
-        return lab
-
-    yield make
-    for lab in labs:
-        lab.close()

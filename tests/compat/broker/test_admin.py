@@ -1,4 +1,4 @@
-"""What admin clients of other projects ask for: topics, partitions, settings, records."""
+"""What admin clients, of other projects and our own, ask for: topics, partitions, settings, records."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,9 +9,9 @@ from tests.support.broker_clients import Confluent
 from tests.support.broker_process import Broker, eventually
 from tests.support.broker_records import assert_same, numbered, with_offsets
 
-CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients")
-INCREMENTAL = ("confluent-kafka", "kafka-python", "kafka-clients")
-REPLACING = ("confluent-kafka", "kafka-python", "aiokafka")
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients", "headrace")
+INCREMENTAL = ("confluent-kafka", "kafka-python", "kafka-clients", "headrace")
+REPLACING = ("confluent-kafka", "kafka-python", "aiokafka", "headrace")
 UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_EXISTS = 3, 17, 36
 INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_ASSIGNMENT = 37, 38, 39
 INVALID_CONFIG, INVALID_REQUEST, OUT_OF_RANGE = 40, 42, 1

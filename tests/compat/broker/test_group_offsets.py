@@ -8,7 +8,7 @@ from tests.support.broker_process import Broker, eventually, make_broker
 from tests.support.group_lab import PATIENCE, Lab
 from tests.support.group_members import MemberHosts, Partition
 
-CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java")
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java", "headrace")
 NOTHING = -1001
 
 MakeLab = Callable[..., Lab]
@@ -140,7 +140,7 @@ def test_groups_outlive_the_broker(tmp_path_factory: pytest.TempPathFactory, mem
 def _make_lab(broker: Broker, hosts: MemberHosts, *clients: str) -> Lab:
     name = "-".join(clients)
     lab = Lab(broker, hosts, name)
-    lab.create(name, 4)
+    lab.create(name, max(4, len(clients)))
     for client in clients:
         lab.add(client, commit="auto")
     return lab

@@ -1,4 +1,4 @@
-"""Consumer groups of other projects' clients: who gets which partitions when members come, go, crash and hang.
+"""Consumer groups of other projects' clients and ours: who gets which partitions when members come, go, crash and hang.
 
 Each member is a process (see `tests.support.group_members`), so that it can crash and hang as processes do. What a
 client cannot do is not here: librdkafka (confluent-kafka) has no sticky strategy that is eager, aiokafka none that is
@@ -11,13 +11,14 @@ import pytest
 from tests.support.broker_process import eventually
 from tests.support.group_lab import PATIENCE, Lab
 
-CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA = CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java")
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java", "headrace")
+CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA, HEADRACE = CLIENTS
 COOPERATIVE = "cooperative-sticky"
 STRATEGIES = {
     "range": CLIENTS,
     "roundrobin": CLIENTS,
-    "sticky": (KAFKA_PYTHON, AIOKAFKA, JAVA),
-    COOPERATIVE: (CONFLUENT, KAFKA_PYTHON, JAVA),
+    "sticky": (KAFKA_PYTHON, AIOKAFKA, JAVA, HEADRACE),
+    COOPERATIVE: (CONFLUENT, KAFKA_PYTHON, JAVA, HEADRACE),
 }
 SHORT_SESSION_MS = 1_500
 SHORT_POLL_INTERVAL_MS = 2_000

@@ -275,3 +275,15 @@ def test_a_message_that_changes_while_it_is_written() -> None:
     read = decode(Every, 0, encode(message, 0))
     assert [each.number for each in read.inners] == [1, 2]
     assert len(message.inners) == 1
+
+
+def test_large_records_of_a_request_are_not_copied() -> None:
+    large, small = bytearray(b"l" * 100), bytearray(b"s" * 10)
+    partitions = [PartitionProduceData(index=0, records=large), PartitionProduceData(index=1, records=small)]
+    request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=partitions)])
+    whole = encode_request(request, 9, 1, "client")
+    parts = encode_request(request, 9, 1, "client", 50)
+    assert isinstance(parts, list)
+    assert b"".join(parts) == whole
+    assert [part.obj is large for part in parts if isinstance(part, memoryview)] == [True]
+    assert encode_request(request, 9, 1, "client", 100) == whole

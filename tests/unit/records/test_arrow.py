@@ -375,3 +375,15 @@ def test_headers_are_taken_by_name() -> None:
     kind = pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))
     table = pa.table({"value": [b"v"], "headers": pa.array([[{"value": b"1", "key": "k"}]], kind)})
     assert encode_arrow(table, timestamp=0) == [encode_rows([(None, b"v", 0, [("k", b"1")])])]
+
+
+def test_spare_buffers_are_used_up_first() -> None:
+    table = pa.table({"value": pa.array([b"x" * 50] * 40, pa.binary())})
+    expected = encode_arrow(table, timestamp=1, max_bytes=1000)
+    first, second, looked_at = bytearray(b"\xff" * 5000), bytearray(3), bytearray(2000)
+    with memoryview(looked_at):
+        spare = [second, first, looked_at]
+        encoded = encode_arrow(table, timestamp=1, max_bytes=1000, spare=spare)
+    assert encoded == expected
+    assert spare == []
+    assert [any(each is buffer for each in encoded) for buffer in (first, second, looked_at)] == [True, True, False]

@@ -1,0 +1,348 @@
+"""One client doing one piece of work, in a process of its own, so that neither memory nor the GIL is shared.
+
+    python -m bench.client_work CLIENT WORK BOOTSTRAP TOPIC COUNT SIZE [RATE]
+
+Prints a line of JSON: seconds, processor seconds of the process, its peak memory in MB, and latencies where they are
+the point. Each client has its defaults; what all are told is that the topic is read from the beginning. A record that
+is warmed up with (connections, metadata, producer id) is not timed.
+"""
+
+import asyncio
+import gc
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+WARM_RECORDS = 100
+LATENCY_WARM_SECONDS = 1.0
+
+
+class Clocked:
+    """What a piece of work took."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.cpu_seconds = 0.0
+        self.latencies: list[float] = []
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        gc.collect()
+        started, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.seconds = time.perf_counter() - started
+        self.cpu_seconds = time.process_time() - cpu
+
+
+Work = Callable[[Clocked, str, str, int, int], None]
+WORKS: dict[tuple[str, str], Work] = {}
+
+
+def work(client: str, name: str) -> Callable[[Work], Work]:
+    def register(function: Work) -> Work:
+        WORKS[client, name] = function
+        return function
+
+    return register
+
+
+def values(count: int, size: int) -> list[bytes]:
+    """A thousand values that differ, used again and again."""
+    return [(b"%09d" % number).ljust(size, b"v") for number in range(min(count, 1000))]
+
+
+# ---- producing row by row
+
+
+@work("headrace", "produce")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import headrace
+
+    with headrace.Producer(bootstrap_servers=bootstrap) as producer:
+        rows = values(count, size)
+        for row in rows[:WARM_RECORDS]:
+            producer.send(topic, row)
+        producer.flush()
+        with clocked.timing():
+            send = producer.send
+            for _ in range(count // len(rows)):
+                for row in rows:
+                    send(topic, row)
+            producer.flush()
+
+
+@work("confluent-kafka", "produce")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    rows = values(count, size)
+    for row in rows[:WARM_RECORDS]:
+        producer.produce(topic, row)
+    producer.flush()
+    with clocked.timing():
+        produce = producer.produce
+        for _ in range(count // len(rows)):
+            for row in rows:
+                while True:
+                    try:
+                        produce(topic, row)
+                        break
+                    except BufferError:  # its queue is full: the usual way to wait
+                        producer.poll(0.01)
+            producer.poll(0)
+        producer.flush()
+
+
+@work("kafka-python", "produce")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import kafka
+
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap)
+    rows = values(count, size)
+    for row in rows[:WARM_RECORDS]:
+        producer.send(topic, row)
+    producer.flush()
+    with clocked.timing():
+        for _ in range(count // len(rows)):
+            for row in rows:
+                producer.send(topic, row)
+        producer.flush()
+    producer.close()
+
+
+@work("aiokafka", "produce")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import aiokafka
+
+    async def go() -> None:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap)
+        await producer.start()
+        rows = values(count, size)
+        for row in rows[:WARM_RECORDS]:
+            await producer.send(topic, row)
+        await producer.flush()
+        with clocked.timing():
+            for _ in range(count // len(rows)):
+                for row in rows:
+                    await producer.send(topic, row)
+            await producer.flush()
+        await producer.stop()
+
+    asyncio.run(go())
+
+
+@work("headrace.aio", "produce")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import headrace.aio
+
+    async def go() -> None:
+        async with headrace.aio.Producer(bootstrap_servers=bootstrap) as producer:
+            rows = values(count, size)
+            for row in rows[:WARM_RECORDS]:
+                await producer.send(topic, row)
+            await producer.flush()
+            with clocked.timing():
+                for _ in range(count // len(rows)):
+                    for row in rows:
+                        await producer.send(topic, row)
+                await producer.flush()
+
+    asyncio.run(go())
+
+
+@work("headrace", "send_arrow")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import pyarrow as pa
+
+    import headrace
+
+    table = pa.table({"value": pa.array(values(count, size) * max(1, count // 1000), pa.binary())})
+    with headrace.Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send_arrow(topic, table.slice(0, WARM_RECORDS)).get(60)
+        with clocked.timing():
+            producer.send_arrow(topic, table).get(300)
+
+
+# ---- consuming
+
+
+@work("headrace", "consume")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+    import headrace
+
+    with headrace.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([headrace.TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))])
+        got, total = 0, 0
+        with clocked.timing():
+            while got < count:
+                for records in consumer.poll(timeout_ms=1000, max_records=10_000).values():
+                    got += len(records)
+                    for record in records:
+                        total += len(record.value)
+
+
+@work("confluent-kafka", "consume")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+    import confluent_kafka
+
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    )
+    partitions = consumer.list_topics(topic).topics[topic].partitions
+    consumer.assign([confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in partitions])
+    got, total = 0, 0
+    with clocked.timing():
+        while got < count:
+            for message in consumer.consume(10_000, 1.0):
+                got += 1
+                total += len(message.value())
+    consumer.close()
+
+
+@work("kafka-python", "consume")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+    import kafka
+
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    consumer.assign([kafka.TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())])
+    got, total = 0, 0
+    with clocked.timing():
+        while got < count:
+            for records in consumer.poll(timeout_ms=1000, max_records=10_000).values():
+                got += len(records)
+                for record in records:
+                    total += len(record.value)
+    consumer.close()
+
+
+@work("aiokafka", "consume")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+    import aiokafka
+
+    async def go() -> None:
+        consumer = aiokafka.AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        await consumer.start()
+        got, total = 0, 0
+        with clocked.timing():
+            while got < count:
+                for records in (await consumer.getmany(timeout_ms=1000, max_records=10_000)).values():
+                    got += len(records)
+                    for record in records:
+                        total += len(record.value)
+        await consumer.stop()
+
+    asyncio.run(go())
+
+
+@work("headrace", "poll_arrow")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:  # noqa: ARG001
+    import pyarrow  # noqa: F401 - its import is not timed
+
+    import headrace
+
+    with headrace.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([headrace.TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))])
+        got = 0
+        with clocked.timing():
+            while got < count:
+                batch = consumer.poll_arrow(timeout_ms=1000)
+                got += batch.num_rows
+
+
+# ---- latency: one producer and one consumer in a process, a record every so often
+
+
+def _paced(count: int, rate: float, send: Callable[[bytes], object]) -> None:
+    started = time.perf_counter()
+    for number in range(count):
+        due = started + number / rate
+        while (left := due - time.perf_counter()) > 0:
+            time.sleep(left)
+        send(b"%.9f" % time.perf_counter())
+
+
+def _latency(clocked: Clocked, count: int, send: Callable[[bytes], object], receive: Callable[[], list[bytes]]) -> None:
+    rate = float(sys.argv[7])
+    skipped = int(rate * LATENCY_WARM_SECONDS)
+    sender = threading.Thread(target=_paced, args=(count + skipped, rate, send))
+    taken: list[float] = []
+    with clocked.timing():
+        sender.start()
+        while len(taken) < count + skipped:
+            for value in receive():
+                taken.append(time.perf_counter() - float(value.rstrip(b"v")))
+        sender.join()
+    clocked.latencies = taken[skipped:]
+
+
+@work("headrace", "latency")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import headrace
+
+    with (
+        headrace.Producer(bootstrap_servers=bootstrap) as producer,
+        headrace.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign([headrace.TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))])
+
+        def receive() -> list[bytes]:
+            return [record.value for records in consumer.poll(timeout_ms=1000).values() for record in records]
+
+        _latency(clocked, count, lambda value: producer.send(topic, value.ljust(size, b"v")), receive)
+
+
+@work("confluent-kafka", "latency")
+def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> None:
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    )
+    partitions = consumer.list_topics(topic).topics[topic].partitions
+    consumer.assign([confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in partitions])
+
+    def send(value: bytes) -> None:
+        producer.produce(topic, value.ljust(size, b"v"))
+        producer.poll(0)
+
+    def receive() -> list[bytes]:
+        message: Any = consumer.poll(1.0)
+        return [] if message is None else [message.value()]
+
+    _latency(clocked, count, send, receive)
+    producer.flush()
+    consumer.close()
+
+
+def peak_memory_mb() -> float:
+    """Of this program; what getrusage says includes the process that started it."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("the system does not tell the peak of a process's memory")
+
+
+def main() -> None:
+    client, name, bootstrap, topic, count, size = sys.argv[1:7]
+    clocked = Clocked()
+    WORKS[client, name](clocked, bootstrap, topic, int(count), int(size))
+    latencies = sorted(clocked.latencies)
+    result = {
+        "seconds": clocked.seconds,
+        "cpu_seconds": clocked.cpu_seconds,
+        "memory_mb": peak_memory_mb(),
+        "p50_ms": latencies[len(latencies) // 2] * 1000 if latencies else None,
+        "p99_ms": latencies[int(len(latencies) * 0.99)] * 1000 if latencies else None,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

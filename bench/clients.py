@@ -1,0 +1,204 @@
+"""The client library beside confluent-kafka, kafka-python and aiokafka, on one Headrace broker (or one Apache Kafka).
+
+Each measurement is a process of its own (`bench.client_work`). Who goes first changes from round to round. Topics for
+producing are made for one measurement and deleted after it; consumers all read the same topic.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.broker_sides import Headrace, Kafka, Side
+from bench.broker_wire import drop_topic, make_topic
+from bench.harness import Measurement, describe
+
+PARTITIONS = 4
+WORK_SECONDS = 300
+RATE = 1000
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rows_100: int = 1_000_000
+    rows_1000: int = 300_000
+    slow_share: float = 0.2
+    """Of the rows, for clients that are slow; speeds are per row."""
+    latency_rows: int = 10_000
+
+
+QUICK = Sizes(rows_100=200_000, rows_1000=60_000, latency_rows=3_000)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    ours: tuple[str, str]
+    theirs: tuple[str, str]
+    size: int
+    target: float
+    memory_target: float | None = None
+
+
+def _cases() -> list[Case]:
+    cases = []
+    for size in (100, 1000):
+        for what in ("produce", "consume"):
+            rows = f"{what} row by row, {size} B"
+            cases += [
+                Case(rows, ("headrace", what), ("confluent-kafka", what), size, 1.0, 1.0),
+                Case(rows, ("headrace", what), ("kafka-python", what), size, 5.0 if what == "produce" else 1.0),
+                Case(rows, ("headrace", what), ("aiokafka", what), size, 1.0),
+            ]
+    return [
+        *cases,
+        Case("asyncio: produce row by row, 100 B", ("headrace.aio", "produce"), ("aiokafka", "produce"), 100, 1.0),
+        Case("send_arrow and row by row, 100 B", ("headrace", "send_arrow"), ("confluent-kafka", "produce"), 100, 5.0),
+        Case("poll_arrow and consume(n), 100 B", ("headrace", "poll_arrow"), ("confluent-kafka", "consume"), 100, 10.0),
+    ]
+
+
+class Bench:
+    def __init__(self, side: Side, sizes: Sizes, only: str):
+        self._side = side
+        self._sizes = sizes
+        self._only = only
+        self._topics = 0
+        self.notes: list[str] = []
+
+    def wants(self, name: str) -> bool:
+        return self._only in name
+
+    def _rows(self, size: int, who: tuple[str, str]) -> int:
+        rows = self._sizes.rows_100 if size == 100 else self._sizes.rows_1000
+        if who[0] in ("kafka-python", "aiokafka"):
+            rows = int(rows * self._sizes.slow_share)
+        return rows // 1000 * 1000
+
+    def fill(self, topic: str, size: int) -> None:
+        make_topic(self._side.port, topic, PARTITIONS)
+        _work(self._side, ("confluent-kafka", "produce"), topic, self._rows(size, ("", "")), size)
+
+    def measure(self, who: tuple[str, str], size: int) -> dict[str, float]:
+        rows = self._rows(size, who)
+        if who[1] in ("consume", "poll_arrow"):
+            found = _work(self._side, who, f"filled-{size}", rows, size)
+        else:
+            self._topics += 1
+            topic = f"work-{self._topics}"
+            make_topic(self._side.port, topic, PARTITIONS)
+            found = _work(self._side, who, topic, rows, size)
+            drop_topic(self._side.port, topic, self._side.data_dir)
+        return {**found, "rows_per_second": rows / found["seconds"]}
+
+    def latency(self, client: str) -> dict[str, float]:
+        self._topics += 1
+        topic = f"paced-{self._topics}"
+        make_topic(self._side.port, topic, 1)
+        return _work(self._side, (client, "latency"), topic, self._sizes.latency_rows, 100, RATE)
+
+
+def _work(side: Side, who: tuple[str, str], topic: str, rows: int, size: int, rate: int = 0) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.client_work", *who, side.bootstrap, topic, str(rows), str(size), str(rate)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(who)} failed:\n{done.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def run(
+    directory: Path, rounds: int, *, quick: bool = False, only: str = "", kafka: bool = False
+) -> tuple[list[Measurement], list[str]]:
+    side: Side = (Kafka if kafka else Headrace)(directory)
+    sizes = QUICK if quick else Sizes()
+    load = os.getloadavg()[0]
+    side.start()
+    try:
+        bench = Bench(side, sizes, only)
+        measurements = _measure_all(bench, rounds)
+    finally:
+        side.stop()
+    return measurements, [
+        f"Broker: {side.name}, topics of {PARTITIONS} partitions. Load average of the machine before: {load:.1f}.",
+        f"{sizes.rows_100:,} rows of 100 B, {sizes.rows_1000:,} of 1,000 B; kafka-python and aiokafka do "
+        f"{sizes.slow_share:.0%} of them. Each client with its defaults. Times are from the first row to the end of "
+        "flush, or from the first poll to the last row; start and connecting are not in them.",
+        f"Latency: {sizes.latency_rows:,} records of 100 B at {RATE:,}/s, from send to the row in the hands of a "
+        "consumer in the same process.",
+        "Memory is the peak of the process that does the work, its interpreter and imports included.",
+    ]
+
+
+def _measure_all(bench: Bench, rounds: int) -> list[Measurement]:
+    for size in (100, 1000):
+        bench.fill(f"filled-{size}", size)
+    measurements: list[Measurement] = []
+    for case in _cases():
+        if not bench.wants(f"{case.name} {case.theirs[0]}"):
+            continue
+        ours, theirs = _rounds(
+            rounds, lambda c=case: bench.measure(c.ours, c.size), lambda c=case: bench.measure(c.theirs, c.size)
+        )
+        _add(measurements, case.name, "rows/s", case.theirs[0], ours, theirs, "rows_per_second", case.target)
+        if case.memory_target is not None:
+            name = f"{case.name}: memory"
+            _add(measurements, name, "MB", case.theirs[0], ours, theirs, "memory_mb", case.memory_target, lower=True)
+    if bench.wants("latency"):
+        ours, theirs = _rounds(rounds, lambda: bench.latency("headrace"), lambda: bench.latency("confluent-kafka"))
+        for field in ("p50_ms", "p99_ms"):
+            name = f"latency at {RATE:,}/s, {field[:3]}"
+            _add(measurements, name, "ms", "confluent-kafka", ours, theirs, field, 1.0, lower=True)
+    return measurements
+
+
+Found = list[dict[str, float]]
+
+
+def _rounds(
+    rounds: int, ours: Callable[[], dict[str, float]], theirs: Callable[[], dict[str, float]]
+) -> tuple[Found, Found]:
+    mine: Found = []
+    other: Found = []
+    for number in range(rounds):
+        if number % 2:
+            other.append(theirs())
+            mine.append(ours())
+        else:
+            mine.append(ours())
+            other.append(theirs())
+    return mine, other
+
+
+def _add(
+    measurements: list[Measurement],
+    name: str,
+    unit: str,
+    peer: str,
+    ours: Found,
+    theirs: Found,
+    field: str,
+    target: float,
+    lower: bool = False,
+) -> None:
+    mine, other = [each[field] for each in ours], [each[field] for each in theirs]
+    ratios = sorted(a / b for a, b in zip(mine, other, strict=True))
+    measured = Measurement(
+        f"{name}",
+        unit,
+        peer,
+        statistics.median(mine),
+        statistics.median(other),
+        statistics.median(ratios),
+        ratios[len(ratios) // 10],
+        ratios[-1 - len(ratios) // 10],
+        target,
+        len(ratios),
+        lower_is_better=lower,
+    )
+    print(describe(measured), f"({peer})", file=sys.stderr, flush=True)
+    measurements.append(measured)

@@ -1,0 +1,9 @@
+"""The admin client for asyncio."""
+
+from headrace.client.admin.core import AdminCore
+
+__all__ = ["Admin"]
+
+
+class Admin(AdminCore):
+    __doc__ = AdminCore.__doc__

@@ -1,0 +1,111 @@
+"""The blocking admin client: `AdminCore` on the loop of a thread of its own."""
+
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from headrace.client.admin.core import AdminCore
+from headrace.client.background import LoopThread
+
+__all__ = ["Admin"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AdminCore, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Admin", P], T]:
+    """The same call, which returns when it is done."""
+
+    @functools.wraps(method)
+    def call(self: "Admin", /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return self._thread.run(method(self._core, *arguments, **keywords))
+
+    return call
+
+
+class Admin:
+    """Administers a cluster.
+
+        with headrace.Admin(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([NewTopic("events", 3)])
+            admin.describe_topics(["events"])["events"].partitions
+
+    Settings are keyword arguments, or a mapping of Kafka's dotted names. Any thread may call it.
+
+    Calls about several items return `Results`, with one result for each; where some went wrong, the first error is
+    raised, and has the results with it, unless `raise_errors=False`. `timeout_ms` is for the whole call with all its
+    retries; without, `default.api.timeout.ms`.
+    """
+
+    def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: object):
+        self._thread = LoopThread("headrace-admin")
+        try:
+            self._core = self._thread.run(_make(configs, keywords))
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._thread.look_after(self, self._core.close)
+
+    def _forked(self) -> None:
+        """Calls raise by themselves in a child process."""
+
+    start = _blocking(AdminCore.start)
+
+    list_topics = _blocking(AdminCore.list_topics)
+    describe_topics = _blocking(AdminCore.describe_topics)
+    describe_topic_partitions = _blocking(AdminCore.describe_topic_partitions)
+    create_topics = _blocking(AdminCore.create_topics)
+    wait_for_topics = _blocking(AdminCore.wait_for_topics)
+    delete_topics = _blocking(AdminCore.delete_topics)
+    create_partitions = _blocking(AdminCore.create_partitions)
+
+    list_partition_offsets = _blocking(AdminCore.list_partition_offsets)
+    delete_records = _blocking(AdminCore.delete_records)
+    describe_producers = _blocking(AdminCore.describe_producers)
+
+    describe_configs = _blocking(AdminCore.describe_configs)
+    alter_configs = _blocking(AdminCore.alter_configs)
+    reset_configs = _blocking(AdminCore.reset_configs)
+    list_config_resources = _blocking(AdminCore.list_config_resources)
+
+    describe_cluster = _blocking(AdminCore.describe_cluster)
+    describe_log_dirs = _blocking(AdminCore.describe_log_dirs)
+    api_versions = _blocking(AdminCore.api_versions)
+    describe_features = _blocking(AdminCore.describe_features)
+
+    list_groups = _blocking(AdminCore.list_groups)
+    describe_groups = _blocking(AdminCore.describe_groups)
+    delete_groups = _blocking(AdminCore.delete_groups)
+    list_group_offsets = _blocking(AdminCore.list_group_offsets)
+    alter_group_offsets = _blocking(AdminCore.alter_group_offsets)
+    reset_group_offsets = _blocking(AdminCore.reset_group_offsets)
+    delete_group_offsets = _blocking(AdminCore.delete_group_offsets)
+    remove_group_members = _blocking(AdminCore.remove_group_members)
+
+    list_transactions = _blocking(AdminCore.list_transactions)
+    describe_transactions = _blocking(AdminCore.describe_transactions)
+    abort_transaction = _blocking(AdminCore.abort_transaction)
+    fence_producers = _blocking(AdminCore.fence_producers)
+
+    def close(self) -> None:
+        """Closes the connections and ends the thread; may be called twice."""
+        if self._thread.is_alive:
+            try:
+                self._thread.run(self._core.close())
+            finally:
+                self._thread.stop()
+
+    def __enter__(self) -> "Admin":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _make(configs: Mapping[str, object] | None, keywords: Mapping[str, object]) -> AdminCore:
+    return AdminCore(configs, **keywords)

@@ -1,0 +1,248 @@
+"""How admin requests find the right broker, are tried again, and make results for each item. Belongs to the loop."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from headrace.client.admin.types import Results
+from headrace.client.coordinators import COORDINATOR, CoordinatorType
+from headrace.client.core import ClientCore
+from headrace.client.errors import IllegalStateError, KafkaTimeoutError, is_stale_metadata
+from headrace.common.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedLeaderEpochError,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    NotControllerError,
+    NotCoordinatorError,
+    NotLeaderForPartitionError,
+    OffsetNotAvailableError,
+    ReplicaNotAvailableError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.common.types import TopicPartition
+from headrace.net.nodes import Node
+from headrace.protocol import Message
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MOVED_LEADER = (
+    NotLeaderForPartitionError,
+    LeaderNotAvailableError,
+    FencedLeaderEpochError,
+    UnknownLeaderEpochError,
+    ReplicaNotAvailableError,
+    KafkaStorageError,
+    OffsetNotAvailableError,
+)
+MOVED_COORDINATOR = (NotCoordinatorError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError)
+_NO_OPERATIONS = -(2**31)
+_LEAST_MS = 1.0
+
+Attempt = Callable[[list[K]], Awaitable[Mapping[K, V]]]
+
+
+class AdminBase:
+    """What the parts of the admin client share."""
+
+    core: ClientCore
+
+    def _timeout_ms(self, timeout_ms: float | None) -> float:
+        if self.core.closed:
+            raise IllegalStateError("this admin client is closed")
+        return float(self.core.settings.default_api_timeout_ms) if timeout_ms is None else timeout_ms
+
+    async def _once(self, attempt: Callable[[], Awaitable[V]], timeout_ms: float | None, what: str) -> V:
+        """The outcome of a call that is about one thing; tried again while that makes sense."""
+        return await self.core.retry(attempt, self._timeout_ms(timeout_ms), what)
+
+    async def _each(
+        self,
+        items: Iterable[K],
+        attempt: Attempt[K, V],
+        timeout_ms: float | None,
+        what: str,
+        raise_errors: bool,
+        retry_on: tuple[type[KafkaError], ...] = (),
+    ) -> Results[K, V]:
+        """A result for each item. Those whose error is one of `retry_on`, or that could not be asked for, are tried
+        again until time is up; then their last error stands."""
+        total_ms = self._timeout_ms(timeout_ms)
+        loop = self.core.loop
+        deadline = loop.time() + total_ms / 1000
+        results: Results[K, V] = Results()
+        remaining = list(dict.fromkeys(items))
+        order = list(remaining)
+        last: KafkaError | None = None
+        failures = 0
+        while remaining:
+            answers: Mapping[K, V] = {}
+            try:
+                async with asyncio.timeout_at(deadline):
+                    answers = await attempt(remaining)
+            except KafkaError as error:
+                if not error.retriable or isinstance(error, KafkaTimeoutError):
+                    raise
+                last = error
+            except TimeoutError:
+                break
+            results.update(answers)
+            again = []
+            for item in remaining:
+                found = getattr(answers[item], "error", None) if item in answers else last
+                if item not in answers or isinstance(found, retry_on):
+                    again.append(item)
+                    last = found
+            remaining = again
+            if not remaining:
+                break
+            if last is not None and is_stale_metadata(last):
+                self.core.metadata.request_update()
+            wait = self.core.backoff.wait_seconds(failures)
+            failures += 1
+            if loop.time() + wait >= deadline:
+                break
+            await asyncio.sleep(wait)
+        missing = [item for item in order if item not in results]
+        if missing:
+            why = f"; the last error: {last}" if last is not None else ""
+            raise KafkaTimeoutError(f"{what} took longer than {total_ms:.0f} ms{why}") from last
+        ordered: Results[K, V] = Results((item, results[item]) for item in order)
+        if raise_errors:
+            ordered.raise_errors()
+        return ordered
+
+    # ---- where to
+
+    async def _to_any(self, request: Message, **bounds: int | None) -> Any:
+        return await self.core.pool.send_to_any(request, **bounds)  # type: ignore[arg-type]
+
+    async def _to_controller(self, request: Message, **bounds: int | None) -> Any:
+        """To the broker that metadata names as controller; any broker of newer clusters passes it on."""
+        controller = await self._controller_id()
+        if controller < 0:
+            return await self._to_any(request, **bounds)
+        return await self.core.pool.send(controller, request, **bounds)  # type: ignore[arg-type]
+
+    async def _controller_id(self) -> int:
+        view = self.core.metadata.view
+        if view.controller is None:
+            view = await self.core.metadata.update_brokers(self._timeout_ms(None))
+        return -1 if view.controller is None else view.controller_id
+
+    async def _refresh_controller(self, errors: Iterable[KafkaError | None]) -> None:
+        """After a reply that says that the controller has changed."""
+        if any(isinstance(error, NotControllerError) for error in errors):
+            await self.core.metadata.update_brokers(self._timeout_ms(None))
+
+    async def _broker_ids(self, broker_ids: Iterable[int] | None) -> list[int]:
+        if broker_ids is not None:
+            return list(broker_ids)
+        await self.core.metadata.update_brokers(self._timeout_ms(None))
+        return sorted(self.core.pool.nodes)
+
+    async def _to_coordinator(
+        self, kind: CoordinatorType, key: str, request: Message, timeout_ms: float, **bounds: int | None
+    ) -> Any:
+        coordinator = await self.core.coordinators.find(kind, key, max(timeout_ms, _LEAST_MS))
+        try:
+            return await self.core.pool.send(coordinator, request, purpose=COORDINATOR, **bounds)  # type: ignore[arg-type]
+        except KafkaError:
+            self.core.coordinators.forget(kind, key, coordinator)
+            raise
+
+    def _coordinator_moved(self, kind: CoordinatorType, key: str, error: KafkaError | None) -> None:
+        if isinstance(error, MOVED_COORDINATOR):
+            self.core.coordinators.forget(kind, key)
+
+    async def _by_leader(
+        self, tps: Iterable[TopicPartition], timeout_ms: float
+    ) -> tuple[dict[Node, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
+        """The partitions by their leaders, and what is wrong with those that have none or do not exist."""
+        leaders: dict[Node, list[TopicPartition]] = {}
+        errors: dict[TopicPartition, KafkaError] = {}
+        wanted = list(tps)
+        view = await self.core.metadata.update({tp.topic for tp in wanted}, max(timeout_ms, _LEAST_MS))
+        for tp in wanted:
+            topic = view.topic(tp.topic)
+            leader = view.leader(tp)
+            if leader is not None:
+                leaders.setdefault(leader, []).append(tp)
+            elif topic is not None and topic.error is not None:
+                errors[tp] = topic.error(f"topic {tp.topic}: {(topic.error.__doc__ or '').splitlines()[0]}")
+            elif topic is None or topic.partition(tp.partition) is None:
+                errors[tp] = UnknownTopicOrPartitionError(f"there is no partition {tp}")
+            else:
+                errors[tp] = LeaderNotAvailableError(f"partition {tp} has no leader just now")
+        return leaders, errors
+
+    async def _ask_leaders(
+        self,
+        tps: list[TopicPartition],
+        ask: Callable[[Node, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V]]],
+        fail: Callable[[KafkaError], V],
+        timeout_ms: float | None,
+    ) -> dict[TopicPartition, V]:
+        """Asks all leaders at once. One that cannot be reached leaves out its partitions, so that they are tried again;
+        if none can be, its error is raised."""
+        leaders, errors = await self._by_leader(tps, self._timeout_ms(timeout_ms))
+        results = {tp: fail(error) for tp, error in errors.items()}
+        answers = await asyncio.gather(
+            *[ask(leader, partitions) for leader, partitions in leaders.items()], return_exceptions=True
+        )
+        failed: list[KafkaError] = []
+        for answer in answers:
+            if isinstance(answer, KafkaError) and answer.retriable:
+                failed.append(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                results.update(answer)
+        if failed and not results:
+            raise failed[0]
+        return results
+
+
+async def gather(
+    items: Iterable[K], ask: Callable[[K], Awaitable[V]], fail: Callable[[K, KafkaError], V]
+) -> dict[K, V]:
+    """Asks for all items at once. Those with an error that may pass are left out, so that they are tried again; if that
+    is all of them, the first error is raised."""
+    wanted = list(items)
+    answers = await asyncio.gather(*[ask(item) for item in wanted], return_exceptions=True)
+    found: dict[K, V] = {}
+    passing: list[KafkaError] = []
+    for item, answer in zip(wanted, answers, strict=True):
+        if isinstance(answer, KafkaError):
+            if answer.retriable:
+                passing.append(answer)
+            else:
+                found[item] = fail(item, answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found[item] = answer
+    if passing and not found:
+        raise passing[0]
+    return found
+
+
+def operations(bits: int) -> frozenset[int] | None:
+    """The numbers of the ACL operations in a bit field; None if the broker was not asked."""
+    if bits == _NO_OPERATIONS:
+        return None
+    return frozenset(number for number in range(32) if bits >> number & 1)
+
+
+def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for tp in tps:
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return found

@@ -1,0 +1,134 @@
+"""The cluster itself: its brokers, their log directories, what they serve. Belongs to the loop."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from headrace.client.admin.base import AdminBase, operations
+from headrace.client.admin.types import BrokerDescription, ClusterDescription, LogDirDescription, ReplicaInfo
+from headrace.client.errors import check, error_for
+from headrace.common.errors import UnsupportedVersionError
+from headrace.common.types import TopicPartition
+from headrace.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from headrace.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+
+
+class ClusterAdmin(AdminBase):
+    async def describe_cluster(
+        self,
+        *,
+        include_authorized_operations: bool = False,
+        include_fenced_brokers: bool = False,
+        timeout_ms: float | None = None,
+    ) -> ClusterDescription:
+        """The brokers, the controller and the cluster's id."""
+
+        async def attempt() -> ClusterDescription:
+            request = DescribeClusterRequest(
+                include_cluster_authorized_operations=include_authorized_operations,
+                include_fenced_brokers=include_fenced_brokers,
+            )
+            try:
+                reply: DescribeClusterResponse = await self._to_any(
+                    request, min_version=2 if include_fenced_brokers else None
+                )
+            except UnsupportedVersionError:
+                if include_fenced_brokers or include_authorized_operations:
+                    raise
+                return await self._cluster_of_metadata()
+            check(reply.error_code, reply.error_message)
+            return ClusterDescription(
+                reply.cluster_id,
+                reply.controller_id,
+                tuple(
+                    BrokerDescription(each.broker_id, each.host, each.port, each.rack, each.is_fenced)
+                    for each in reply.brokers
+                ),
+                operations(reply.cluster_authorized_operations),
+            )
+
+        return await self._once(attempt, timeout_ms, "describing the cluster")
+
+    async def _cluster_of_metadata(self) -> ClusterDescription:
+        """For brokers before Kafka 2.8."""
+        view = await self.core.metadata.update_brokers(self._timeout_ms(None))
+        brokers = tuple(BrokerDescription(node.id, node.host, node.port, node.rack) for node in view.nodes.values())
+        return ClusterDescription(view.cluster_id, view.controller_id, brokers)
+
+    async def describe_log_dirs(
+        self,
+        topic_partitions: Mapping[str, Iterable[int]] | Iterable[str] | None = None,
+        brokers: Iterable[int] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[int, list[LogDirDescription]]:
+        """Log directories by broker, with the sizes of replicas in them: of all topics, some, or some partitions."""
+        topics: list[DescribableLogDirTopic] | None = None
+        if isinstance(topic_partitions, Mapping):
+            topics = [
+                DescribableLogDirTopic(topic=name, partitions=list(numbers))
+                for name, numbers in topic_partitions.items()
+            ]
+        elif topic_partitions is not None:
+            names = list(topic_partitions)
+            view = await self.core.metadata.update(names, self._timeout_ms(timeout_ms))
+            topics = [
+                DescribableLogDirTopic(topic=name, partitions=list(range(view.partition_count(name) or 0)))
+                for name in names
+            ]
+
+        async def ask(broker_id: int) -> list[LogDirDescription]:
+            reply: DescribeLogDirsResponse = await self.core.pool.send(broker_id, DescribeLogDirsRequest(topics=topics))
+            check(reply.error_code)
+            return [
+                LogDirDescription(
+                    broker_id,
+                    each.log_dir,
+                    {
+                        TopicPartition(topic.name, replica.partition_index): ReplicaInfo(
+                            replica.partition_size, replica.offset_lag, replica.is_future_key
+                        )
+                        for topic in each.topics
+                        for replica in topic.partitions
+                    },
+                    each.total_bytes,
+                    each.usable_bytes,
+                    each.is_cordoned,
+                    error_for(each.error_code),
+                )
+                for each in reply.results
+            ]
+
+        async def attempt() -> dict[int, list[LogDirDescription]]:
+            ids = await self._broker_ids(brokers)
+            return dict(zip(ids, await asyncio.gather(*[ask(broker_id) for broker_id in ids]), strict=True))
+
+        return await self._once(attempt, timeout_ms, "describing log directories")
+
+    async def api_versions(self, broker_id: int | None = None, *, timeout_ms: float | None = None) -> dict[int, range]:
+        """The versions that a broker serves of each API, by the API's number."""
+
+        async def attempt() -> dict[int, range]:
+            node_id = self.core.pool.least_loaded() if broker_id is None else broker_id
+            await self.core.pool.connect(node_id)
+            for link in self.core.pool.links():
+                if link.node.id == node_id and link.connection is not None:
+                    return {key: range(low, high + 1) for key, (low, high) in link.connection.versions.items()}
+            return {}
+
+        return await self._once(attempt, timeout_ms, "asking for versions")
+
+    async def describe_features(
+        self, broker_id: int | None = None, *, timeout_ms: float | None = None
+    ) -> dict[str, int]:
+        """Finalized features of the cluster and their levels (KIP-584)."""
+
+        async def attempt() -> dict[str, int]:
+            node_id = self.core.pool.least_loaded() if broker_id is None else broker_id
+            await self.core.pool.connect(node_id)
+            return self.core.pool.features(node_id)
+
+        return await self._once(attempt, timeout_ms, "asking for features")

@@ -1,0 +1,277 @@
+"""Settings of topics, brokers, groups: describe, alter, reset, list who has some. Belongs to the loop."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from headrace.client.admin.base import AdminBase
+from headrace.client.admin.types import (
+    AlterConfigOp,
+    AlteredConfig,
+    ConfigDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigSynonym,
+    Results,
+)
+from headrace.client.errors import IllegalArgumentError, check, error_for
+from headrace.common.errors import KafkaError, NotControllerError
+from headrace.protocol.messages import alter_configs as whole
+from headrace.protocol.messages import incremental_alter_configs as incremental_messages
+from headrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from headrace.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+
+_TYPES = (
+    "UNKNOWN",
+    "BOOLEAN",
+    "STRING",
+    "INT",
+    "SHORT",
+    "LONG",
+    "DOUBLE",
+    "LIST",
+    "CLASS",
+    "PASSWORD",
+)
+_FILTERS = ("all", "modified", "dynamic")
+_OF_ONE_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+
+
+class ConfigsAdmin(AdminBase):
+    async def describe_configs(
+        self,
+        config_resources: Iterable[ConfigResource],
+        include_synonyms: bool = False,
+        config_filter: str = "all",
+        *,
+        include_documentation: bool = False,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, ConfigDescription]:
+        """What is set. `config_filter`: `all`, `modified` (no defaults), `dynamic` (not read-only)."""
+        kept = str(getattr(config_filter, "value", config_filter)).lower()
+        if kept not in _FILTERS:
+            raise IllegalArgumentError(f"config_filter={config_filter!r} is not one of {', '.join(_FILTERS)}")
+        resources = list(config_resources)
+
+        async def attempt(items: list[ConfigResource]) -> dict[ConfigResource, ConfigDescription]:
+            results: dict[ConfigResource, ConfigDescription] = {}
+            for broker, part in _by_broker(items).items():
+                request = DescribeConfigsRequest(
+                    resources=[
+                        DescribeConfigsResource(
+                            resource_type=_number(each),
+                            resource_name=each.name,
+                            configuration_keys=None if each.configs is None else list(each.configs),
+                        )
+                        for each in part
+                    ],
+                    include_synonyms=include_synonyms,
+                    include_documentation=include_documentation,
+                )
+                reply: DescribeConfigsResponse = await self._to(broker, request)
+                for each in reply.results:
+                    resource = ConfigResource(each.resource_type, each.resource_name)
+                    results[resource] = _description(each, kept)
+            return results
+
+        return await self._each(resources, attempt, timeout_ms, "describing settings", raise_errors)
+
+    async def alter_configs(
+        self,
+        config_resources: Iterable[ConfigResource],
+        validate_only: bool = False,
+        incremental: bool = True,
+        *,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, AlteredConfig]:
+        """Changes the settings that are given, and no others (KIP-339).
+
+        With `incremental=False` the given ones replace everything that was set; what is not given goes back to its
+        default. That is how Kafka did it before 2.3.
+        """
+        resources = list(config_resources)
+        wanted = {each: _operations(each) for each in resources}
+
+        async def attempt(items: list[ConfigResource]) -> dict[ConfigResource, AlteredConfig]:
+            results: dict[ConfigResource, AlteredConfig] = {}
+            for broker, part in _by_broker(items).items():
+                make = _incremental_request if incremental else _whole_request
+                reply = await self._to(broker, make(part, wanted, validate_only), writes=True)
+                for each in reply.responses:
+                    error = error_for(each.error_code, each.error_message)
+                    results[ConfigResource(each.resource_type, each.resource_name)] = AlteredConfig(error)
+            await self._refresh_controller(each.error for each in results.values())
+            return results
+
+        return await self._each(
+            resources, attempt, timeout_ms, "altering settings", raise_errors, (NotControllerError,)
+        )
+
+    async def reset_configs(
+        self,
+        config_resources: Iterable[ConfigResource],
+        validate_only: bool = False,
+        *,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, AlteredConfig]:
+        """The given keys go back to their defaults."""
+        resources = [
+            ConfigResource(each.resource_type, each.name, dict.fromkeys(each.configs or ()))
+            for each in config_resources
+        ]
+        return await self.alter_configs(resources, validate_only, timeout_ms=timeout_ms, raise_errors=raise_errors)
+
+    async def list_config_resources(
+        self, resource_types: Iterable[ConfigResourceType | str] | None = None, *, timeout_ms: float | None = None
+    ) -> list[ConfigResource]:
+        """Everything of these types that has settings of its own (KIP-1142)."""
+        types = [_number(ConfigResource(kind, "")) for kind in resource_types or ()]
+
+        async def attempt() -> list[ConfigResource]:
+            only_metrics = types == [ConfigResourceType.CLIENT_METRICS]
+            reply: ListConfigResourcesResponse = await self._to_any(
+                ListConfigResourcesRequest(resource_types=types), min_version=0 if only_metrics else 1
+            )
+            check(reply.error_code)
+            return [ConfigResource(each.resource_type, each.resource_name) for each in reply.config_resources]
+
+        return await self._once(attempt, timeout_ms, "listing what has settings")
+
+    async def _to(self, broker: int | None, request: Any, writes: bool = False) -> Any:
+        if broker is not None:
+            return await self.core.pool.send(broker, request)
+        return await (self._to_controller(request) if writes else self._to_any(request))
+
+
+def _number(resource: ConfigResource) -> int:
+    return int(resource.resource_type)
+
+
+def _by_broker(resources: Sequence[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """Which broker must be asked: one itself about its own settings, any about the rest."""
+    found: dict[int | None, list[ConfigResource]] = {}
+    for each in resources:
+        its_own = each.resource_type in _OF_ONE_BROKER and each.name
+        if its_own and not each.name.isdigit():
+            raise IllegalArgumentError(f"{each.name!r} is not the id of a broker")
+        found.setdefault(int(each.name) if its_own else None, []).append(each)
+    return found
+
+
+def _operations(resource: ConfigResource) -> dict[str, tuple[AlterConfigOp, str | None]]:
+    if not isinstance(resource.configs, Mapping):
+        raise IllegalArgumentError(
+            f"{resource.name}: a mapping of keys to values is expected, not {resource.configs!r}"
+        )
+    found: dict[str, tuple[AlterConfigOp, str | None]] = {}
+    for key, given in resource.configs.items():
+        if isinstance(given, tuple):
+            op, value = given
+            kind = AlterConfigOp[op.upper()] if isinstance(op, str) else AlterConfigOp(op)
+            found[key] = (kind, None if value is None else config_text(value))
+        elif given is None:
+            found[key] = (AlterConfigOp.DELETE, None)
+        else:
+            found[key] = (AlterConfigOp.SET, config_text(given))
+    return found
+
+
+_Wanted = Mapping[ConfigResource, Mapping[str, tuple[AlterConfigOp, str | None]]]
+
+
+def _incremental_request(part: Sequence[ConfigResource], wanted: _Wanted, validate_only: bool) -> Any:
+    return incremental_messages.IncrementalAlterConfigsRequest(
+        resources=[
+            incremental_messages.AlterConfigsResource(
+                resource_type=_number(each),
+                resource_name=each.name,
+                configs=[
+                    incremental_messages.AlterableConfig(name=key, config_operation=op, value=value)
+                    for key, (op, value) in wanted[each].items()
+                ],
+            )
+            for each in part
+        ],
+        validate_only=validate_only,
+    )
+
+
+def _whole_request(part: Sequence[ConfigResource], wanted: _Wanted, validate_only: bool) -> Any:
+    for each in part:
+        for key, (op, _) in wanted[each].items():
+            if op in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
+                raise IllegalArgumentError(f"{key}: {op.name} is for incremental changes")
+    return whole.AlterConfigsRequest(
+        resources=[
+            whole.AlterConfigsResource(
+                resource_type=_number(each),
+                resource_name=each.name,
+                configs=[
+                    whole.AlterableConfig(name=key, value=value)
+                    for key, (op, value) in wanted[each].items()
+                    if op is AlterConfigOp.SET
+                ],
+            )
+            for each in part
+        ],
+        validate_only=validate_only,
+    )
+
+
+class _Entry(Protocol):
+    """What DescribeConfigs and CreateTopics tell of a key."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: int
+    is_sensitive: bool
+
+
+def config_entry(reply: _Entry) -> ConfigEntry:
+    number = getattr(reply, "config_type", 0)
+    return ConfigEntry(
+        reply.name,
+        reply.value,
+        _source(reply.config_source),
+        reply.read_only,
+        reply.is_sensitive,
+        _TYPES[number] if 0 <= number < len(_TYPES) else "UNKNOWN",
+        getattr(reply, "documentation", None),
+        tuple(ConfigSynonym(each.name, each.value, _source(each.source)) for each in getattr(reply, "synonyms", ())),
+    )
+
+
+def _source(number: int) -> ConfigSource:
+    try:
+        return ConfigSource(number)
+    except ValueError:
+        return ConfigSource.UNKNOWN
+
+
+def _description(reply: DescribeConfigsResult, kept: str) -> ConfigDescription:
+    error: KafkaError | None = error_for(reply.error_code, reply.error_message)
+    entries = [config_entry(each) for each in reply.configs]
+    if kept == "modified":
+        entries = [each for each in entries if not each.is_default]
+    elif kept == "dynamic":
+        entries = [each for each in entries if not each.is_read_only]
+    return ConfigDescription({each.name: each for each in entries}, error)
+
+
+def config_text(value: object) -> str:
+    """A value as Kafka's settings are written."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | set | frozenset):
+        return ",".join(map(config_text, value))
+    return str(value)

@@ -1,0 +1,412 @@
+"""Groups: list, describe, delete, their offsets and their members. Belongs to the loop."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from headrace.client.admin.base import MOVED_COORDINATOR, by_topic, gather, operations
+from headrace.client.admin.partitions import PartitionsAdmin
+from headrace.client.admin.types import (
+    AlteredOffset,
+    DeletedGroup,
+    GroupDescription,
+    GroupListing,
+    GroupOffsets,
+    MemberDescription,
+    MemberToRemove,
+    OffsetSpec,
+    RemovedMember,
+    Results,
+)
+from headrace.client.coordinators import CoordinatorType
+from headrace.client.errors import IllegalArgumentError, check, error_for
+from headrace.client.group.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from headrace.client.types import OffsetAndMetadata
+from headrace.common.errors import HeadraceError, KafkaError
+from headrace.common.types import TopicPartition
+from headrace.net.nodes import Node
+from headrace.protocol import Message
+from headrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from headrace.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from headrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headrace.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+V = TypeVar("V")
+GROUP = CoordinatorType.GROUP
+_LAST_WITH_NAMES = 9
+"""Of OffsetCommit and OffsetFetch; later versions name topics by id."""
+
+
+class GroupsAdmin(PartitionsAdmin):
+    async def list_groups(
+        self,
+        broker_ids: Iterable[int] | None = None,
+        states_filter: Iterable[str] | None = None,
+        types_filter: Iterable[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> list[GroupListing]:
+        """All groups, or those of some coordinators, states (KIP-518) and types (KIP-848)."""
+        request = ListGroupsRequest(states_filter=list(states_filter or ()), types_filter=list(types_filter or ()))
+        least = 5 if request.types_filter else 4 if request.states_filter else 0
+
+        async def ask(broker_id: int) -> list[GroupListing]:
+            reply: ListGroupsResponse = await self.core.pool.send(broker_id, request, min_version=least)
+            check(reply.error_code)
+            return [
+                GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
+                for each in reply.groups
+            ]
+
+        async def attempt() -> list[GroupListing]:
+            parts = await asyncio.gather(*[ask(broker_id) for broker_id in await self._broker_ids(broker_ids)])
+            found = {each.group_id: each for part in parts for each in part}
+            return [found[group_id] for group_id in sorted(found)]
+
+        return await self._once(attempt, timeout_ms, "listing groups")
+
+    async def describe_groups(
+        self,
+        group_ids: Iterable[str],
+        include_authorized_operations: bool = False,
+        *,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[str, GroupDescription]:
+        """Groups and their members, with subscriptions and assignments if they are consumers'. A group that does not
+        exist has the state `Dead`, or is an error, as the broker tells it."""
+
+        async def ask(group_id: str) -> GroupDescription:
+            request = DescribeGroupsRequest(
+                groups=[group_id], include_authorized_operations=include_authorized_operations
+            )
+            reply: DescribeGroupsResponse = await self._to_group(group_id, request)
+            coordinator = self.core.coordinators.known(GROUP, group_id)
+            node = None if coordinator is None else self.core.pool.node(coordinator)
+            description = _description(reply.groups[0], node)
+            self._coordinator_moved(GROUP, group_id, description.error)
+            return description
+
+        return await self._each_group(
+            group_ids,
+            ask,
+            lambda error: GroupDescription("", error=error),
+            timeout_ms,
+            "describing groups",
+            raise_errors,
+        )
+
+    async def delete_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: float | None = None, raise_errors: bool = True
+    ) -> Results[str, DeletedGroup]:
+        """Deletes groups that have no members, with their offsets."""
+
+        async def ask(group_id: str) -> DeletedGroup:
+            reply: DeleteGroupsResponse = await self._to_group(group_id, DeleteGroupsRequest(groups_names=[group_id]))
+            error = error_for(reply.results[0].error_code)
+            self._coordinator_moved(GROUP, group_id, error)
+            return DeletedGroup(error)
+
+        return await self._each_group(group_ids, ask, DeletedGroup, timeout_ms, "deleting groups", raise_errors)
+
+    # ---- offsets
+
+    async def list_group_offsets(
+        self,
+        group_specs: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str,
+        *,
+        require_stable: bool = False,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[str, GroupOffsets]:
+        """Committed offsets, of all partitions or of some. `require_stable`: waits for offsets that are part of open
+        transactions (KIP-447)."""
+        if isinstance(group_specs, str):
+            group_specs = [group_specs]
+        specs: dict[str, list[TopicPartition] | None] = (
+            {group_id: None if tps is None else list(tps) for group_id, tps in group_specs.items()}
+            if isinstance(group_specs, Mapping)
+            else dict.fromkeys(group_specs)
+        )
+
+        async def ask(group_id: str) -> GroupOffsets:
+            tps = specs[group_id]
+            topics = None if tps is None else by_topic(tps)
+            request = OffsetFetchRequest(
+                group_id=group_id,
+                topics=None
+                if topics is None
+                else [OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in topics.items()],
+                groups=[
+                    OffsetFetchRequestGroup(
+                        group_id=group_id,
+                        topics=None
+                        if topics is None
+                        else [
+                            OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()
+                        ],
+                    )
+                ],
+                require_stable=require_stable,
+            )
+            reply: OffsetFetchResponse = await self._to_group(
+                group_id, request, min_version=7 if require_stable else 2, max_version=_LAST_WITH_NAMES
+            )
+            found = _group_offsets(reply)
+            self._coordinator_moved(GROUP, group_id, found.error)
+            return found
+
+        return await self._each_group(
+            specs,
+            ask,
+            lambda error: GroupOffsets(error=error),
+            timeout_ms,
+            "listing the offsets of groups",
+            raise_errors,
+        )
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        *,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, AlteredOffset]:
+        """Commits offsets for a group that has no members, whoever used it before."""
+        wanted = {
+            tp: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each) for tp, each in offsets.items()
+        }
+
+        async def attempt(tps: list[TopicPartition]) -> dict[TopicPartition, AlteredOffset]:
+            request = OffsetCommitRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=topic,
+                        partitions=[
+                            OffsetCommitRequestPartition(
+                                partition_index=number,
+                                committed_offset=wanted[TopicPartition(topic, number)].offset,
+                                committed_leader_epoch=wanted[TopicPartition(topic, number)].leader_epoch,
+                                committed_metadata=wanted[TopicPartition(topic, number)].metadata,
+                            )
+                            for number in numbers
+                        ],
+                    )
+                    for topic, numbers in by_topic(tps).items()
+                ],
+            )
+            reply: OffsetCommitResponse = await self._to_group(group_id, request, max_version=_LAST_WITH_NAMES)
+            results = {
+                TopicPartition(topic.name, each.partition_index): AlteredOffset(error_for(each.error_code))
+                for topic in reply.topics
+                for each in topic.partitions
+            }
+            for result in results.values():
+                self._coordinator_moved(GROUP, group_id, result.error)
+            return results
+
+        return await self._each(
+            wanted, attempt, timeout_ms, f"altering the offsets of {group_id}", raise_errors, MOVED_COORDINATOR
+        )
+
+    async def reset_group_offsets(
+        self,
+        group_id: str,
+        offset_specs: Mapping[TopicPartition, OffsetSpec | int],
+        *,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, AlteredOffset]:
+        """Commits the offsets that `list_partition_offsets` finds: the earliest, the latest, or by time in ms. Where no
+        record is so young, the latest."""
+        found = await self.list_partition_offsets(offset_specs, timeout_ms=timeout_ms)
+        missing = [tp for tp, each in found.items() if each.offset < 0]
+        found |= await self.list_partition_offsets(dict.fromkeys(missing, OffsetSpec.LATEST), timeout_ms=timeout_ms)
+        offsets = {tp: OffsetAndMetadata(each.offset, "", each.leader_epoch) for tp, each in found.items()}
+        return await self.alter_group_offsets(group_id, offsets, timeout_ms=timeout_ms, raise_errors=raise_errors)
+
+    async def delete_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, AlteredOffset]:
+        """Forgets committed offsets of topics that no member is subscribed to."""
+
+        async def attempt(tps: list[TopicPartition]) -> dict[TopicPartition, AlteredOffset]:
+            request = OffsetDeleteRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetDeleteRequestTopic(
+                        name=topic,
+                        partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
+                    )
+                    for topic, numbers in by_topic(tps).items()
+                ],
+            )
+            reply: OffsetDeleteResponse = await self._to_group(group_id, request)
+            error = error_for(reply.error_code)
+            self._coordinator_moved(GROUP, group_id, error)
+            if error is not None:
+                return {tp: AlteredOffset(error) for tp in tps}
+            return {
+                TopicPartition(topic.name, each.partition_index): AlteredOffset(error_for(each.error_code))
+                for topic in reply.topics
+                for each in topic.partitions
+            }
+
+        return await self._each(
+            partitions, attempt, timeout_ms, f"deleting offsets of {group_id}", raise_errors, MOVED_COORDINATOR
+        )
+
+    # ---- members
+
+    async def remove_group_members(
+        self,
+        group_id: str,
+        members: Iterable[MemberToRemove | str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[MemberToRemove, RemovedMember]:
+        """Takes members out of a group: by id, static ones by instance id; all of them if none are named. They join
+        again if they still run."""
+        if members is None:
+            description = (await self.describe_groups([group_id], timeout_ms=timeout_ms))[group_id]
+            wanted = [MemberToRemove(each.member_id, each.group_instance_id) for each in description.members]
+        else:
+            wanted = [MemberToRemove(each) if isinstance(each, str) else each for each in members]
+        if any(not each.member_id and each.group_instance_id is None for each in wanted):
+            raise IllegalArgumentError("a member to remove has neither member_id nor group_instance_id")
+
+        async def attempt(items: list[MemberToRemove]) -> dict[MemberToRemove, RemovedMember]:
+            request = LeaveGroupRequest(
+                group_id=group_id,
+                members=[
+                    MemberIdentity(
+                        member_id=each.member_id,
+                        group_instance_id=each.group_instance_id,
+                        reason=each.reason or "removed by an administrator",
+                    )
+                    for each in items
+                ],
+            )
+            reply: LeaveGroupResponse = await self._to_group(group_id, request, min_version=3)
+            error = error_for(reply.error_code)
+            self._coordinator_moved(GROUP, group_id, error)
+            if error is not None or len(reply.members) != len(items):
+                return {each: RemovedMember(error) for each in items}
+            return {
+                item: RemovedMember(error_for(each.error_code)) for item, each in zip(items, reply.members, strict=True)
+            }
+
+        return await self._each(
+            wanted, attempt, timeout_ms, f"removing members of {group_id}", raise_errors, MOVED_COORDINATOR
+        )
+
+    # ---- inside
+
+    async def _to_group(self, group_id: str, request: Message, **bounds: int | None) -> Any:
+        return await self._to_coordinator(GROUP, group_id, request, self._timeout_ms(None), **bounds)
+
+    async def _each_group(
+        self,
+        group_ids: Iterable[str],
+        ask: Callable[[str], Awaitable[V]],
+        fail: Callable[[KafkaError], V],
+        timeout_ms: float | None,
+        what: str,
+        raise_errors: bool,
+    ) -> Results[str, V]:
+        """One request for each group, all at once."""
+        if isinstance(group_ids, str):
+            raise IllegalArgumentError(f"a list of groups is expected, not {group_ids!r} alone")
+
+        async def attempt(items: list[str]) -> dict[str, V]:
+            return await gather(items, ask, lambda _, error: fail(error))
+
+        return await self._each(group_ids, attempt, timeout_ms, what, raise_errors, MOVED_COORDINATOR)
+
+
+def _description(reply: DescribedGroup, coordinator: Node | None) -> GroupDescription:
+    return GroupDescription(
+        reply.group_id,
+        reply.group_state,
+        reply.protocol_type,
+        reply.protocol_data,
+        tuple(_member(each, reply.protocol_type) for each in reply.members),
+        coordinator,
+        operations(reply.authorized_operations),
+        error_for(reply.error_code, reply.error_message),
+    )
+
+
+def _member(reply: DescribedGroupMember, protocol_type: str) -> MemberDescription:
+    assignment: tuple[TopicPartition, ...] = ()
+    subscription: tuple[str, ...] = ()
+    metadata, assigned = bytes(reply.member_metadata), bytes(reply.member_assignment)
+    if protocol_type == PROTOCOL_TYPE:
+        try:
+            if assigned:
+                assignment = decode_assignment(assigned).partitions
+            if metadata:
+                subscription = decode_subscription(metadata).topics
+        except HeadraceError as error:
+            logger.warning("what member %s told its group cannot be read: %s", reply.member_id, error)
+    return MemberDescription(
+        reply.member_id,
+        reply.group_instance_id,
+        reply.client_id,
+        reply.client_host,
+        assignment,
+        subscription,
+        metadata,
+        assigned,
+    )
+
+
+def _group_offsets(reply: OffsetFetchResponse) -> GroupOffsets:
+    group: Any = reply.groups[0] if reply.groups else reply
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    errors: dict[TopicPartition, KafkaError] = {}
+    for topic in group.topics:
+        for each in topic.partitions:
+            tp = TopicPartition(topic.name, each.partition_index)
+            error = error_for(each.error_code)
+            if error is not None:
+                errors[tp] = error
+            elif each.committed_offset >= 0:
+                offsets[tp] = OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch)
+    first = next(iter(errors.values()), None)
+    return GroupOffsets(offsets, errors, error_for(group.error_code) or first)

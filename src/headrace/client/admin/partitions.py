@@ -1,0 +1,187 @@
+"""Partitions: offsets by time, deleting records, producers that are active. Belongs to the loop."""
+
+from collections.abc import Iterable, Mapping
+
+from headrace.client.admin.base import MOVED_LEADER, AdminBase, by_topic
+from headrace.client.admin.types import (
+    DeletedRecords,
+    IsolationLevel,
+    ListedOffset,
+    OffsetSpec,
+    PartitionProducers,
+    ProducerState,
+    Results,
+)
+from headrace.client.errors import error_for
+from headrace.common.types import TopicPartition
+from headrace.net.nodes import Node
+from headrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from headrace.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicRequest,
+)
+from headrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+_FIRST_VERSION = {OffsetSpec.MAX_TIMESTAMP: 7, OffsetSpec.EARLIEST_LOCAL: 8, OffsetSpec.LATEST_TIERED: 9}
+ALL_RECORDS = -1
+"""As an offset to delete up to: everything that is committed."""
+
+
+class PartitionsAdmin(AdminBase):
+    async def list_partition_offsets(
+        self,
+        topic_partition_specs: Mapping[TopicPartition, OffsetSpec | int],
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+        timeout_ms: float | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, ListedOffset]:
+        """Offsets by name (OffsetSpec) or by time: the first record that is not older than a timestamp in ms."""
+        specs = dict(topic_partition_specs)
+        level = IsolationLevel[isolation_level.upper()] if isinstance(isolation_level, str) else isolation_level
+        first = max((_FIRST_VERSION.get(OffsetSpec(spec), 1) for spec in specs.values() if -5 <= spec < 0), default=1)
+
+        async def ask(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, ListedOffset]:
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=level,
+                topics=[
+                    ListOffsetsTopic(
+                        name=topic,
+                        partitions=[
+                            ListOffsetsPartition(
+                                partition_index=number,
+                                current_leader_epoch=-1,
+                                timestamp=int(specs[TopicPartition(topic, number)]),
+                            )
+                            for number in numbers
+                        ],
+                    )
+                    for topic, numbers in by_topic(tps).items()
+                ],
+                timeout_ms=int(self.core.settings.request_timeout_ms),
+            )
+            reply: ListOffsetsResponse = await self.core.pool.send(
+                leader.id, request, min_version=max(first, 2 if level else 1)
+            )
+            return {
+                TopicPartition(topic.name, each.partition_index): ListedOffset(
+                    each.offset, each.timestamp, each.leader_epoch, error_for(each.error_code)
+                )
+                for topic in reply.topics
+                for each in topic.partitions
+            }
+
+        return await self._each(
+            specs,
+            lambda tps: self._ask_leaders(tps, ask, lambda error: ListedOffset(-1, error=error), timeout_ms),
+            timeout_ms,
+            "listing offsets",
+            raise_errors,
+            MOVED_LEADER,
+        )
+
+    async def delete_records(
+        self,
+        records_to_delete: Mapping[TopicPartition, int],
+        timeout_ms: float | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, DeletedRecords]:
+        """Deletes all records below an offset; -1 for all that there are."""
+        offsets = dict(records_to_delete)
+
+        async def ask(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, DeletedRecords]:
+            request = DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsTopic(
+                        name=topic,
+                        partitions=[
+                            DeleteRecordsPartition(
+                                partition_index=number, offset=offsets[TopicPartition(topic, number)]
+                            )
+                            for number in numbers
+                        ],
+                    )
+                    for topic, numbers in by_topic(tps).items()
+                ],
+                timeout_ms=int(self.core.settings.request_timeout_ms),
+            )
+            reply: DeleteRecordsResponse = await self.core.pool.send(leader.id, request)
+            return {
+                TopicPartition(topic.name, each.partition_index): DeletedRecords(
+                    each.low_watermark, error_for(each.error_code)
+                )
+                for topic in reply.topics
+                for each in topic.partitions
+            }
+
+        return await self._each(
+            offsets,
+            lambda tps: self._ask_leaders(tps, ask, lambda error: DeletedRecords(-1, error), timeout_ms),
+            timeout_ms,
+            "deleting records",
+            raise_errors,
+            MOVED_LEADER,
+        )
+
+    async def describe_producers(
+        self,
+        partitions: Iterable[TopicPartition],
+        broker_id: int | None = None,
+        *,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, PartitionProducers]:
+        """The idempotent and transactional producers that partitions know; asks the leaders, or one broker."""
+
+        async def ask(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, PartitionProducers]:
+            request = DescribeProducersRequest(
+                topics=[TopicRequest(name=topic, partition_indexes=numbers) for topic, numbers in by_topic(tps).items()]
+            )
+            reply: DescribeProducersResponse = await self.core.pool.send(
+                leader.id if broker_id is None else broker_id, request
+            )
+            return {
+                TopicPartition(topic.name, each.partition_index): _producers(each)
+                for topic in reply.topics
+                for each in topic.partitions
+            }
+
+        return await self._each(
+            partitions,
+            lambda tps: self._ask_leaders(tps, ask, lambda error: PartitionProducers(error=error), timeout_ms),
+            timeout_ms,
+            "describing producers",
+            raise_errors,
+            MOVED_LEADER if broker_id is None else (),
+        )
+
+
+def _producers(reply: PartitionResponse) -> PartitionProducers:
+    return PartitionProducers(
+        tuple(
+            ProducerState(
+                each.producer_id,
+                each.producer_epoch,
+                each.last_sequence,
+                each.last_timestamp,
+                each.coordinator_epoch,
+                each.current_txn_start_offset,
+            )
+            for each in reply.active_producers
+        ),
+        error_for(reply.error_code, reply.error_message),
+    )

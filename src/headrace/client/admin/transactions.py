@@ -1,0 +1,150 @@
+"""Transactions: list, describe, abort, fence their producers. Belongs to the loop."""
+
+import asyncio
+from collections.abc import Iterable
+
+from headrace.client.admin.base import MOVED_COORDINATOR, AdminBase, gather
+from headrace.client.admin.types import (
+    AbortTransactionSpec,
+    FencedProducer,
+    Results,
+    TransactionDescription,
+    TransactionListing,
+)
+from headrace.client.coordinators import CoordinatorType
+from headrace.client.errors import IllegalArgumentError, check, error_for
+from headrace.common.errors import ConcurrentTransactionsError
+from headrace.common.types import TopicPartition
+from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from headrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+TRANSACTION = CoordinatorType.TRANSACTION
+_FENCING_TIMEOUT_MS = 1
+
+
+class TransactionsAdmin(AdminBase):
+    async def list_transactions(
+        self,
+        broker_ids: Iterable[int] | None = None,
+        producer_id_filters: Iterable[int] | None = None,
+        state_filters: Iterable[str] | None = None,
+        duration_filter_ms: int | None = None,
+        transactional_id_pattern: str | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> list[TransactionListing]:
+        """Transactional ids: all, or those of some coordinators, producers and states, those whose transaction has been
+        open for longer than `duration_filter_ms`, or whose name matches a pattern."""
+        request = ListTransactionsRequest(
+            state_filters=list(state_filters or ()),
+            producer_id_filters=list(producer_id_filters or ()),
+            duration_filter=-1 if duration_filter_ms is None else duration_filter_ms,
+            transactional_id_pattern=transactional_id_pattern,
+        )
+        least = 2 if transactional_id_pattern is not None else 1 if duration_filter_ms is not None else 0
+
+        async def ask(broker_id: int) -> list[TransactionListing]:
+            reply: ListTransactionsResponse = await self.core.pool.send(broker_id, request, min_version=least)
+            check(reply.error_code)
+            if reply.unknown_state_filters:
+                raise IllegalArgumentError(f"there is no state {reply.unknown_state_filters[0]!r} of transactions")
+            return [
+                TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, broker_id)
+                for each in reply.transaction_states
+            ]
+
+        async def attempt() -> list[TransactionListing]:
+            parts = await asyncio.gather(*[ask(broker_id) for broker_id in await self._broker_ids(broker_ids)])
+            return sorted((each for part in parts for each in part), key=lambda each: each.transactional_id)
+
+        return await self._once(attempt, timeout_ms, "listing transactions")
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None, raise_errors: bool = True
+    ) -> Results[str, TransactionDescription]:
+        """What transactional ids are doing, and which partitions are part of it."""
+
+        async def ask(transactional_id: str) -> TransactionDescription:
+            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            reply: DescribeTransactionsResponse = await self._to_coordinator(
+                TRANSACTION, transactional_id, request, self._timeout_ms(None)
+            )
+            each = reply.transaction_states[0]
+            error = error_for(each.error_code)
+            coordinator = self.core.coordinators.known(TRANSACTION, transactional_id)
+            self._coordinator_moved(TRANSACTION, transactional_id, error)
+            return TransactionDescription(
+                transactional_id,
+                each.transaction_state,
+                each.producer_id,
+                each.producer_epoch,
+                each.transaction_timeout_ms,
+                None if each.transaction_start_time_ms < 0 else each.transaction_start_time_ms,
+                frozenset(TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions),
+                -1 if coordinator is None else coordinator,
+                error,
+            )
+
+        async def attempt(items: list[str]) -> dict[str, TransactionDescription]:
+            return await gather(items, ask, lambda item, error: TransactionDescription(item, error=error))
+
+        return await self._each(
+            transactional_ids, attempt, timeout_ms, "describing transactions", raise_errors, MOVED_COORDINATOR
+        )
+
+    async def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: float | None = None) -> None:
+        """Ends a transaction on one partition that its coordinator has forgotten (KIP-664)."""
+        tp = spec.topic_partition
+
+        async def attempt() -> None:
+            leaders, errors = await self._by_leader([tp], self._timeout_ms(timeout_ms))
+            if errors:
+                raise errors[tp]
+            (leader,) = leaders
+            request = WriteTxnMarkersRequest(
+                markers=[
+                    WritableTxnMarker(
+                        producer_id=spec.producer_id,
+                        producer_epoch=spec.producer_epoch,
+                        coordinator_epoch=spec.coordinator_epoch,
+                        transaction_result=False,
+                        topics=[WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
+                    )
+                ]
+            )
+            reply: WriteTxnMarkersResponse = await self.core.pool.send(leader.id, request)
+            for marker in reply.markers:
+                for topic in marker.topics:
+                    for each in topic.partitions:
+                        check(each.error_code)
+
+        await self._once(attempt, timeout_ms, f"aborting a transaction on {tp}")
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None, raise_errors: bool = True
+    ) -> Results[str, FencedProducer]:
+        """Makes the producers of transactional ids fail from now on, and aborts what they have open."""
+
+        async def ask(transactional_id: str) -> FencedProducer:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
+            )
+            reply: InitProducerIdResponse = await self._to_coordinator(
+                TRANSACTION, transactional_id, request, self._timeout_ms(None)
+            )
+            error = error_for(reply.error_code)
+            self._coordinator_moved(TRANSACTION, transactional_id, error)
+            return FencedProducer(reply.producer_id, reply.producer_epoch, error)
+
+        async def attempt(items: list[str]) -> dict[str, FencedProducer]:
+            return await gather(items, ask, lambda _, error: FencedProducer(error=error))
+
+        again = (*MOVED_COORDINATOR, ConcurrentTransactionsError)
+        return await self._each(transactional_ids, attempt, timeout_ms, "fencing producers", raise_errors, again)

@@ -1,0 +1,164 @@
+"""Takes records out of the fetch buffer, for whoever polls: as rows, as portions for iteration, as an Arrow table.
+
+Belongs to the thread that polls. The lock is held for looking and for moving the position, not for decoding, which may
+run the user's deserializers: whether an entry is still wanted is looked at again afterwards.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.client.consumer.errors import CorruptBatchError, RecordDeserializationError
+from headrace.client.consumer.fetch_buffer import Entry, FetchBuffer
+from headrace.client.consumer.partition_state import PartitionState
+from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.traffic import Traffic
+from headrace.common.errors import KafkaError
+from headrace.common.types import TopicPartition
+from headrace.records import ConsumerRecord, FetchedRecords, Undecodable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NO_LIMIT = 2**31 - 1
+
+
+class Portion(NamedTuple):
+    """Some records of one partition, of which the user has got none yet."""
+
+    state: PartitionState
+    version: int
+    records: list[ConsumerRecord]
+    next_offset: int
+    """The position once the user has all of them."""
+    leader_epoch: int
+
+
+class Rows:
+    """See the module."""
+
+    def __init__(
+        self,
+        subscription: SubscriptionState,
+        buffer: FetchBuffer,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        on_eof: Callable[[TopicPartition, int], object] | None = None,
+    ):
+        self._subscription = subscription
+        self._buffer = buffer
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+        self._on_eof = on_eof
+        self.traffic = Traffic()
+
+    def take(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Up to so many records of any partitions; moves their positions behind them."""
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        lock = self._subscription.lock
+        while max_records > 0:
+            portion = self.portion(max_records, quietly=bool(found))
+            if portion is None:
+                break
+            with lock:
+                if portion.state.version != portion.version:
+                    continue
+                self._subscription.consumed(portion.state, portion.next_offset, portion.leader_epoch)
+            if portion.records:
+                tp = portion.state.tp
+                if tp in found:
+                    found[tp] += portion.records
+                else:
+                    found[tp] = portion.records
+                max_records -= len(portion.records)
+        return found
+
+    def portion(self, max_records: int, quietly: bool = False) -> Portion | None:
+        """Records of the next partition, maybe none; None if nothing is there. Moves no position. Raises what stands in
+        the way of the next record, unless `quietly`."""
+        lock = self._subscription.lock
+        while True:
+            with lock:
+                entry = self._buffer.next()
+            if entry is None or (quietly and entry.records is None):
+                return None
+            if entry.records is None:
+                self._special(entry)
+                continue
+            fetched = entry.records
+            try:
+                records = fetched.take(max_records, self._key_deserializer, self._value_deserializer)
+            except (KafkaError, Undecodable) as error:
+                if quietly:
+                    return None
+                raise self._explain(entry, fetched, error) from (error.__cause__ or error)
+            except BaseException:
+                # Somewhere within the records, in the user's own code: they are fetched again.
+                self.rewind(entry.state, entry.version)
+                raise
+            with lock:
+                if fetched.is_done:
+                    self._buffer.done(entry)
+            self.traffic.note(entry.state.tp, len(records), entry.size if fetched.is_done else 0)
+            return Portion(entry.state, entry.version, records, fetched.next_offset, fetched.leader_epoch)
+
+    def _special(self, entry: Entry) -> None:
+        """Raises an error that came, or tells of a partition's end."""
+        with self._subscription.lock:
+            self._buffer.done(entry)
+        if entry.error is not None:
+            raise entry.error
+        if self._on_eof is not None:
+            self._on_eof(entry.state.tp, entry.eof_offset)
+
+    def _explain(self, entry: Entry, fetched: FetchedRecords, error: Exception) -> KafkaError:
+        tp = entry.state.tp
+        if isinstance(error, Undecodable):
+            return RecordDeserializationError(tp, error.offset, error.field)
+        # The bytes may have been hurt on the way: they are fetched again.
+        self.rewind(entry.state, entry.version)
+        return CorruptBatchError(tp, fetched.next_offset, error)
+
+    def rewind(self, state: PartitionState, version: int) -> None:
+        """Forgets what was fetched and not handed out: reading goes on at the position."""
+        with self._subscription.lock:
+            if state.version == version and state.has_position:
+                state.rewind()
+        self._subscription.changed()
+
+    def take_arrow(self, max_records: int | None = None) -> "pa.Table":
+        """Everything that is there, or up to so many records, as columns; positions move behind them."""
+        from headrace.client.consumer.arrow_tables import TableBuilder
+
+        left = _NO_LIMIT if max_records is None else max_records
+        table = TableBuilder()
+        lock = self._subscription.lock
+        room = self._buffer.size_in_bytes
+        while left > 0:
+            with lock:
+                entry = self._buffer.next()
+                size_hint = 0 if entry is None else self._buffer.waiting_bytes(entry.state.tp)
+            # More may come all the time, maybe quicker than it is taken: what was there at first is enough.
+            if entry is None or (len(table) and (entry.records is None or room <= 0)):
+                break
+            if entry.records is None:
+                self._special(entry)
+                continue
+            fetched = entry.records
+            try:
+                count = fetched.take_columns(table.columns(entry.state.tp, size_hint), left)
+            except KafkaError as error:
+                if len(table):
+                    break
+                raise self._explain(entry, fetched, error) from error
+            with lock:
+                if entry.is_stale:
+                    table.take_back(entry.state.tp, count)
+                    continue
+                self._subscription.consumed(entry.state, fetched.next_offset, fetched.leader_epoch)
+                if fetched.is_done:
+                    self._buffer.done(entry)
+                    room -= entry.size
+            table.added(count)
+            self.traffic.note(entry.state.tp, count, entry.size if fetched.is_done else 0)
+            left -= count
+        return table.finish()

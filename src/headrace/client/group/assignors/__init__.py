@@ -1,0 +1,20 @@
+"""Who gets which partitions. The leader of a group runs the assignor that all members share.
+
+Of your own: a class with a name and `assign` (see `Assignor`), given in `partition.assignment.strategy`.
+"""
+
+from headrace.client.group.assignors.base import Assignor, Topics, make_assignors, rebalance_protocol
+from headrace.client.group.assignors.range import RangeAssignor
+from headrace.client.group.assignors.round_robin import RoundRobinAssignor
+from headrace.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
+
+__all__ = [
+    "Assignor",
+    "CooperativeStickyAssignor",
+    "RangeAssignor",
+    "RoundRobinAssignor",
+    "StickyAssignor",
+    "Topics",
+    "make_assignors",
+    "rebalance_protocol",
+]

@@ -1,0 +1,97 @@
+"""The way to a group's coordinator.
+
+Owner: the loop. Membership and commits send everything through here, on a connection of its own, so that it does not
+wait behind fetches. When a request fails in a way that may mean that the coordinator is gone or another, it is looked
+up again before the next one.
+"""
+
+import logging
+from typing import Any, Protocol
+
+from headrace.client.coordinators import COORDINATOR, CoordinatorType
+from headrace.client.core import ClientCore
+from headrace.client.errors import KafkaConnectionError, error_for
+from headrace.common.errors import (
+    CoordinatorNotAvailableError,
+    KafkaError,
+    NotCoordinatorError,
+    RequestTimedOutError,
+)
+from headrace.protocol import Message
+
+__all__ = ["CoordinatorSender", "GroupCoordinator", "Sender"]
+
+logger = logging.getLogger(__name__)
+
+_MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
+
+
+class Sender(Protocol):
+    """What sends a request to whichever broker coordinates the group. Tests put a coordinator of their own here."""
+
+    async def send(self, request: Message, *, timeout_ms: float | None = None, max_version: int | None = None) -> Any:
+        """The reply. Raises KafkaConnectionError, RequestTimedOutError, UnsupportedVersionError, or what
+        FindCoordinator was refused with."""
+
+    def forget(self, reason: str) -> None:
+        """The coordinator has to be looked up again."""
+
+    def interrupt(self) -> None:
+        """Drops the connection, so that the next request does not wait behind one that nobody waits for any more: a
+        coordinator answers in order, and a JoinGroup when all members are there."""
+
+
+class CoordinatorSender:
+    """Sends to the broker that FindCoordinator names."""
+
+    def __init__(self, core: ClientCore, group_id: str):
+        self._core = core
+        self._group_id = group_id
+
+    @property
+    def node_id(self) -> int | None:
+        """The coordinator, if it is known."""
+        return self._core.coordinators.known(CoordinatorType.GROUP, self._group_id)
+
+    async def send(self, request: Message, *, timeout_ms: float | None = None, max_version: int | None = None) -> Any:
+        node_id = await self._core.coordinators.find(
+            CoordinatorType.GROUP, self._group_id, self._core.settings.request_timeout_ms
+        )
+        return await self._core.pool.send(
+            node_id, request, timeout_ms=timeout_ms, max_version=max_version, purpose=COORDINATOR
+        )
+
+    def forget(self, reason: str) -> None:
+        logger.info("group %s: looking for the coordinator again: %s", self._group_id, reason)
+        self._core.coordinators.forget(CoordinatorType.GROUP, self._group_id)
+
+    def interrupt(self) -> None:
+        if (node_id := self.node_id) is not None:
+            self._core.pool.disconnect(node_id, COORDINATOR, "a rebalance was broken off")
+
+
+class GroupCoordinator:
+    """Checks replies, and forgets a coordinator that is none any more."""
+
+    def __init__(self, sender: Sender):
+        self._sender = sender
+
+    async def send(self, request: Message, *, timeout_ms: float | None = None, max_version: int | None = None) -> Any:
+        try:
+            return await self._sender.send(request, timeout_ms=timeout_ms, max_version=max_version)
+        except (KafkaConnectionError, RequestTimedOutError) as error:
+            self.forget(str(error))
+            raise
+
+    def forget(self, reason: str) -> None:
+        self._sender.forget(reason)
+
+    def interrupt(self) -> None:
+        self._sender.interrupt()
+
+    def error(self, code: int) -> KafkaError | None:
+        """The error of a reply, if it is one."""
+        error = error_for(code)
+        if isinstance(error, _MOVED):
+            self.forget(str(error))
+        return error

@@ -1,0 +1,108 @@
+"""The partition of each row of an Arrow record batch, and the rows of each partition, with no Python object per row.
+
+As in `records._columns`, this knows Arrow's memory layout and not pyarrow: plain buffers come in and go out.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from headrace.records._wire cimport murmur2_of
+
+
+cdef class _View:
+    """A buffer, held as long as this lives."""
+
+    cdef Py_buffer view
+    cdef bint held
+
+    def __cinit__(self, buffer, Py_ssize_t least):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.held = True
+        if self.view.len < least:
+            raise ValueError(f"an Arrow buffer has {self.view.len} bytes where its column needs {least}")
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+
+def choose_rows(Py_ssize_t rows, int32_t partition_count, int32_t fallback, given, keys) -> bytearray:
+    """An int32 for each row: its partition.
+
+    `given` is None or a buffer of int32, -1 where the row does not say. `keys` is None or `(validity or None, offsets,
+    data, array offset)` of a binary column: rows with a key go by its murmur2. All others go to `fallback`.
+    """
+    cdef bytearray chosen = PyByteArray_FromStringAndSize(NULL, 4 * rows)
+    cdef int32_t* out = <int32_t*>PyByteArray_AS_STRING(chosen)
+    cdef const int32_t* said = NULL
+    cdef const int32_t* offsets = NULL
+    cdef const uint8_t* data = NULL
+    cdef const uint8_t* bitmap = NULL
+    cdef Py_ssize_t shift = 0, row, at, data_size = 0, bad = -1
+    cdef int32_t partition, start, size
+    cdef list held = []
+    if partition_count <= 0:
+        raise ValueError(f"a topic has at least one partition, not {partition_count}")
+    if given is not None:
+        view = _View(given, 4 * rows)
+        held.append(view)
+        said = <const int32_t*>(<_View>view).view.buf
+    if keys is not None:
+        validity, raw_offsets, raw_data, shift = keys
+        view = _View(raw_offsets, 4 * (shift + rows + 1))
+        held.append(view)
+        offsets = <const int32_t*>(<_View>view).view.buf
+        if raw_data is not None:
+            view = _View(raw_data, 0)
+            held.append(view)
+            data = <const uint8_t*>(<_View>view).view.buf
+            data_size = (<_View>view).view.len
+        if validity is not None:
+            view = _View(validity, (shift + rows + 7) // 8)
+            held.append(view)
+            bitmap = <const uint8_t*>(<_View>view).view.buf
+    with nogil:
+        for row in range(rows):
+            partition = -1 if said == NULL else said[row]
+            if partition < 0 and offsets != NULL:
+                at = row + shift
+                if bitmap == NULL or (bitmap[at >> 3] >> (at & 7)) & 1:
+                    start = offsets[at]
+                    size = offsets[at + 1] - start
+                    if start < 0 or size < 0 or <Py_ssize_t>start + size > data_size:
+                        bad = row
+                        break
+                    partition = (murmur2_of(data + start, size) & 0x7FFFFFFF) % partition_count
+            if partition >= partition_count:
+                bad = row
+                break
+            out[row] = fallback if partition < 0 else partition
+    if bad >= 0:
+        raise ValueError(f"row {bad}: there is no such partition, or its key lies outside of its column")
+    return chosen
+
+
+def group_rows(bytearray chosen not None, int32_t partition_count):
+    """Rows by partition, each in its order: a buffer of int64 row numbers, and `(partition, first, end)` in it for each
+    partition that has any."""
+    cdef Py_ssize_t rows = len(chosen) // 4, row, start = 0
+    cdef const int32_t* partitions = <const int32_t*>PyByteArray_AS_STRING(chosen)
+    cdef bytearray order = PyByteArray_FromStringAndSize(NULL, 8 * rows)
+    cdef int64_t* out = <int64_t*>PyByteArray_AS_STRING(order)
+    cdef bytearray counts = bytearray(8 * partition_count)
+    cdef int64_t* ends = <int64_t*>PyByteArray_AS_STRING(counts)
+    cdef int32_t partition
+    cdef list groups = []
+    for row in range(rows):
+        if not 0 <= partitions[row] < partition_count:
+            raise ValueError(f"row {row} has partition {partitions[row]} of {partition_count}")
+        ends[partitions[row]] += 1
+    for partition in range(partition_count):
+        if ends[partition]:
+            groups.append((partition, start, start + ends[partition]))
+            start, ends[partition] = start + ends[partition], start
+    for row in range(rows):
+        out[ends[partitions[row]]] = row
+        ends[partitions[row]] += 1
+    return order, groups

@@ -1,0 +1,48 @@
+from libc.stdint cimport int32_t, int64_t
+
+from headrace.client.producer._batch cimport ProducerBatch
+from headrace.records._record cimport RecordParts
+
+
+cdef class PartitionQueue:
+    cdef readonly object tp
+    cdef readonly int partition
+    cdef readonly object batches
+    cdef public ProducerBatch open_batch
+    cdef public bint is_muted
+    cdef public int leader          # -1: none
+    cdef public int64_t closed_bytes
+
+
+cdef class TopicQueues:
+    cdef readonly str topic
+    cdef public list queues
+    cdef public list available
+    cdef public PartitionQueue sticky
+    cdef public int64_t sticky_from
+
+
+cdef class SendRequest:
+    cdef readonly str topic
+    cdef readonly object key
+    cdef readonly object value
+    cdef list _headers
+    cdef RecordParts _parts
+    cdef readonly int64_t timestamp
+    cdef public int32_t partition
+    cdef readonly object on_delivery
+
+
+cdef class SendPath:
+    cdef public dict topics
+    cdef public object gate
+    cdef public object key_serializer
+    cdef public object value_serializer
+    cdef public object partitioner
+    cdef object _clock
+    cdef bint _clock_is_system
+    cdef public object on_delivery
+    cdef public bint ignore_keys
+    cdef public Py_ssize_t max_request_bytes
+
+    cdef int32_t _by_key(self, object key, TopicQueues queues) except -2

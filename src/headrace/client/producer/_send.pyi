@@ -1,0 +1,72 @@
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from headrace.client.producer._batch import FutureRecordMetadata, ProducerBatch
+from headrace.client.producer.partitioners import Partitioner
+from headrace.client.producer.types import Headers, OnDelivery
+from headrace.common.clock import Clock
+from headrace.common.types import TopicPartition
+
+class PartitionQueue:
+    is_muted: bool
+    leader: int
+    closed_bytes: int
+    open_batch: ProducerBatch | None
+    def __init__(self, tp: TopicPartition) -> None: ...
+    @property
+    def tp(self) -> TopicPartition: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def batches(self) -> deque[ProducerBatch]: ...
+
+class TopicQueues:
+    queues: list[PartitionQueue]
+    available: list[int]
+    sticky: PartitionQueue
+    sticky_from: int
+    def __init__(self, topic: str) -> None: ...
+    @property
+    def topic(self) -> str: ...
+    def set_leaders(self, leaders: list[int]) -> None: ...
+
+class SendRequest:
+    partition: int
+    @property
+    def topic(self) -> str: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def on_delivery(self) -> OnDelivery | None: ...
+    @property
+    def largest_size(self) -> int: ...
+    def append_to(self, batch: ProducerBatch) -> FutureRecordMetadata | None: ...
+    def refuse(self, error: BaseException) -> FutureRecordMetadata: ...
+
+class SendPath:
+    topics: dict[str, TopicQueues]
+    gate: Callable[[], None] | None
+    key_serializer: Any
+    value_serializer: Any
+    partitioner: Partitioner | None
+    on_delivery: OnDelivery | None
+    ignore_keys: bool
+    max_request_bytes: int
+    clock: Clock
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Any: ...
+    def choose_partition(self, request: SendRequest) -> bool: ...
+    def _place(self, request: SendRequest) -> Any: ...

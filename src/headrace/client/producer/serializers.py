@@ -1,0 +1,62 @@
+"""Makers of bytes for keys and values. Any function of one value, or object with `serialize(topic, value)`, does."""
+
+import json
+import struct
+from typing import Protocol
+
+__all__ = [
+    "DoubleSerializer",
+    "IntegerSerializer",
+    "JsonSerializer",
+    "LongSerializer",
+    "Serializer",
+    "StringSerializer",
+]
+
+
+class Serializer(Protocol):
+    def serialize(self, topic: str, data: object) -> bytes | None: ...
+
+
+class StringSerializer:
+    def __init__(self, encoding: str = "utf-8"):
+        self._encoding = encoding
+
+    def serialize(self, topic: str, data: str | None) -> bytes | None:  # noqa: ARG002
+        return None if data is None else data.encode(self._encoding)
+
+
+class JsonSerializer:
+    """Compact JSON in UTF-8. None stays None: it deletes a key from a compacted topic, which `null` would not."""
+
+    def serialize(self, topic: str, data: object) -> bytes | None:  # noqa: ARG002
+        return None if data is None else json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class _Struct:
+    def __init__(self, layout: str):
+        self._pack = struct.Struct(layout).pack
+
+    def serialize(self, topic: str, data: float | None) -> bytes | None:  # noqa: ARG002
+        return None if data is None else self._pack(data)
+
+
+class IntegerSerializer(_Struct):
+    """4 bytes, as Java's IntegerSerializer writes them."""
+
+    def __init__(self) -> None:
+        super().__init__(">i")
+
+
+class LongSerializer(_Struct):
+    """8 bytes, as Java's LongSerializer writes them."""
+
+    def __init__(self) -> None:
+        super().__init__(">q")
+
+
+class DoubleSerializer(_Struct):
+    """8 bytes, as Java's DoubleSerializer writes them."""
+
+    def __init__(self) -> None:
+        super().__init__(">d")

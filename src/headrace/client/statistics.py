@@ -1,0 +1,286 @@
+"""Statistics with librdkafka's field names, so that dashboards that read those read these.
+
+Owner: the loop. Every `statistics.interval.ms` the parts of the client fill in what they know (`Statistics.add`), and
+the user's `stats_cb` gets it as JSON. What this client does not have (queues between threads, say) is 0. Counters only
+grow; windows (latencies, sizes) are over the time since the last time.
+
+    {name, client_id, type, ts, time, age, ..., brokers: {name: {...}}, topics: {name: {..., partitions: {...}}},
+     cgrp: {...}, eos: {...}}
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.coordinators import COORDINATOR
+from headrace.client.events import ClientEvents
+from headrace.common.metrics import Histogram
+from headrace.net.broker_link import BrokerLink, LinkState
+from headrace.net.link_stats import LinkStats
+from headrace.protocol.apis import APIS, ApiKey
+
+if TYPE_CHECKING:
+    from headrace.client.core import ClientCore
+
+__all__ = ["Source", "Statistics", "partition_row", "topic_row", "window"]
+
+logger = logging.getLogger(__name__)
+
+Source = Callable[[dict[str, Any]], None]
+"""Fills in its part of the statistics."""
+
+_PERCENTILES = (("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_99", 99.99))
+_STEPS = 50
+_COORDINATOR = "GroupCoordinator"
+
+
+def window(values: Histogram | None = None, factor: float = 1.0) -> dict[str, int]:
+    """What librdkafka shows of a window: whole numbers, in units of `factor`."""
+    values = values or Histogram()
+    mean = values.total / values.count if values.count else 0.0
+    spread = (values.percentile((step + 0.5) * 100 / _STEPS) - mean for step in range(_STEPS)) if values.count else ()
+    shown = {
+        "min": values.smallest if values.count else 0.0,
+        "max": values.largest if values.count else 0.0,
+        "avg": mean,
+        "sum": values.total,
+        "stddev": (sum(each * each for each in spread) / _STEPS) ** 0.5,
+        **{name: values.percentile(percent) for name, percent in _PERCENTILES},
+    }
+    return {name: int(value * factor) for name, value in shown.items()} | {
+        "outofrange": 0,
+        "hdrsize": 0,
+        "cnt": values.count,
+    }
+
+
+class Statistics:
+    def __init__(self, core: "ClientCore", events: ClientEvents):
+        self._core = core
+        self._kind = _kind(core.settings.as_dict())
+        self._events = events
+        self._started = core.clock.monotonic()
+        self._sources: list[Source] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, source: Source) -> None:
+        self._sources.append(source)
+
+    def start(self) -> None:
+        """Begins to tell, if the user wants to know."""
+        if self._events.wants_statistics and self._timer is None:
+            self._timer = self._core.loop.call_later(self._seconds, self._tell)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def _seconds(self) -> float:
+        seconds: float = self._core.settings.statistics_interval_ms / 1000
+        return seconds
+
+    def _tell(self) -> None:
+        self._timer = self._core.loop.call_later(self._seconds, self._tell)
+        try:
+            text = json.dumps(self.take())
+        except Exception:
+            logger.exception("the statistics could not be made")
+            return
+        self._events.statistics(text)
+
+    def take(self) -> dict[str, Any]:
+        """The statistics of this moment. Windows begin anew."""
+        core = self._core
+        now = core.clock.monotonic()
+        client_id = core.settings.client_id or "headrace"
+        links = list(core.pool.links())
+        found: dict[str, Any] = {
+            "name": f"{client_id}#{self._kind}-{id(core) & 0xFFFF}",
+            "client_id": client_id,
+            "type": self._kind,
+            "ts": int(now * 1_000_000),
+            "time": core.clock.time_ms() // 1000,
+            "age": int((now - self._started) * 1_000_000),
+            "replyq": 0,
+            "msg_cnt": 0,
+            "msg_size": 0,
+            "msg_max": 0,
+            "msg_size_max": 0,
+            "simple_cnt": 0,
+            "metadata_cache_cnt": len(core.metadata.view.topics),
+            "brokers": self._brokers(links),
+            "topics": {},
+            "tx": sum(link.stats.tx for link in links),
+            "tx_bytes": sum(link.stats.tx_bytes for link in links),
+            "rx": sum(link.stats.rx for link in links),
+            "rx_bytes": sum(link.stats.rx_bytes for link in links),
+            "txmsgs": 0,
+            "txmsg_bytes": 0,
+            "rxmsgs": 0,
+            "rxmsg_bytes": 0,
+        }
+        for source in self._sources:
+            source(found)
+        self._place_partitions(found)
+        return found
+
+    def _brokers(self, links: Iterable[BrokerLink]) -> dict[str, Any]:
+        """A row for each broker, with all connections to it, and as in librdkafka one of its own for coordinators."""
+        by_name: dict[str, list[BrokerLink]] = {}
+        for link in links:
+            node = link.node
+            name = f"{node.host}:{node.port}/{node.id if node.id >= 0 else 'bootstrap'}"
+            by_name.setdefault(_COORDINATOR if link.purpose == COORDINATOR else name, []).append(link)
+        return {name: self._broker(name, found) for name, found in by_name.items()}
+
+    def _broker(self, name: str, links: list[BrokerLink]) -> dict[str, Any]:
+        node = links[0].node
+        first = max(links, key=lambda link: (link.state is LinkState.READY, link.state_since))
+        all_stats = [link.stats for link in links]
+        latency, throttle = _take_windows(all_stats)
+        requests: dict[str, int] = {}
+        for stats in all_stats:
+            for key, count in stats.requests.items():
+                api = APIS[ApiKey(key)].name
+                requests[api] = requests.get(api, 0) + count
+        return {
+            "name": name,
+            "nodeid": max(node.id, -1),
+            "nodename": f"{node.host}:{node.port}",
+            "source": "logical" if name == _COORDINATOR else "learned" if node.id >= 0 else "configured",
+            "state": first.state.value,
+            "stateage": int((self._core.loop.time() - first.state_since) * 1_000_000),
+            "outbuf_cnt": sum(link.load - link.in_flight for link in links),
+            "outbuf_msg_cnt": 0,
+            "waitresp_cnt": sum(link.in_flight for link in links),
+            "waitresp_msg_cnt": 0,
+            "tx": sum(stats.tx for stats in all_stats),
+            "txbytes": sum(stats.tx_bytes for stats in all_stats),
+            "txerrs": sum(stats.tx_errors for stats in all_stats),
+            "txretries": 0,
+            "txidle": -1,
+            "req_timeouts": sum(stats.request_timeouts for stats in all_stats),
+            "rx": sum(stats.rx for stats in all_stats),
+            "rxbytes": sum(stats.rx_bytes for stats in all_stats),
+            "rxerrs": sum(stats.rx_errors for stats in all_stats),
+            "rxcorriderrs": 0,
+            "rxpartial": 0,
+            "rxidle": -1,
+            "zbuf_grow": 0,
+            "buf_grow": 0,
+            "wakeups": 0,
+            "connects": sum(stats.connects for stats in all_stats),
+            "disconnects": sum(stats.disconnects for stats in all_stats),
+            "int_latency": window(),
+            "outbuf_latency": window(),
+            "rtt": window(latency, 1_000_000),
+            "throttle": window(throttle),
+            "req": requests,
+            "toppars": {},
+        }
+
+    def _place_partitions(self, found: dict[str, Any]) -> None:
+        """Each partition is also named with the broker that leads it."""
+        by_id = {row["nodeid"]: row for row in found["brokers"].values() if row["source"] != "logical"}
+        for topic in found["topics"].values():
+            for row in topic["partitions"].values():
+                broker = by_id.get(row["leader"])
+                if broker is not None:
+                    name = f"{topic['topic']}-{row['partition']}"
+                    broker["toppars"][name] = {"topic": topic["topic"], "partition": row["partition"]}
+
+
+def _take_windows(all_stats: list[LinkStats]) -> tuple[Histogram, Histogram]:
+    """Latency and throttling of the busiest connection; of all of them, the windows begin anew."""
+    busiest = max(all_stats, key=lambda stats: stats.latency.count)
+    found = busiest.latency, busiest.throttle
+    for stats in all_stats:
+        stats.latency, stats.throttle = Histogram(), Histogram()
+    return found
+
+
+def _kind(settings: dict[str, Any]) -> str:
+    return "producer" if "acks" in settings else "consumer" if "group_id" in settings else "admin"
+
+
+def topic_row(
+    found: dict[str, Any],
+    topic: str,
+    *,
+    age_ms: int = 0,
+    sizes: Histogram | None = None,
+    counts: Histogram | None = None,
+) -> dict[str, Any]:
+    """The row of a topic; made if it is not there yet."""
+    row: dict[str, Any] | None = found["topics"].get(topic)
+    if row is None:
+        row = found["topics"][topic] = {
+            "topic": topic,
+            "age": age_ms,
+            "metadata_age": age_ms,
+            "batchsize": window(sizes),
+            "batchcnt": window(counts),
+            "partitions": {},
+        }
+    return row
+
+
+def partition_row(found: dict[str, Any], topic: str, partition: int, leader: int = -1, **known: Any) -> dict[str, Any]:
+    """The row of a partition, with what is known of it filled in; names as below."""
+    row: dict[str, Any] = {
+        "partition": partition,
+        "broker": leader,
+        "leader": leader,
+        "desired": True,
+        "unknown": leader < 0,
+        **dict.fromkeys(_QUEUES, 0),
+        "fetch_state": "none",
+        **dict.fromkeys(_OFFSETS, -1001),
+        **dict.fromkeys(_EPOCHS, -1),
+        **dict.fromkeys(_COUNTERS, 0),
+    }
+    unknown = known.keys() - row.keys()
+    assert not unknown, f"librdkafka has no {sorted(unknown)} of a partition"
+    row.update(known)
+    topic_row(found, topic)["partitions"][str(partition)] = row
+    return row
+
+
+_QUEUES = (
+    "msgq_cnt",
+    "msgq_bytes",
+    "xmit_msgq_cnt",
+    "xmit_msgq_bytes",
+    "fetchq_cnt",
+    "fetchq_size",
+)
+_OFFSETS = (
+    "query_offset",
+    "next_offset",
+    "app_offset",
+    "stored_offset",
+    "committed_offset",
+    "eof_offset",
+    "lo_offset",
+    "hi_offset",
+    "ls_offset",
+)
+"""-1001 is librdkafka's "not known"."""
+_EPOCHS = ("stored_leader_epoch", "committed_leader_epoch", "consumer_lag", "consumer_lag_stored", "leader_epoch")
+_COUNTERS = (
+    "commited_offset",  # librdkafka has it with and without the mistake in its name
+    "txmsgs",
+    "txbytes",
+    "rxmsgs",
+    "rxbytes",
+    "msgs",
+    "rx_ver_drops",
+    "msgs_inflight",
+    "next_ack_seq",
+    "next_err_seq",
+    "acked_msgid",
+)

@@ -1,0 +1,61 @@
+"""Small values that users of the clients see. Fields and their order are kafka-python's."""
+
+from typing import NamedTuple
+
+from headrace.common.types import TopicPartition
+
+__all__ = [
+    "ConsumerGroupMetadata",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RecordMetadata",
+    "TopicPartition",
+    "TopicPartitionReplica",
+]
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A position to commit, or one that was committed: the offset of the next record to read."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """What `offsets_for_times` finds: the first record that is not older than what was asked for."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class TopicPartitionReplica(NamedTuple):
+    topic: str
+    partition: int
+    broker_id: int
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer's membership at a moment, for `Producer.send_offsets_to_transaction` (KIP-447)."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went. `offset` is -1 and `timestamp` may be the producer's own if `acks` is 0."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    serialized_key_size: int = -1
+    serialized_value_size: int = -1
+    serialized_header_size: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)

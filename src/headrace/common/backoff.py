@@ -1,0 +1,32 @@
+"""How long to wait before trying again: exponentially longer with each failure, up to a limit, and never all at once.
+
+    attempt   0       1       2       3       4          first=100, limit=1000
+    wait      100     200     400     800     1000       each +- 20%, by chance (KIP-144, KIP-580)
+
+Nothing here waits: that is the caller's.
+"""
+
+from headrace.common.ids import Random
+
+JITTER = 0.2
+_LARGEST_EXPONENT = 62
+
+
+class Backoff:
+    """Waits of one kind. Holds no state of its own: who counts the failures says how many there were."""
+
+    __slots__ = ("_random", "first_ms", "jitter", "limit_ms")
+
+    def __init__(self, first_ms: float, limit_ms: float, random: Random, jitter: float = JITTER):
+        self.first_ms = first_ms
+        self.limit_ms = max(first_ms, limit_ms)
+        self.jitter = jitter
+        self._random = random
+
+    def wait_ms(self, attempt: int) -> float:
+        """The wait after the failure number `attempt`, counted from 0."""
+        wait: float = min(self.first_ms * 2.0 ** min(max(attempt, 0), _LARGEST_EXPONENT), self.limit_ms)
+        return wait * self._random.uniform(1.0 - self.jitter, 1.0 + self.jitter)
+
+    def wait_seconds(self, attempt: int) -> float:
+        return self.wait_ms(attempt) / 1000

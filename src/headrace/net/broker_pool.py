@@ -1,0 +1,329 @@
+"""All brokers that a client knows, and the connections to them.
+
+    pool = BrokerPool([("localhost", 9092)], NetSettings())
+    reply = await pool.send_to_any(MetadataRequest(topics=None))
+    pool.set_nodes(nodes_of(reply))
+    reply = await pool.send(1, FetchRequest(...))
+
+Belongs to one loop; nothing here may be called from another thread. A broker is known by its id. Bootstrap addresses,
+whose ids nobody knows yet, have the ids -1, -2, and so on; the connection to one is taken over by the broker that turns
+out to have that address. A purpose (any text) keeps requests apart that would hold each other up: replies come in
+order, so a heartbeat behind a JoinGroup that waits for a rebalance needs a connection of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from headrace.common.ids import Random, make_random
+from headrace.net.broker_connection import ReplyFuture
+from headrace.net.broker_link import BrokerLink, LinkState, NetSettings, NoEvents, PoolEvents
+from headrace.net.dialer import Dialer, SocketDialer
+from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
+from headrace.net.nodes import Node
+from headrace.net.replies import ReplyMemory
+from headrace.protocol import Message
+
+__all__ = ["BrokerPool", "NetSettings", "NoEvents", "Node", "PoolEvents"]
+
+logger = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 30.0
+_SLOW_SECONDS = 2.0
+"""A broker that has owed a reply for so long is better not asked if there is another one."""
+
+
+class BrokerPool:
+    def __init__(
+        self,
+        bootstrap: Iterable[tuple[str, int]],
+        settings: NetSettings,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        dialer: Dialer | None = None,
+        random: Random | None = None,
+        events: PoolEvents | None = None,
+    ):
+        self.settings = settings
+        self._loop = loop or asyncio.get_running_loop()
+        self._dialer = dialer or SocketDialer()
+        self._memory = ReplyMemory()
+        self._random = random or make_random()
+        self._events = events or NoEvents()
+        self._bootstrap = {-1 - index: Node(-1 - index, *address) for index, address in enumerate(bootstrap)}
+        self._nodes: dict[int, Node] = {}
+        self._links: dict[tuple[int, str], BrokerLink] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self.closed = False
+
+    # ---- who is there
+
+    @property
+    def nodes(self) -> Mapping[int, Node]:
+        """The brokers that metadata has named."""
+        return MappingProxyType(self._nodes)
+
+    @property
+    def bootstrap_nodes(self) -> Mapping[int, Node]:
+        return MappingProxyType(self._bootstrap)
+
+    def node(self, node_id: int) -> Node | None:
+        return self._nodes.get(node_id) or self._bootstrap.get(node_id)
+
+    def links(self) -> Iterable[BrokerLink]:
+        """Every way that was used so far; for statistics."""
+        return tuple(self._links.values())
+
+    def set_nodes(self, nodes: Iterable[Node]) -> None:
+        """What metadata says. Brokers that are not among them are forgotten; one that has moved is dialled there."""
+        self._replace_nodes({node.id: node for node in nodes})
+        if self._nodes:
+            self._retire_bootstrap()
+
+    def _replace_nodes(self, new: dict[int, Node]) -> None:
+        for link_id, link in list(self._links.items()):
+            node_id = link_id[0]
+            if node_id < 0:
+                continue
+            node = new.get(node_id)
+            if node is None:
+                self._drop(link_id, "metadata does not name this broker any more")
+            elif (node.host, node.port) != (link.node.host, link.node.port):
+                self._drop(link_id, f"the broker is at {node} now")
+            else:
+                link.node = node
+        self._nodes = new
+
+    def add_node(self, node: Node) -> None:
+        """A broker that a reply has named beside metadata: a coordinator, a new leader."""
+        if self._nodes.get(node.id) != node:
+            self._replace_nodes({**self._nodes, node.id: node})
+
+    def rebootstrap(self) -> None:
+        """Forgets all brokers: the next request goes to the bootstrap addresses (KIP-1102)."""
+        for link_id in [link_id for link_id in self._links if link_id[0] >= 0]:
+            self._drop(link_id, "the client begins again at its bootstrap servers")
+        self._nodes = {}
+
+    def _retire_bootstrap(self) -> None:
+        """Connections to bootstrap addresses become those of the brokers that have these addresses; others go, unless
+        they are busy, when they go for being idle."""
+        by_address = {(node.host, node.port): node for node in self._nodes.values()}
+        for link_id, link in list(self._links.items()):
+            if link_id[0] >= 0 or link.connection is None:
+                continue
+            node = by_address.get((link.node.host, link.node.port))
+            if node is not None and (node.id, link_id[1]) not in self._links:
+                del self._links[link_id]
+                link.node = link.connection.node = node
+                self._links[node.id, link_id[1]] = link
+            elif not link.load:
+                self._drop(link_id, "the brokers are known now")
+
+    # ---- requests
+
+    async def send(
+        self,
+        node_id: int,
+        request: Message,
+        *,
+        timeout_ms: float | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+        purpose: str = "",
+        expect_response: bool = True,
+    ) -> Any:
+        """The reply of a broker (its class goes with the request's); connects if needed, in the highest version that
+        both know.
+
+        Raises KafkaConnectionError (could not connect, or the connection was lost), RequestTimedOutError (no reply in
+        `timeout_ms`, counted from when the request is sent), UnsupportedVersionError. With `expect_response=False` (a
+        Produce with acks=0) returns None when it is written.
+        """
+        link = self._link(node_id, purpose)
+        connection = await link.ready()
+        version = connection.version_for(type(request).__api_key__, min_version, max_version)
+        timeout = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        return await connection.send(request, version, timeout, expect_response)
+
+    def send_now(
+        self,
+        node_id: int,
+        request: Message,
+        *,
+        timeout_ms: float | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+        purpose: str = "",
+        expect_response: bool = True,
+    ) -> ReplyFuture:
+        """As `send` where no waiting is needed (`is_ready`): written within this call. Otherwise NodeNotReadyError."""
+        link = self._links.get((node_id, purpose))
+        if link is None or link.connection is None:
+            raise NodeNotReadyError(f"there is no connection to broker {node_id}")
+        version = link.connection.version_for(type(request).__api_key__, min_version, max_version)
+        timeout = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        return link.send_now(request, version, timeout, expect_response)
+
+    async def send_to_any(
+        self,
+        request: Message,
+        *,
+        timeout_ms: float | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+        purpose: str = "",
+    ) -> Any:
+        """The reply of the broker that has the least to do."""
+        return await self.send(
+            self.least_loaded(purpose),
+            request,
+            timeout_ms=timeout_ms,
+            min_version=min_version,
+            max_version=max_version,
+            purpose=purpose,
+        )
+
+    async def connect(self, node_id: int, purpose: str = "") -> None:
+        """Returns when there is a connection that a request can be sent on. Raises KafkaConnectionError."""
+        await self._link(node_id, purpose).connect()
+
+    def start_connecting(self, node_id: int, purpose: str = "") -> None:
+        """Sees to it that there will be a connection, without waiting. `PoolEvents` tells how it went."""
+        link = self._link(node_id, purpose)
+        if link.connection is None:
+            link.start_connecting()
+
+    def disconnect(self, node_id: int, purpose: str = "", reason: str = "this client closed it") -> None:
+        """Drops the connection, if there is one; what is in flight fails."""
+        link = self._links.get((node_id, purpose))
+        if link is not None:
+            link.disconnect(reason)
+
+    # ---- what is known about a broker
+
+    def is_ready(self, node_id: int, purpose: str = "") -> bool:
+        """Whether `send_now` would send: connected, below the limit of requests in flight, not throttled."""
+        link = self._links.get((node_id, purpose))
+        return link is not None and link.is_ready
+
+    def is_backing_off(self, node_id: int, purpose: str = "") -> bool:
+        """Whether the last attempt to connect failed so recently that the next has to wait."""
+        link = self._links.get((node_id, purpose))
+        return link is not None and link.is_backing_off
+
+    def ready_in_ms(self, node_id: int, purpose: str = "") -> float:
+        """0 if a request could be sent, or a connection begun, now; else the wait for back-off or throttling."""
+        link = self._links.get((node_id, purpose))
+        if link is None:
+            return 0.0
+        until = link.throttled_until if link.connection is not None else link.retry_at
+        return max(0.0, (until - self._loop.time()) * 1000)
+
+    def in_flight(self, node_id: int, purpose: str = "") -> int:
+        link = self._links.get((node_id, purpose))
+        return 0 if link is None else link.in_flight
+
+    def version(
+        self, node_id: int, api_key: int, *, min_version: int | None = None, max_version: int | None = None
+    ) -> int | None:
+        """The version of an API that requests to this broker have; None if it is not connected. Raises
+        UnsupportedVersionError."""
+        for link in self._links.values():
+            if link.node.id == node_id and link.connection is not None:
+                return link.connection.version_for(api_key, min_version, max_version)
+        return None
+
+    def features(self, node_id: int) -> dict[str, int]:
+        """Finalized features of the cluster, as this broker told them; empty if it is not connected."""
+        for link in self._links.values():
+            if link.node.id == node_id and link.connection is not None:
+                return dict(link.connection.features)
+        return {}
+
+    def least_loaded(self, purpose: str = "") -> int:
+        """The id of the broker to ask what any can answer: one that is connected and has the fewest requests in flight;
+        else one that is being dialled; else one that may be dialled, best one that has not failed; else one that has
+        owed a reply for long. Ties are broken by chance. Bootstrap addresses are for when no broker is known or all are
+        in trouble."""
+        known = [self._rank(node_id, purpose) for node_id in self._nodes]
+        best = min(known, default=None)
+        if best is None or (best[0] >= _FAILED and self.settings.rebootstrap):
+            addresses = {(node.host, node.port) for node in self._nodes.values()}
+            others = [node.id for node in self._bootstrap.values() if (node.host, node.port) not in addresses]
+            ranked = [self._rank(node_id, purpose) for node_id in others]
+            best = min([*ranked, *known], default=None)
+        if best is None:
+            raise KafkaConnectionError("there is no broker to ask: no bootstrap server was given")
+        return best[-1]
+
+    def _rank(self, node_id: int, purpose: str) -> tuple[int, float, float, int]:
+        link = self._links.get((node_id, purpose))
+        chance = self._random.random()
+        if link is None:
+            return (_FRESH, 0, chance, node_id)
+        if link.connection is not None:
+            if link.connection.waited_seconds > _SLOW_SECONDS:
+                return (_SLOW, link.load, chance, node_id)
+            return (_USABLE if link.is_ready else _BUSY, link.load, chance, node_id)
+        if link.state is LinkState.CONNECTING:
+            return (_DIALLED, link.failures, chance, node_id)
+        if link.is_backing_off:
+            return (_BACKING_OFF, link.retry_at, chance, node_id)
+        return (_FAILED if link.failures else _FRESH, link.failures, chance, node_id)
+
+    # ---- inside
+
+    def _link(self, node_id: int, purpose: str) -> BrokerLink:
+        link = self._links.get((node_id, purpose))
+        if link is None:
+            if self.closed:
+                raise KafkaConnectionError("the client is closed")
+            node = self.node(node_id)
+            if node is None:
+                raise UnknownBrokerIdError(f"no broker with id {node_id} is known")
+            link = BrokerLink(
+                self._loop, node, purpose, self.settings, self._dialer, self._memory, self._random, self._events
+            )
+            self._links[node_id, purpose] = link
+            if self._sweep_timer is None:
+                self._sweep_timer = self._loop.call_later(self._sweep_seconds, self._sweep)
+        return link
+
+    def _drop(self, link_id: tuple[int, str], reason: str) -> None:
+        link = self._links.pop(link_id)
+        link.disconnect(reason)
+        task = self._loop.create_task(link.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    @property
+    def _sweep_seconds(self) -> float:
+        idle_ms = self.settings.max_idle_ms
+        return _SWEEP_SECONDS if idle_ms < 0 else min(_SWEEP_SECONDS, max(idle_ms / 2000, 0.01))
+
+    def _sweep(self) -> None:
+        """Closes connections that nobody uses, and lets go of their memory."""
+        for link in self._links.values():
+            if self.settings.max_idle_ms >= 0:
+                link.close_if_idle(self.settings.max_idle_ms)
+        self._memory.trim()
+        self._sweep_timer = self._loop.call_later(self._sweep_seconds, self._sweep)
+
+    async def close(self) -> None:
+        """Drops all connections; requests in flight fail."""
+        self.closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            await link.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+
+_USABLE, _BUSY, _DIALLED, _FRESH, _FAILED, _SLOW, _BACKING_OFF = range(7)

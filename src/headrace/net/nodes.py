@@ -1,0 +1,51 @@
+"""Where brokers are: ids, addresses, and how users write them."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headrace.common.errors import ConfigError
+
+DEFAULT_PORT = 9092
+
+
+class Node(NamedTuple):
+    """A broker. Bootstrap addresses, whose ids nobody knows yet, have ids below zero, as in Kafka's clients."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.id < 0 else f"{host}:{self.port} (broker {self.id})"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `host`, `host:port`, `[::1]:9092` or `PLAINTEXT://host:port`."""
+    rest = text.strip().rpartition("://")[2].rstrip("/")
+    if rest.startswith("["):
+        host, bracket, port = rest[1:].partition("]")
+        ok = bool(bracket) and (not port or port.startswith(":"))
+        port = port[1:]
+    elif rest.count(":") > 1:
+        host, port, ok = rest, "", True  # an IPv6 address without a port
+    else:
+        host, _, port = rest.partition(":")
+        ok = True
+    if not port:
+        number = DEFAULT_PORT
+    elif port.isascii() and port.isdigit():
+        number = int(port)
+    else:
+        number = -1
+    if not ok or not host or not 0 < number < 65_536:
+        raise ConfigError(f"{text!r} is not an address: expected host:port, with a port from 1 to 65535")
+    return host, number
+
+
+def parse_addresses(texts: Iterable[str]) -> list[tuple[str, int]]:
+    found = list(dict.fromkeys(parse_address(text) for text in texts))
+    if not found:
+        raise ConfigError("bootstrap.servers is empty: expected host:port, one or more")
+    return found

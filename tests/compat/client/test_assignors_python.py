@@ -1,0 +1,83 @@
+"""The assignors of kafka-python and aiokafka beside ours: range and round robin choose the same; the sticky ones
+understand what our members say they had, and do no better."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.group_cases import changes, random_members, random_topics, wanted, with_owned
+from tests.support.other_assignors import Given, as_aiokafka, as_kafka_python
+
+from headrace.client.group.assignors import Topics, make_assignors
+from headrace.client.group.protocol import Subscription
+from headrace.common.types import TopicPartition
+
+seeds = st.integers(0, 2**32)
+few = settings(max_examples=40, deadline=None)
+
+
+def assign(name: str, topics: Topics, members: dict[str, Subscription]) -> Given:
+    return make_assignors(name)[0].assign(topics, members)
+
+
+def sets(made: Given) -> dict[str, set[TopicPartition]]:
+    return {member: set(tps) for member, tps in made.items()}
+
+
+def dynamic(members: dict[str, Subscription]) -> dict[str, Subscription]:
+    """Neither project puts static members in the order that Kafka does."""
+    return {member: Subscription(each.topics) for member, each in members.items()}
+
+
+@pytest.mark.parametrize("name", ["range", "roundrobin"])
+@pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
+@few
+@given(seed=seeds)
+def test_the_same(name: str, equal: bool, seed: int) -> None:
+    chance = random.Random(seed)
+    topics = random_topics(chance)
+    members = dynamic(random_members(chance, topics, equal))
+    topics = wanted(topics, members)
+    ours = sets(assign(name, topics, members))
+    assert ours == sets(as_aiokafka(name, topics, members))
+    if equal or name == "range":  # kafka-python 3.0 fails as it passes over a member
+        assert ours == sets(as_kafka_python(name, topics, members))
+
+
+def moves(before: Given, after: Given) -> int:
+    owner = {tp: member for member, tps in before.items() for tp in tps}
+    return sum(tp in owner and owner[tp] != member for member, tps in after.items() for tp in tps)
+
+
+@few
+@given(seed=seeds)
+def test_sticky(seed: int) -> None:
+    """With equal subscriptions: shares of the same sizes, and no more moves."""
+    chance = random.Random(seed)
+    topics = random_topics(chance)
+    members = dynamic(random_members(chance, topics, equal=True))
+    first = assign("sticky", topics, members)
+    topics, members = next(changes(chance, topics, members, equal=True))
+    topics, members = wanted(topics, members), dynamic(members)
+    joined = with_owned(members, {m: list(tps) for m, tps in first.items() if m in members}, 1)
+    ours = assign("sticky", topics, joined)
+    for theirs in (as_aiokafka("sticky", topics, joined), as_kafka_python("sticky", topics, joined)):
+        assert Counter(map(len, ours.values())) == Counter(map(len, theirs.values()))
+        assert moves(first, ours) <= moves(first, theirs)
+
+
+@few
+@given(seed=seeds)
+def test_cooperative(seed: int) -> None:
+    """As many partitions stay with members that join again as kafka-python leaves with them."""
+    chance = random.Random(seed)
+    topics = random_topics(chance)
+    members = dynamic(random_members(chance, topics, equal=True))
+    first = {m: list(tps) for m, tps in assign("cooperative-sticky", topics, members).items()}
+    new = {f"new-{number}": Subscription(tuple(sorted(topics.counts))) for number in range(chance.randint(1, 3))}
+    joined = with_owned({**members, **new}, first, 1)
+    ours = assign("cooperative-sticky", topics, joined)
+    theirs = as_kafka_python("cooperative-sticky", topics, joined)
+    assert sum(map(len, ours.values())) == sum(map(len, theirs.values()))

@@ -1,0 +1,333 @@
+"""The blocking consumer with a real broker: its methods, which thread runs the user's code, what is committed."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.support.broker_process import eventually
+from tests.support.wire import WireClient
+from tests.support.wire_calls import batch, produce
+
+from headrace import Consumer, OffsetAndMetadata, TopicPartition
+from headrace.client.consumer.subscription import ConsumerRebalanceListener
+from headrace.client.errors import IllegalStateError, WakeupError
+from headrace.testing import EmbeddedBroker
+
+PATIENCE_MS = 60_000
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 2}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"topic-{next(_numbers)}"
+    broker.create_topic(name, 2)
+    return name
+
+
+@pytest.fixture
+def open_consumer(broker: EmbeddedBroker) -> Iterator[Callable[..., Consumer]]:
+    opened: list[Consumer] = []
+
+    def make(*topics: str, **settings: Any) -> Consumer:
+        given = {"auto_offset_reset": "earliest", **settings}
+        opened.append(Consumer(*topics, bootstrap_servers=broker.bootstrap_servers, **given))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def write(broker: EmbeddedBroker, topic: str, *values: bytes, partition: int = 0) -> None:
+    with WireClient(broker.address) as client:
+        reply = produce(client, batch(*values), topic=topic, partition=partition)
+        assert reply.error_code == 0
+
+
+def read(consumer: Consumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    eventually(lambda: len(_poll_into(consumer, found)) >= count, f"{count} records", PATIENCE_MS / 1000)
+    return found
+
+
+def _poll_into(consumer: Consumer, found: list[bytes]) -> list[bytes]:
+    for records in consumer.poll(100).values():
+        found += [record.value for record in records]
+    return found
+
+
+class TestReading:
+    def test_what_was_written_and_what_is_written(self, broker, topic, open_consumer):
+        write(broker, topic, b"a", b"b")
+        consumer = open_consumer()
+        tp = TopicPartition(topic, 0)
+        consumer.assign([tp])
+        assert read(consumer, 2) == [b"a", b"b"]
+        write(broker, topic, b"c")
+        assert read(consumer, 1) == [b"c"]
+        assert consumer.position(tp) == 3
+        assert consumer.highwater(tp) == 3
+        assert consumer.current_lag(tp) == 0
+        assert consumer.poll(0) == {}
+
+    def test_iteration(self, broker, topic, open_consumer):
+        write(broker, topic, b"a", b"b", b"c")
+        consumer = open_consumer(topic, consumer_timeout_ms=2000)
+        tp = TopicPartition(topic, 0)
+        seen = []
+        for record in consumer:
+            seen.append((record.value, consumer.position(tp)))
+            if len(seen) == 2:
+                break
+        assert seen == [(b"a", 1), (b"b", 2)]
+        assert next(consumer).value == b"c"
+        consumer.seek(tp, 1)
+        assert [record.value for record in consumer] == [b"b", b"c"]
+
+    def test_arrow(self, broker, topic, open_consumer):
+        write(broker, topic, b"a", b"b", partition=0)
+        write(broker, topic, b"c", partition=1)
+        consumer = open_consumer(topic)
+        tables = []
+        eventually(lambda: sum(map(len, _arrow(consumer, tables))) == 3, "three rows", PATIENCE_MS / 1000)
+        rows = [row for table in tables for row in table.to_pylist()]
+        assert sorted((row["topic"], row["partition"], row["offset"], row["value"]) for row in rows) == [
+            (topic, 0, 0, b"a"),
+            (topic, 0, 1, b"b"),
+            (topic, 1, 0, b"c"),
+        ]
+
+    def test_offsets(self, broker, topic, open_consumer):
+        write(broker, topic, *(b"%d" % number for number in range(10)))
+        consumer = open_consumer()
+        first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        assert consumer.beginning_offsets([first, second]) == {first: 0, second: 0}
+        assert consumer.end_offsets([first, second]) == {first: 10, second: 0}
+        found = consumer.offsets_for_times({first: 1, second: 1})
+        assert found[first] is not None
+        assert found[first].offset == 0
+        assert found[second] is None
+        for ask in (consumer.beginning_offsets, consumer.end_offsets):
+            with pytest.raises(TypeError, match="a partition is a TopicPartition, not str"):
+                ask(first)
+        consumer.assign([first])
+        consumer.seek_to_tail(3, first)
+        assert read(consumer, 3) == [b"7", b"8", b"9"]
+        consumer.seek_to_beginning()
+        assert consumer.position(first) == 0
+        consumer.seek_to_end(first)
+        assert consumer.position(first) == 10
+
+    def test_a_pattern_without_a_group(self, broker, open_consumer):
+        stem = f"pattern-{next(_numbers)}"
+        for name in (f"{stem}-a", f"{stem}-b", f"not-{stem}"):
+            broker.create_topic(name, 1)
+            write(broker, name, name.encode())
+        consumer = open_consumer()
+        consumer.subscribe(pattern=f"{stem}-.*")
+        assert sorted(read(consumer, 2)) == [f"{stem}-a".encode(), f"{stem}-b".encode()]
+        assert consumer.subscription() == {f"{stem}-a", f"{stem}-b"}
+
+    def test_the_cluster(self, topic, open_consumer):
+        consumer = open_consumer()
+        assert topic in consumer.topics()
+        assert "__consumer_offsets" not in consumer.topics()
+        assert consumer.partitions_for_topic(topic) == {0, 1}
+        assert consumer.bootstrap_connected()
+
+
+def _arrow(consumer: Consumer, tables: list[Any]) -> list[Any]:
+    tables.append(consumer.poll_arrow(100))
+    return tables
+
+
+class TestThreads:
+    def test_wakeup_from_another_thread(self, open_consumer):
+        consumer = open_consumer()
+        timer = threading.Timer(0.05, consumer.wakeup)
+        timer.start()
+        with pytest.raises(WakeupError):
+            consumer.poll(PATIENCE_MS)
+        timer.join()
+
+    def test_only_one_thread_polls(self, broker, topic, open_consumer):
+        consumer = open_consumer()
+        consumer.assign([TopicPartition(topic, 0)])
+        failures: list[Exception] = []
+        inside = threading.Event()
+
+        def poll() -> None:
+            inside.set()
+            try:
+                consumer.poll(PATIENCE_MS)
+            except WakeupError:
+                return
+            except Exception as error:  # noqa: BLE001 - looked at below
+                failures.append(error)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        inside.wait()
+        eventually(lambda: _is_refused(consumer), "the second thread is refused")
+        consumer.wakeup()
+        thread.join()
+        assert failures == []
+
+    def test_listeners_run_in_the_thread_that_polls(self, broker, topic, open_consumer):
+        told: list[tuple[str, set[TopicPartition], bool]] = []
+
+        class Listener(ConsumerRebalanceListener):
+            def on_partitions_assigned(self, assigned):
+                told.append(("assigned", set(assigned), threading.current_thread() is threading.main_thread()))
+                # A listener may use the consumer.
+                consumer.seek_to_beginning(*assigned)
+                assert {consumer.position(tp) for tp in assigned} == {0}
+
+            def on_partitions_revoked(self, revoked):
+                told.append(("revoked", set(revoked), threading.current_thread() is threading.main_thread()))
+                consumer.commit({tp: OffsetAndMetadata(7, "by the listener") for tp in revoked})
+
+        both = {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+        group = f"group-{topic}"
+        write(broker, topic, b"a")
+        consumer = open_consumer(group_id=group, enable_auto_commit=False)
+        consumer.subscribe([topic], listener=Listener())
+        assert read(consumer, 1) == [b"a"]
+        assert told == [("assigned", both, True)]
+        consumer.unsubscribe()
+        assert told[1:] == [("revoked", both, True)]
+        assert consumer.assignment() == set()
+        other = open_consumer(group_id=group)
+        found = other.committed(TopicPartition(topic, 1), metadata=True)
+        assert found == OffsetAndMetadata(7, "by the listener", -1)
+
+    def test_a_listener_may_commit_while_the_consumer_closes(self, topic, open_consumer):
+        class Listener(ConsumerRebalanceListener):
+            def on_partitions_revoked(self, revoked):
+                consumer.commit(dict.fromkeys(revoked, 5))
+
+        group = f"group-{topic}"
+        consumer = open_consumer(group_id=group, enable_auto_commit=False)
+        consumer.subscribe([topic], listener=Listener())
+        eventually(lambda: consumer.poll(50) == {} and len(consumer.assignment()) == 2, "an assignment")
+        consumer.close()
+        with pytest.raises(IllegalStateError, match="closed"):
+            consumer.commit({TopicPartition(topic, 0): 1})
+        assert open_consumer(group_id=group).committed(TopicPartition(topic, 0)) == 5
+
+    def test_what_a_listener_raises_comes_out_of_the_poll(self, topic, open_consumer):
+        class Listener(ConsumerRebalanceListener):
+            def on_partitions_assigned(self, assigned):
+                raise ZeroDivisionError
+
+        consumer = open_consumer(group_id=f"group-{topic}")
+        consumer.subscribe([topic], listener=Listener())
+        with pytest.raises(ZeroDivisionError):
+            consumer.poll(PATIENCE_MS)
+        assert len(consumer.assignment()) == 2
+
+    def test_a_program_that_forgets_to_close_can_end(self, broker):
+        import subprocess
+        import sys
+
+        code = (
+            "from headrace import Consumer, TopicPartition\n"
+            f"consumer = Consumer('x', bootstrap_servers={broker.bootstrap_servers!r}, group_id='forgetful')\n"
+            "consumer.poll(100)\n"
+        )
+        subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+
+
+def _is_refused(consumer: Consumer) -> bool:
+    try:
+        consumer.poll(0)
+    except IllegalStateError:
+        return True
+    return False
+
+
+class TestCommits:
+    def committed(self, open_consumer, group: str, tp: TopicPartition) -> Any:
+        return open_consumer(group_id=group).committed(tp)
+
+    def test_by_hand(self, broker, topic, open_consumer):
+        group, tp = f"group-{topic}", TopicPartition(topic, 0)
+        write(broker, topic, b"a", b"b", b"c")
+        consumer = open_consumer(group_id=group, enable_auto_commit=False, max_poll_records=2)
+        consumer.assign([tp])
+        assert consumer.committed(tp) is None
+        assert read(consumer, 2) == [b"a", b"b"]
+        consumer.commit()
+        assert consumer.committed(tp) == 2
+        consumer.commit({tp: OffsetAndMetadata(1, "a note", -1)})
+        assert consumer.committed(tp, metadata=True) == OffsetAndMetadata(1, "a note", -1)
+        consumer.commit({tp: 3})
+        assert consumer.committed(tp) == 3
+        with pytest.raises(ValueError, match="at least 0"):
+            consumer.commit({tp: -1})
+        with pytest.raises(TypeError, match="TopicPartition"):
+            consumer.commit({topic: 1})
+
+    def test_without_waiting(self, broker, topic, open_consumer):
+        group, tp = f"group-{topic}", TopicPartition(topic, 0)
+        write(broker, topic, b"a")
+        consumer = open_consumer(group_id=group, enable_auto_commit=False)
+        consumer.assign([tp])
+        read(consumer, 1)
+        told: list[Any] = []
+        future = consumer.commit_async(
+            callback=lambda offsets, error: told.append((dict(offsets), error, threading.current_thread()))
+        )
+        assert future.result(PATIENCE_MS / 1000) is None
+        eventually(lambda: bool(consumer.poll(10) or told), "the callback of a commit")
+        assert told == [({tp: OffsetAndMetadata(1, "", 0)}, None, threading.current_thread())]
+
+    def test_by_time(self, broker, topic, open_consumer):
+        group, tp = f"group-{topic}", TopicPartition(topic, 0)
+        write(broker, topic, b"a", b"b")
+        consumer = open_consumer(topic, group_id=group, auto_commit_interval_ms=50)
+        read(consumer, 2)
+        eventually(lambda: consumer.poll(10) == {} and consumer.committed(tp) == 2, "a commit by time")
+
+    def test_what_is_in_hand_is_not_committed(self, broker, topic, open_consumer):
+        group, tp = f"group-{topic}", TopicPartition(topic, 0)
+        write(broker, topic, b"a", b"b", b"c")
+        consumer = open_consumer(topic, group_id=group, auto_commit_interval_ms=20)
+        records = iter(consumer)
+        next(records)
+        next(records)
+        # The user works on the second record: the first is done.
+        eventually(lambda: consumer.committed(tp) == 1, "a commit of the first record")
+        next(records)
+        eventually(lambda: consumer.committed(tp) == 2, "a commit of the second record")
+
+    def test_closing_commits_what_was_polled(self, broker, topic, open_consumer):
+        group, tp = f"group-{topic}", TopicPartition(topic, 0)
+        write(broker, topic, b"a", b"b")
+        with open_consumer(topic, group_id=group, auto_commit_interval_ms=3_600_000) as consumer:
+            read(consumer, 2)
+        assert self.committed(open_consumer, group, tp) == 2
+
+    def test_but_not_after_an_error(self, broker, topic, open_consumer):
+        group, tp = f"group-{topic}", TopicPartition(topic, 0)
+        write(broker, topic, b"a", b"b")
+        consumer = open_consumer(topic, group_id=group, auto_commit_interval_ms=3_600_000)
+        read(consumer, 2)
+        consumer.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+        assert self.committed(open_consumer, group, tp) is None
+
+    def test_reading_goes_on_at_the_committed_offset(self, broker, topic, open_consumer):
+        group = f"group-{topic}"
+        write(broker, topic, b"a", b"b", b"c")
+        with open_consumer(topic, group_id=group, max_poll_records=1) as consumer:
+            assert read(consumer, 1) == [b"a"]
+        with open_consumer(topic, group_id=group) as consumer:
+            assert read(consumer, 2) == [b"b", b"c"]

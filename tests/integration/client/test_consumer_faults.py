@@ -1,0 +1,263 @@
+"""The consumer with a broker that fails: no record is lost, doubled or out of order, wherever a connection breaks."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.wire import WireClient
+from tests.support.wire_calls import batch, produce
+
+from headrace import Consumer, TopicPartition
+from headrace.client.consumer.fetcher import PURPOSE
+from headrace.common.errors import (
+    FencedLeaderEpochError,
+    FetchSessionIdNotFoundError,
+    InvalidFetchSessionEpochError,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    NotLeaderForPartitionError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+    UnknownLeaderEpochError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.protocol import ApiKey
+from headrace.testing import EmbeddedBroker
+
+PATIENCE = 60.0
+QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(running: EmbeddedBroker) -> Iterator[EmbeddedBroker]:
+    yield running
+    running.faults.clear()
+
+
+@pytest.fixture
+def tp(broker: EmbeddedBroker) -> TopicPartition:
+    name = f"topic-{next(_numbers)}"
+    broker.create_topic(name, 1)
+    return TopicPartition(name, 0)
+
+
+@pytest.fixture
+def open_consumer() -> Iterator[Callable[..., Consumer]]:
+    opened: list[Consumer] = []
+
+    def make(servers: str, **settings: Any) -> Consumer:
+        given = {"auto_offset_reset": "earliest", **QUICK, **settings}
+        opened.append(Consumer(bootstrap_servers=servers, **given))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def write(broker: EmbeddedBroker, tp: TopicPartition, *numbers: int) -> None:
+    with WireClient(broker.address) as client:
+        data = batch(*(b"%d" % number for number in numbers))
+        assert produce(client, data, topic=tp.topic, partition=tp.partition).error_code == 0
+
+
+def read(consumer: Consumer, count: int) -> list[int]:
+    """So many values, and no more than come with them."""
+    found: list[int] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"only {found} of {count} records came"
+        for records in consumer.poll(1000).values():
+            found.extend(int(record.value) for record in records)
+    return found
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotLeaderForPartitionError,
+        LeaderNotAvailableError,
+        UnknownTopicOrPartitionError,
+        FencedLeaderEpochError,
+        UnknownLeaderEpochError,
+        OffsetNotAvailableError,
+        KafkaStorageError,
+        UnknownTopicIdError,
+        FetchSessionIdNotFoundError,
+        InvalidFetchSessionEpochError,
+        RequestTimedOutError,
+    ],
+)
+@pytest.mark.parametrize("sessions", [True, False])
+def test_errors_of_fetches_that_pass(broker, tp, open_consumer, error: type[KafkaError], sessions: bool):
+    """With a session, a fetch that names no partition gets the error as a whole; without, each partition gets it."""
+    write(broker, tp, 0, 1, 2)
+    consumer = open_consumer(broker.bootstrap_servers, enable_incremental_fetch_sessions=sessions)
+    consumer.assign([tp])
+    assert read(consumer, 3) == [0, 1, 2]
+    fault = broker.faults.error(ApiKey.FETCH, error, times=3)
+    write(broker, tp, 3, 4)
+    assert read(consumer, 2) == [3, 4]
+    fault.wait_for_hits(3)
+    write(broker, tp, 5)
+    assert read(consumer, 1) == [5]
+
+
+@pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA])
+@pytest.mark.parametrize("strike", ["drop_connection", "drop_reply_and_close"])
+def test_connections_that_break(broker, tp, open_consumer, api: ApiKey, strike: str):
+    write(broker, tp, 0, 1, 2)
+    if strike == "drop_connection":
+        fault = broker.faults.drop_connection(api, times=3)
+    else:
+        fault = broker.faults.drop_reply(api, times=3, close=True)
+    consumer = open_consumer(broker.bootstrap_servers)
+    consumer.assign([tp])
+    assert read(consumer, 3) == [0, 1, 2]
+    fault.wait_for_hits(3)
+    write(broker, tp, 3)
+    assert read(consumer, 1) == [3]
+
+
+@pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS])
+def test_replies_that_never_come(broker, tp, open_consumer, api: ApiKey):
+    write(broker, tp, 0, 1)
+    broker.faults.drop_reply(api, times=2)
+    consumer = open_consumer(broker.bootstrap_servers, request_timeout_ms=600, fetch_max_wait_ms=100)
+    consumer.assign([tp])
+    assert read(consumer, 2) == [0, 1]
+
+
+def test_a_reply_that_comes_after_a_seek(broker, tp, open_consumer):
+    write(broker, tp, *range(10))
+    consumer = open_consumer(broker.bootstrap_servers)
+    consumer.assign([tp])
+    assert consumer.position(tp) == 0
+    for target in (7, 2, 5):
+        fault = broker.faults.delay(ApiKey.FETCH, ms=200, times=1)
+        consumer.seek(tp, 0)
+        fault.wait_for_hits(1)
+        consumer.seek(tp, target)
+        assert read(consumer, 10 - target) == list(range(target, 10))
+
+
+def test_an_offset_that_is_out_of_range(broker, tp, open_consumer):
+    write(broker, tp, *range(5))
+    consumer = open_consumer(broker.bootstrap_servers, enable_incremental_fetch_sessions=False)
+    consumer.assign([tp])
+    assert read(consumer, 5) == list(range(5))
+    fault = broker.faults.error(ApiKey.FETCH, OffsetOutOfRangeError, times=1)
+    fault.wait_for_hits(1)
+    # Reset to the earliest, as the setting says: everything again.
+    assert read(consumer, 5) == list(range(5))
+
+
+def test_offsets_asked_for_while_the_broker_moves_leaders(broker, tp, open_consumer):
+    write(broker, tp, *range(5))
+    consumer = open_consumer(broker.bootstrap_servers)
+    broker.faults.error(ApiKey.LIST_OFFSETS, NotLeaderForPartitionError, times=3)
+    assert consumer.end_offsets([tp]) == {tp: 5}
+    broker.faults.error(ApiKey.LIST_OFFSETS, LeaderNotAvailableError, times=3)
+    found = consumer.offsets_for_times({tp: 0})[tp]
+    assert found is not None
+    assert found.offset == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_broker_that_is_restarted(tmp_path, open_consumer, clean: bool):
+    with EmbeddedBroker(topics={"t": 1}, data_dir=tmp_path / "data") as broker:
+        tp = TopicPartition("t", 0)
+        write(broker, tp, 0, 1)
+        consumer = open_consumer(broker.bootstrap_servers)
+        consumer.assign([tp])
+        assert read(consumer, 2) == [0, 1]
+        for number in range(2, 5):
+            broker.restart(clean=clean)
+            write(broker, tp, number)
+            assert read(consumer, 1) == [number]
+
+
+def test_a_broker_that_stands_still(broker, tp, open_consumer):
+    write(broker, tp, 0)
+    consumer = open_consumer(broker.bootstrap_servers, request_timeout_ms=500, fetch_max_wait_ms=100)
+    consumer.assign([tp])
+    assert read(consumer, 1) == [0]
+    broker.pause()
+    try:
+        assert consumer.poll(1500) == {}
+    finally:
+        broker.resume()
+    write(broker, tp, 1)
+    assert read(consumer, 1) == [1]
+
+
+def test_a_cut_at_every_byte_of_a_fetch(open_consumer):
+    """The connection for fetches dies one byte later each time; what was read is always what was written, in order."""
+    with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
+        proxy.target = broker.address
+        tp = TopicPartition("t", 0)
+        write(broker, tp, *range(3))
+        write(broker, tp, *range(3, 6))
+
+        consumer = open_consumer(proxy.bootstrap_servers, max_partition_fetch_bytes=1)
+        consumer.assign([tp])
+        read(consumer, 6)
+        pool = consumer._core.client.pool
+        (node_id,) = pool.nodes
+
+        def fetch_after(cut: int | None) -> int:
+            """How many bytes came for two fetches on a new connection, with those of the connection's beginning."""
+            before = proxy.replied_bytes
+            proxy.cut_after(cut)
+            consumer._core.call(pool.disconnect, node_id, PURPOSE)
+            consumer.seek(tp, 0)
+            assert read(consumer, 6) == list(range(6)), f"cut after {cut} bytes"
+            return proxy.replied_bytes - before
+
+        whole = fetch_after(None)
+        first = whole - 420  # a batch each; before them only ApiVersions
+        assert first > 0
+        for size in range(first, whole):
+            fetch_after(size)
+        assert proxy.cuts >= 300
+
+
+def test_connections_that_are_cut_all_the_time(open_consumer):
+    """While a writer writes and somebody cuts, every record comes once, and in order."""
+    with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
+        proxy.target = broker.address
+        tp = TopicPartition("t", 0)
+        consumer = open_consumer(proxy.bootstrap_servers, max_partition_fetch_bytes=300)
+        consumer.assign([tp])
+        over = threading.Event()
+
+        def cut() -> None:
+            while not over.wait(0.02):
+                proxy.cut_now()
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        try:
+            found: list[int] = []
+            for start in range(0, 400, 20):
+                write(broker, tp, *range(start, start + 20))
+                found += read(consumer, 1)
+            found += read(consumer, 400 - len(found)) if len(found) < 400 else []
+        finally:
+            over.set()
+            thread.join()
+        assert found == list(range(400))

@@ -1,0 +1,287 @@
+"""The lives of blocking clients: closed, forgotten, dropped, left to the end of the program, forked."""
+
+import asyncio
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.support.broker_process import eventually
+from tests.support.producer_logs import read_values
+
+import headrace
+from headrace import Admin, Consumer, Producer, aio
+from headrace.client.errors import IllegalStateError
+from headrace.protocol import ApiKey
+from headrace.testing import EmbeddedBroker
+
+PATIENCE = 60
+_numbers = itertools.count()
+
+Client = Producer | Consumer | Admin
+Make = Callable[[str], Client]
+KINDS: list[Make] = [
+    lambda servers: Producer(bootstrap_servers=servers),
+    lambda servers: Consumer(bootstrap_servers=servers),
+    lambda servers: Consumer("lives", bootstrap_servers=servers, group_id=f"group-{next(_numbers)}"),
+    lambda servers: Admin(bootstrap_servers=servers),
+]
+IDS = ["producer", "consumer", "member", "admin"]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"group.initial.rebalance.delay.ms": 0}, topics={"lives": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"lives-{next(_numbers)}"
+    broker.create_topic(name, 1)
+    return name
+
+
+def use(client: Client) -> None:
+    if isinstance(client, Producer):
+        client.send("lives", b"value").get(PATIENCE)
+    elif isinstance(client, Admin):
+        client.list_topics()
+    else:
+        client.topics()
+        client.poll(200)
+
+
+def client_threads() -> set[threading.Thread]:
+    names = ("headrace-producer", "headrace-consumer", "headrace-admin")
+    return {thread for thread in threading.enumerate() if thread.name in names}
+
+
+def run_program(text: str, *arguments: str) -> str:
+    """Runs a program to its end, and returns what it printed."""
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(headrace.__file__)), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "default::ResourceWarning", "-c", text, *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        timeout=PATIENCE,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("make", KINDS, ids=IDS)
+def test_close_ends_the_thread_and_may_be_called_again(broker: EmbeddedBroker, make: Make) -> None:
+    before = client_threads()
+    client = make(broker.bootstrap_servers)
+    use(client)
+    client.close()
+    client.close()
+    assert client_threads() <= before
+    with pytest.raises(IllegalStateError, match="closed"):
+        use(client)
+
+
+@pytest.mark.parametrize("make", KINDS, ids=IDS)
+def test_a_client_that_is_dropped_ends_with_a_warning(broker: EmbeddedBroker, make: Make) -> None:
+    before = client_threads()
+    client: Client | None = make(broker.bootstrap_servers)
+    assert client is not None
+    use(client)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        client = None
+        gc.collect()
+    assert any(issubclass(each.category, ResourceWarning) and "left open" in str(each.message) for each in told)
+    eventually(lambda: client_threads() <= before, "the thread to end")
+
+
+def test_clients_come_and_go_without_a_trace(broker: EmbeddedBroker) -> None:
+    def files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    def cycle() -> None:
+        for make in KINDS:
+            client = make(broker.bootstrap_servers)
+            use(client)
+            client.close()
+
+    cycle()
+    before, threads = files(), threading.active_count()
+    for _ in range(5):
+        cycle()
+    eventually(lambda: files() <= before, "files to be closed")
+    assert threading.active_count() <= threads
+
+
+class TestEndOfTheProgram:
+    def test_what_a_forgotten_producer_has_is_sent(self, broker: EmbeddedBroker, topic: str) -> None:
+        told = run_program(
+            """
+import sys
+from headrace import Producer
+producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
+for number in range(1000):
+    producer.send(sys.argv[2], b"%d" % number)
+""",
+            broker.bootstrap_servers,
+            topic,
+        )
+        assert read_values(broker, topic) == [b"%d" % number for number in range(1000)]
+        assert "ResourceWarning: a headrace Producer was left open" in told
+
+    def test_what_cannot_be_sent_is_told(self, broker: EmbeddedBroker, topic: str) -> None:
+        text = """
+import sys
+from headrace import Producer
+from headrace.client.producer import producer as module
+module._LAST_SECONDS = 0.1
+producer = Producer(bootstrap_servers=sys.argv[1])
+producer.partitions_for(sys.argv[2])
+producer.send(sys.argv[2], b"value")
+"""
+        with broker.faults.drop_reply(ApiKey.PRODUCE):
+            told = run_program(text, broker.bootstrap_servers, topic)
+        assert "1 batches unsent" in told
+
+    def test_a_forgotten_consumer_leaves_its_group(self, broker: EmbeddedBroker) -> None:
+        group = f"group-{next(_numbers)}"
+        run_program(
+            """
+import sys
+from headrace import Consumer
+consumer = Consumer("lives", bootstrap_servers=sys.argv[1], group_id=sys.argv[2])
+while not consumer.assignment():
+    consumer.poll(100)
+""",
+            broker.bootstrap_servers,
+            group,
+        )
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            assert admin.describe_groups([group])[group].state == "Empty"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(broker: EmbeddedBroker, topic: str) -> None:
+    told = run_program(
+        """
+import os, sys
+from headrace import Admin, Consumer, Producer, TopicPartition
+servers, topic = sys.argv[1:]
+with Producer(bootstrap_servers=servers) as producer, Admin(bootstrap_servers=servers) as admin:
+    consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, 0)])
+    producer.send(topic, b"before")
+    child = os.fork()
+    if child == 0:
+        try:
+            for call in (
+                lambda: producer.send(topic, b"child"),
+                producer.flush,
+                producer.begin_transaction,
+                lambda: producer.partitions_for("another"),
+                lambda: consumer.poll(100),
+                lambda: next(consumer),
+                consumer.topics,
+                admin.list_topics,
+            ):
+                try:
+                    print("not refused:", call())
+                except Exception as error:
+                    if "before a fork" not in str(error):
+                        print("another error:", repr(error))
+            for client in (producer, consumer, admin):
+                client.close()
+            with Producer(bootstrap_servers=servers) as own:
+                own.send(topic, b"child").get(30)
+            print("child is done", flush=True)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    producer.send(topic, b"after").get(30)
+    seen = []
+    while len(seen) < 3:
+        seen += [record.value for records in consumer.poll(1000).values() for record in records]
+    consumer.close()
+    print(sorted(seen))
+""",
+        broker.bootstrap_servers,
+        topic,
+    )
+    assert told.splitlines() == ["child is done", "[b'after', b'before', b'child']"]
+
+
+class TestAsyncio:
+    def test_a_client_is_for_the_loop_that_it_was_started_on(self, broker: EmbeddedBroker) -> None:
+        async def start() -> tuple[aio.Producer, aio.Consumer]:
+            producer = aio.Producer(bootstrap_servers=broker.bootstrap_servers)
+            consumer = aio.Consumer("lives", bootstrap_servers=broker.bootstrap_servers)
+            await producer.start()
+            await consumer.start()
+            return producer, consumer
+
+        async def use(producer: aio.Producer, consumer: aio.Consumer) -> None:
+            for call in (producer.send("lives", b""), producer.close(), consumer.poll(100), consumer.close()):
+                with pytest.raises(IllegalStateError, match="another event loop"):
+                    await call
+
+        with asyncio.Runner() as first:
+            clients = first.run(start())
+            with asyncio.Runner() as second:
+                second.run(use(*clients))
+            for client in clients:
+                first.run(client.close())
+
+    def test_a_close_that_is_cancelled_closes_at_once(self, broker: EmbeddedBroker, topic: str) -> None:
+        async def main() -> None:
+            producer = aio.Producer(bootstrap_servers=broker.bootstrap_servers)
+            await producer.start()
+            await producer.partitions_for(topic)
+            broker.pause()
+            try:
+                future = await producer.send(topic, b"value")
+                closing = asyncio.create_task(producer.close())
+                while not producer._is_closed:
+                    await asyncio.sleep(0)
+                closing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await closing
+                with pytest.raises(IllegalStateError, match="closed"):
+                    await future
+                await producer.close()
+                assert asyncio.all_tasks() == {asyncio.current_task()}
+            finally:
+                broker.resume()
+
+        asyncio.run(main())
+
+    def test_a_poll_ends_when_another_task_closes(self, broker: EmbeddedBroker) -> None:
+        async def main() -> None:
+            consumer = aio.Consumer("lives", bootstrap_servers=broker.bootstrap_servers)
+            await consumer.start()
+            waiting = asyncio.create_task(consumer.poll(PATIENCE * 1000))
+            while not consumer._is_polling:
+                await asyncio.sleep(0)
+            await consumer.stop()
+            with pytest.raises(IllegalStateError, match="closed"):
+                await waiting
+
+        asyncio.run(main())
+
+    @pytest.mark.parametrize("kind", [aio.Producer, aio.Consumer])
+    def test_who_forgets_to_close_is_warned(self, broker: EmbeddedBroker, kind: type[Any]) -> None:
+        async def main() -> None:
+            client = kind(bootstrap_servers=broker.bootstrap_servers)
+            await client.start()
+            with pytest.warns(ResourceWarning, match="left open"):
+                client.__del__()
+            await client.close()
+
+        asyncio.run(main())

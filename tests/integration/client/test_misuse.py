@@ -1,0 +1,305 @@
+"""Clients used wrongly: what is told, at once and in words, and what goes on working after it."""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.broker_process import eventually
+from tests.support.producer_logs import read_values
+
+from headrace import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, aio
+from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
+from headrace.common.errors import (
+    ConfigError,
+    InvalidTopicError,
+    KafkaStorageError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.protocol import ApiKey
+from headrace.testing import EmbeddedBroker
+
+PATIENCE = 60
+PATIENCE_MS = 60_000
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"auto.create.topics.enable": False, "group.initial.rebalance.delay.ms": 0}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    """Ten records in one partition."""
+    name = f"misuse-{next(_numbers)}"
+    broker.create_topic(name, 1)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(10):
+            producer.send(name, b"%d" % number)
+    return name
+
+
+def consumer(broker: EmbeddedBroker, *topics: str, **settings: Any) -> Consumer:
+    return Consumer(*topics, bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", **settings)
+
+
+def poll_ten(reading: Consumer) -> list[Any]:
+    seen: list[Any] = []
+    while len(seen) < 10:
+        found = reading.poll(PATIENCE_MS)
+        assert found
+        seen += [record.value for records in found.values() for record in records]
+    return seen
+
+
+def is_free(lock: Any) -> bool:
+    taken: bool = lock.acquire(blocking=False)
+    if taken:
+        lock.release()
+    return taken
+
+
+TEN = [b"%d" % number for number in range(10)]
+
+
+class TestSettings:
+    @pytest.mark.parametrize("make", [Producer, Admin])
+    def test_an_address_as_the_only_argument(self, make: Any) -> None:
+        with pytest.raises(ConfigError, match=r"keyword arguments \(bootstrap_servers=\.\.\.\) or a mapping, not str"):
+            make("localhost:9092")
+
+    @pytest.mark.parametrize("topics", [["a", "b"], b"a", 5])
+    def test_topics_of_a_consumer_are_arguments(self, topics: Any) -> None:
+        with pytest.raises(TypeError, match="topics are given as str, each an argument of its own"):
+            Consumer(topics)
+
+    @pytest.mark.parametrize(
+        ("make", "settings", "words"),
+        [
+            (Producer, {"bootstrap_server": "a:1"}, "did you mean 'bootstrap.servers'"),
+            (Consumer, {"groupid": "g"}, "did you mean 'group.id'"),
+            (Producer, {"linger_ms": "soon"}, "linger.ms"),
+            (Producer, {"bootstrap_servers": []}, "bootstrap.servers is empty"),
+            (Producer, {"bootstrap_servers": "localhost:http"}, "localhost:http"),
+            (Producer, {"partitioner": 5}, "partitioner"),
+            (Consumer, {"auto_offset_reset": "first"}, "auto.offset.reset"),
+            (Consumer, {"group_id": "g", "partition_assignment_strategy": ["fair"]}, "fair"),
+            (Admin, {"request_timeout_ms": 0}, "request.timeout.ms"),
+        ],
+    )
+    def test_what_is_wrong_is_named_and_no_thread_stays(self, make: Any, settings: Any, words: str) -> None:
+        before = set(threading.enumerate())
+        with pytest.raises(ConfigError) as told:
+            make(**settings)
+        assert words in str(told.value)
+        assert set(threading.enumerate()) <= before
+
+
+class TestProducer:
+    @pytest.mark.parametrize(
+        ("partition", "error", "words"),
+        [
+            (-1, IllegalArgumentError, "at least 0 and below"),
+            (2**31, IllegalArgumentError, "at least 0 and below"),
+            (0.5, TypeError, "float"),
+            ("0", TypeError, "str"),
+        ],
+    )
+    def test_what_is_no_partition(
+        self, broker: EmbeddedBroker, topic: str, partition: Any, error: type[Exception], words: str
+    ) -> None:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            with pytest.raises(error, match=words):
+                producer.send(topic, b"value", partition=partition)
+            assert producer.send(topic, b"value", partition=0).get(PATIENCE).offset == 10
+
+    def test_the_error_of_many_records_does_not_grow(self, broker: EmbeddedBroker, topic: str) -> None:
+        producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
+        futures = [producer.send(topic, b"value") for _ in range(20)]
+        producer.close(timeout=0)
+        for future in futures:
+            with pytest.raises(IllegalStateError, match="closed") as told:
+                future.get(0)
+        assert len(told.traceback) < 5
+
+    def test_a_record_whose_time_is_up_says_what_stood_in_the_way(self, topic: str, broker: EmbeddedBroker) -> None:
+        settings = {"linger_ms": 0, "request_timeout_ms": 400, "delivery_timeout_ms": 500}
+        with Producer(bootstrap_servers=broker.bootstrap_servers, **settings) as producer:
+            producer.partitions_for(topic)
+            with broker.faults.error(ApiKey.PRODUCE, KafkaStorageError):
+                future = producer.send(topic, b"value")
+                with pytest.raises(KafkaTimeoutError, match="the last error: ") as told:
+                    future.get(PATIENCE)
+                assert isinstance(told.value.__cause__, KafkaStorageError)
+            broker.kill()
+            try:
+                future = producer.send(topic, b"value")
+                with pytest.raises(KafkaTimeoutError, match="the last error: could not connect"):
+                    future.get(PATIENCE)
+            finally:
+                broker.start()
+            assert producer.send(topic, b"value").get(PATIENCE).offset == 10
+
+
+class TestTransactions:
+    def test_without_a_record_that_was_refused_nothing_is_committed(self, broker: EmbeddedBroker, topic: str) -> None:
+        settings = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": topic}
+        with Producer(**settings) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(topic, b"with it")
+            refused = producer.send(topic, bytes(2_000_000))
+            with pytest.raises(MessageSizeTooLargeError, match="the transaction must be aborted"):
+                producer.commit_transaction()
+            assert isinstance(refused.exception, MessageSizeTooLargeError)
+            producer.abort_transaction()
+            producer.begin_transaction()
+            producer.send(topic, b"without")
+            producer.commit_transaction()
+        assert read_values(broker, topic, committed=True) == [*TEN, b"without"]
+
+    def test_the_same_in_asyncio(self, broker: EmbeddedBroker, topic: str) -> None:
+        async def main() -> None:
+            async with aio.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic) as producer:
+                await producer.init_transactions()
+                await producer.begin_transaction()
+                await producer.send(topic, bytes(2_000_000))
+                with pytest.raises(MessageSizeTooLargeError, match="the transaction must be aborted"):
+                    await producer.commit_transaction()
+                await producer.abort_transaction()
+
+        asyncio.run(main())
+
+    @pytest.mark.parametrize(
+        ("offsets", "group", "error", "words"),
+        [
+            ({("t", 0): 1}, "g", TypeError, "for a TopicPartition, not for tuple"),
+            ({TopicPartition("t", 0): -1}, "g", ValueError, "at least 0, not -1"),
+            ({TopicPartition("t", 0): 1}, 5, TypeError, "consumer.group_metadata"),
+        ],
+    )
+    def test_what_are_no_offsets(
+        self, broker: EmbeddedBroker, topic: str, offsets: Any, group: Any, error: type[Exception], words: str
+    ) -> None:
+        with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            with pytest.raises(error, match=words):
+                producer.send_offsets_to_transaction(offsets, group)
+            producer.commit_transaction()
+
+
+class TestConsumer:
+    def test_an_interceptor_that_fails_loses_no_records(self, broker: EmbeddedBroker, topic: str) -> None:
+        class Failing:
+            def on_consume(self, records: Any) -> Any:
+                raise RuntimeError("on_consume")
+
+            def on_commit(self, offsets: Any) -> None:
+                commits.append(offsets)
+                raise RuntimeError("on_commit")
+
+        commits: list[Any] = []
+        group = f"group-{next(_numbers)}"
+        with consumer(broker, topic, group_id=group, enable_auto_commit=False, interceptors=[Failing()]) as reading:
+            assert poll_ten(reading) == TEN
+            reading.commit()
+            reading.poll(0)
+        assert commits == [{TopicPartition(topic, 0): OffsetAndMetadata(10, "", 0)}]
+
+    def test_an_interceptor_may_leave_records_out_of_polls_and_of_iteration(
+        self, broker: EmbeddedBroker, topic: str
+    ) -> None:
+        class OnlyEven:
+            def on_consume(self, records: Any) -> Any:
+                return {tp: [each for each in some if each.offset % 2 == 0] for tp, some in records.items()}
+
+        with consumer(broker, topic, interceptors=[OnlyEven()], consumer_timeout_ms=PATIENCE_MS) as reading:
+            assert [next(reading).value for _ in range(5)] == TEN[::2]
+            assert reading.position(TopicPartition(topic, 0)) == 10
+            reading.seek_to_beginning()
+            assert [record.value for records in reading.poll(PATIENCE_MS).values() for record in records] == TEN[::2]
+
+    def test_a_listener_that_fails_is_heard_of_and_reading_goes_on(self, broker: EmbeddedBroker, topic: str) -> None:
+        class Failing:
+            def on_partitions_assigned(self, tps: Any) -> None:
+                raise RuntimeError("assigned")
+
+            def on_partitions_revoked(self, tps: Any) -> None:
+                raise RuntimeError("revoked")
+
+            def on_partitions_lost(self, tps: Any) -> None:
+                pass
+
+        before = set(threading.enumerate())
+        reading = consumer(broker, group_id=f"group-{next(_numbers)}")
+        reading.subscribe([topic], listener=Failing())  # type: ignore[arg-type]
+        with pytest.raises(RuntimeError, match="assigned"):
+            reading.poll(PATIENCE_MS)
+        assert poll_ten(reading) == TEN
+        with pytest.raises(RuntimeError, match="revoked"):
+            reading.close()
+        reading.close()
+        assert {thread.name for thread in set(threading.enumerate()) - before}.isdisjoint({"headrace-consumer"})
+
+    def test_a_topic_that_there_is_not(self, broker: EmbeddedBroker) -> None:
+        with consumer(broker) as reading:
+            assert reading.partitions_for_topic("nowhere") is None
+            with pytest.raises(InvalidTopicError):
+                reading.partitions_for_topic("no/where")
+
+    def test_partitions_in_a_list(self, broker: EmbeddedBroker, topic: str) -> None:
+        with consumer(broker) as reading:
+            reading.assign([TopicPartition(topic, 0)])
+            for call in (reading.pause, reading.resume, reading.seek_to_beginning):
+                with pytest.raises(TypeError, match="a partition is a TopicPartition, not list"):
+                    call([TopicPartition(topic, 0)])  # type: ignore[arg-type]
+            assert poll_ten(reading) == TEN
+
+    def test_ways_to_read_are_not_mixed(self, broker: EmbeddedBroker, topic: str) -> None:
+        part = TopicPartition(topic, 0)
+        with consumer(broker) as reading:
+            reading.assign([part])
+            with pytest.raises(IllegalStateError, match="unsubscribe"):
+                reading.subscribe([topic])
+            with pytest.raises(IllegalStateError, match="not assigned"):
+                reading.seek(TopicPartition(topic, 1), 0)
+            with pytest.raises(IllegalStateError, match="no group"):
+                reading.commit()
+            with pytest.raises(ValueError, match="at least 0, not -1"):
+                reading.poll(-1)
+            assert poll_ten(reading) == TEN
+
+    def test_a_commit_that_the_broker_cannot_take_says_why(self, broker: EmbeddedBroker, topic: str) -> None:
+        with consumer(broker, group_id=f"group-{next(_numbers)}") as reading:
+            with pytest.raises(KafkaTimeoutError, match="the last error") as told:
+                reading.commit({TopicPartition(topic, 7): 1}, timeout_ms=300)
+            assert isinstance(told.value.__cause__, UnknownTopicOrPartitionError)
+            reading.commit({TopicPartition(topic, 0): 1})
+            assert reading.committed(TopicPartition(topic, 0)) == 1
+
+    def test_one_thread_at_a_time(self, broker: EmbeddedBroker, topic: str) -> None:
+        reading = consumer(broker)
+        reading.assign([TopicPartition(topic, 0)])
+        assert poll_ten(reading) == TEN
+        outcome: list[Any] = []
+
+        def wait() -> None:
+            try:
+                outcome.append(reading.poll(PATIENCE_MS))
+            except IllegalStateError as error:
+                outcome.append(error)
+
+        other = threading.Thread(target=wait)
+        other.start()
+        eventually(lambda: not is_free(reading._polling), "the other thread to poll")
+        with pytest.raises(IllegalStateError, match="another thread is polling"):
+            reading.poll(0)
+        reading.close()
+        other.join(PATIENCE)
+        assert [str(each) for each in outcome] == ["this consumer is closed"]

@@ -1,0 +1,377 @@
+"""The blocking producer with a real broker: what it sends, how it waits, how it ends."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.support.broker_process import eventually
+from tests.support.producer_logs import read_records, read_values
+
+from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
+from headrace.client.producer.interceptors import OutgoingRecord
+from headrace.client.producer.producer import Producer
+from headrace.common.errors import (
+    ClusterAuthorizationFailedError,
+    ConfigError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.protocol import ApiKey
+from headrace.records import partition_for_key
+from headrace.testing import EmbeddedBroker
+
+PATIENCE = 60
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"auto.create.topics.enable": False}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"producer-{next(_numbers)}"
+    broker.create_topic(name, 3)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def calm(broker: EmbeddedBroker) -> Iterator[None]:
+    yield
+    broker.faults.clear()
+    broker.resume()
+
+
+def make(broker: EmbeddedBroker, **settings: Any) -> Producer:
+    return Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+
+
+@pytest.mark.parametrize("acks", ["all", "1", "0"])
+def test_a_record_arrives_as_it_was_sent(broker: EmbeddedBroker, topic: str, acks: str) -> None:
+    with make(broker, acks=acks) as producer:
+        future = producer.send(
+            topic, b"value", key=b"key", headers=[("a", b"1"), ("a", None)], partition=1, timestamp_ms=1_700_000_000_123
+        )
+        metadata = future.get(PATIENCE)
+        assert (metadata.topic, metadata.partition, metadata.timestamp) == (topic, 1, 1_700_000_000_123)
+        assert metadata.offset == (-1 if acks == "0" else 0)
+        assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 5)
+    eventually(lambda: len(read_records(broker, topic, 1)) == 1, "the record is there")
+    (record,) = read_records(broker, topic, 1)
+    assert (record.key, record.value, record.headers) == (b"key", b"value", (("a", b"1"), ("a", None)))
+    assert record.timestamp == 1_700_000_000_123
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compression(broker: EmbeddedBroker, topic: str, codec: str) -> None:
+    with make(broker, **{"compression.type": codec}) as producer:
+        futures = [producer.send(topic, b"value %d " % n * 10, partition=0) for n in range(500)]
+        producer.flush(PATIENCE)
+        assert [future.get(0).offset for future in futures] == list(range(500))
+    assert read_values(broker, topic) == [b"value %d " % n * 10 for n in range(500)]
+
+
+def test_keys_go_where_java_sends_them(broker: EmbeddedBroker, topic: str) -> None:
+    keys = [f"key-{n}".encode() for n in range(100)]
+    with make(broker) as producer:
+        futures = [producer.send(topic, b"v", key=key) for key in keys]
+        for key, future in zip(keys, futures, strict=True):
+            assert future.get(PATIENCE).partition == partition_for_key(key, 3)
+
+
+def test_partitioners(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, partitioner="round_robin") as producer:
+        futures = [producer.send(topic, b"v", key=b"same") for _ in range(9)]
+        assert sorted(future.get(PATIENCE).partition for future in futures) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    with make(broker, partitioner=lambda key, everything, available: everything[-1]) as producer:
+        assert producer.send(topic, b"v").get(PATIENCE).partition == 2
+        assert producer.partitions_for(topic) == {0, 1, 2}
+        assert producer.metrics()["type"] == "producer"
+    with make(broker, linger_ms=0) as producer:
+        spread = {producer.send(topic, b"v" * 20_000).get(PATIENCE).partition for _ in range(40)}
+        assert spread == {0, 1, 2}
+
+
+def test_serializers_callbacks_and_interceptors(broker: EmbeddedBroker, topic: str) -> None:
+    heard: list[Any] = []
+
+    class Interceptor:
+        def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+            return record._replace(value=record.value.upper())
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            heard.append(("acknowledged", metadata.offset, error))
+
+    with make(
+        broker,
+        value_serializer=str.encode,
+        key_serializer=str.encode,
+        interceptors=[Interceptor()],
+        on_delivery=lambda error, metadata: heard.append(("delivered", metadata.offset, error)),
+    ) as producer:
+        producer.send(topic, "value", key="key", partition=0).get(PATIENCE)
+    assert [(record.key, record.value) for record in read_records(broker, topic)] == [(b"key", b"VALUE")]
+    assert heard == [("delivered", 0, None), ("acknowledged", 0, None)]
+
+
+def test_many_threads_share_a_producer(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, **{"batch.size": 2000, "buffer.memory": 40_000}) as producer:
+
+        def send(number: int) -> None:
+            for n in range(500):
+                producer.send(topic, b"%d %d" % (number, n), partition=number % 3)
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush(PATIENCE)
+        assert producer._core.buffers.available_bytes == 40_000
+    for partition in range(3):
+        values = [value.split() for value in read_values(broker, topic, partition) if value]
+        assert len(values) == 1000
+        for number in (partition, partition + 3):
+            assert [int(n) for who, n in values if int(who) == number] == list(range(500))
+
+
+def test_a_batch_too_large_for_its_topic_is_split(broker: EmbeddedBroker) -> None:
+    topic = f"small-{next(_numbers)}"
+    broker.create_topic(topic, 1, {"max.message.bytes": "1000"})
+    with make(broker, linger_ms=50) as producer:
+        futures = [producer.send(topic, b"%03d" % n + b"v" * 100) for n in range(200)]
+        large = producer.send(topic, b"v" * 2000)
+        after = producer.send(topic, b"after")
+        assert [future.get(PATIENCE).offset for future in futures] == list(range(200))
+        with pytest.raises(MessageSizeTooLargeError):
+            large.get(PATIENCE)
+        assert after.get(PATIENCE).offset == 200
+
+
+def test_records_that_can_never_be_sent(broker: EmbeddedBroker, topic: str) -> None:
+    heard: list[Any] = []
+    with make(broker, **{"max.request.size": 5000}) as producer:
+        future = producer.send(topic, b"v" * 6000, on_delivery=lambda error, _: heard.append(type(error)))
+        assert isinstance(future.exception, MessageSizeTooLargeError)
+        assert heard == [MessageSizeTooLargeError]
+        with pytest.raises(InvalidTopicError):
+            producer.send("no such/topic", b"v")
+        with pytest.raises(IllegalArgumentError):
+            producer.send(topic, "text")
+
+
+def test_a_topic_or_partition_that_there_is_not(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, max_block_ms=300) as producer:
+        with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError)):
+            producer.send("nowhere", b"v")
+        with pytest.raises(KafkaTimeoutError, match="partition 7"):
+            producer.send(topic, b"v", partition=7)
+
+
+def test_a_partition_that_is_made_while_it_is_waited_for(broker: EmbeddedBroker) -> None:
+    topic = f"growing-{next(_numbers)}"
+    broker.create_topic(topic, 1)
+    with make(broker) as producer:
+        producer.send(topic, b"v").get(PATIENCE)
+        producer._thread.call(producer._core.client.metadata.request_update)
+        found: list[int] = []
+        waiting = threading.Thread(
+            target=lambda: found.append(producer.send(topic, b"v", partition=1).get(PATIENCE).partition)
+        )
+        waiting.start()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(PATIENCE)
+        waiting.join(PATIENCE)
+        assert found == [1]
+
+
+def test_a_full_buffer_blocks_until_there_is_room_or_time_is_up(broker: EmbeddedBroker, topic: str) -> None:
+    settings = {"buffer.memory": 100_000, "batch.size": 10_000, "max.block.ms": 200, "linger.ms": 0}
+    with make(broker, **settings) as producer:
+        producer.send(topic, b"first", partition=0).get(PATIENCE)
+        broker.pause()
+
+        def fill() -> None:
+            for _ in range(100):
+                producer.send(topic, b"v" * 5000, partition=0)
+
+        with pytest.raises(KafkaTimeoutError, match=r"buffer\.memory"):
+            fill()
+        broker.resume()
+        producer.flush(PATIENCE)
+        assert producer.send(topic, b"last", partition=0).get(PATIENCE).offset == len(read_values(broker, topic)) - 1
+
+
+def test_flush_gives_up_in_time(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker) as producer:
+        producer.flush(0)
+        producer.send(topic, b"first").get(PATIENCE)
+        broker.pause()
+        future = producer.send(topic, b"v")
+        with pytest.raises(KafkaTimeoutError):
+            producer.flush(0.05)
+        assert not future.is_done
+        broker.resume()
+        producer.flush(PATIENCE)
+        assert future.succeeded()
+
+
+def test_close_sends_what_is_there(broker: EmbeddedBroker, topic: str) -> None:
+    producer = make(broker, linger_ms=60_000, delivery_timeout_ms=200_000)
+    futures = [producer.send(topic, b"v", partition=0) for _ in range(10)]
+    producer.close()
+    assert [future.get(0).offset for future in futures] == list(range(10))
+    producer.close()
+    for call in (lambda: producer.send(topic, b"v"), producer.begin_transaction):
+        with pytest.raises(IllegalStateError):
+            call()
+
+
+def test_close_without_time_fails_what_is_left(broker: EmbeddedBroker, topic: str) -> None:
+    producer = make(broker)
+    producer.send(topic, b"first").get(PATIENCE)
+    broker.pause()
+    sent = producer.send(topic, b"on the wire")
+    eventually(lambda: producer._core.sender.in_flight_count == 1, "it is on the wire")
+    waiting = producer.send(topic, b"waiting", partition=2)
+    producer.close(timeout=0)
+    for future in (sent, waiting):
+        assert isinstance(future.exception, IllegalStateError) or future.failed()
+
+
+def test_a_callback_may_send_but_not_wait(broker: EmbeddedBroker, topic: str) -> None:
+    done = threading.Event()
+    seen: list[Any] = []
+    with make(broker) as producer:
+        producer.send(topic, b"first", partition=0).get(PATIENCE)
+
+        def again(error: Any, metadata: Any) -> None:
+            seen.append(producer.send(topic, b"from a callback", partition=0))
+            try:
+                producer.flush()
+            except IllegalStateError as refused:
+                seen.append(refused)
+            done.set()
+
+        producer.send(topic, b"second", partition=0, on_delivery=again)
+        assert done.wait(PATIENCE)
+        assert seen[0].get(PATIENCE).offset == 2
+        assert isinstance(seen[1], IllegalStateError)
+
+
+def test_errors_for_good_come_to_the_future(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker) as producer:
+        producer.send(topic, b"v", partition=0).get(PATIENCE)
+        with (
+            broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError),
+            pytest.raises(TopicAuthorizationFailedError),
+        ):
+            producer.send(topic, b"v", partition=0).get(PATIENCE)
+        assert producer.send(topic, b"v", partition=0).get(PATIENCE).offset == 1
+
+
+def test_a_producer_that_gets_no_id_is_done_for(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker) as producer, broker.faults.error(ApiKey.INIT_PRODUCER_ID, ClusterAuthorizationFailedError):
+        first = producer.send(topic, b"v")
+        with pytest.raises(ClusterAuthorizationFailedError) as caught:
+            first.get(PATIENCE)
+        assert caught.value.fatal
+        assert producer.send(topic, b"v").failed()
+
+
+def test_settings_are_checked(broker: EmbeddedBroker) -> None:
+    with pytest.raises(ConfigError, match=r"linger\.ms"):
+        make(broker, linger=5)
+    with pytest.raises(ConfigError, match="partitioner"):
+        make(broker, partitioner="nobody")
+
+
+# ---- Arrow
+
+
+def table(rows: int, **more: Any) -> pa.Table:
+    return pa.table({"value": pa.array([b"%d" % n for n in range(rows)], pa.binary()), **more})
+
+
+def test_a_table_is_sent_with_one_future(broker: EmbeddedBroker, topic: str) -> None:
+    keys = [None if n % 7 == 0 else b"k%d" % n for n in range(5000)]
+    data = table(5000, key=pa.array(keys, pa.binary()), timestamp=pa.array(range(1000, 6000), pa.int64()))
+    with make(broker) as producer:
+        done = threading.Event()
+        future = producer.send_arrow(topic, data).add_done(lambda error, metadata: done.set())
+        metadata = future.get(PATIENCE)
+        assert done.wait(PATIENCE)
+        assert (metadata.topic, metadata.rows) == (topic, 5000)
+        assert sum(part.rows for part in metadata.ranges) == 5000
+        assert future.value == metadata
+        assert future.succeeded()
+    found = 0
+    for partition in range(3):
+        records = read_records(broker, topic, partition)
+        found += len(records)
+        numbers = [int(record.value or b"") for record in records]
+        assert numbers == sorted(numbers), "rows of a partition keep their order"
+        for record, number in zip(records, numbers, strict=True):
+            assert record.timestamp == 1000 + number
+            assert record.key == keys[number]
+            assert record.key is None or partition_for_key(record.key, 3) == partition
+    assert found == 5000
+
+
+def test_a_partition_column_and_headers(broker: EmbeddedBroker, topic: str) -> None:
+    headers = pa.array(
+        [[{"key": "h", "value": b"%d" % n}] for n in range(30)],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
+    data = table(30, partition=pa.array([n % 3 for n in range(30)]), headers=headers).to_batches()[0]
+    with make(broker) as producer:
+        producer.send_arrow(topic, data).get(PATIENCE)
+        producer.send_arrow(topic, data.slice(3, 4), partition=0).get(PATIENCE)
+        with pytest.raises(IllegalArgumentError, match="partition"):
+            producer.send_arrow(topic, table(1, partition=pa.array([3])))
+    assert read_values(broker, topic, 0) == [*(b"%d" % n for n in range(0, 30, 3)), b"3", b"4", b"5", b"6"]
+    assert read_records(broker, topic, 1)[2].headers == (("h", b"7"),)
+
+
+def test_rows_and_records_share_partitions_in_order(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, linger_ms=1000) as producer:
+        producer.send(topic, b"before", partition=0)
+        producer.send_arrow(topic, table(3), partition=0)
+        producer.send(topic, b"after", partition=0)
+        producer.flush(PATIENCE)
+    assert read_values(broker, topic) == [b"before", b"0", b"1", b"2", b"after"]
+
+
+def test_a_table_larger_than_the_memory(broker: EmbeddedBroker, topic: str) -> None:
+    data = pa.table({"value": pa.array([b"%06d" % n + b"v" * 1000 for n in range(3000)], pa.binary())})
+    with make(broker, **{"buffer.memory": 500_000}) as producer:
+        assert producer.send_arrow(topic, data, partition=0).get(PATIENCE).rows == 3000
+        assert producer._core.buffers.available_bytes == 500_000
+    assert [value[:6] for value in read_values(broker, topic) if value] == [b"%06d" % n for n in range(3000)]
+
+
+def test_a_table_of_batches_too_large_for_their_topic(broker: EmbeddedBroker) -> None:
+    topic = f"small-{next(_numbers)}"
+    broker.create_topic(topic, 1, {"max.message.bytes": "2000"})
+    with make(broker) as producer:
+        metadata = producer.send_arrow(topic, table(2000)).get(PATIENCE)
+        assert len(metadata.ranges) > 5
+        assert [part.base_offset for part in metadata.ranges] == sorted(part.base_offset for part in metadata.ranges)
+    assert read_values(broker, topic) == [b"%d" % n for n in range(2000)]
+
+
+def test_what_is_no_table_for_a_topic(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker) as producer:
+        with pytest.raises(IllegalArgumentError, match="'value'"):
+            producer.send_arrow(topic, pa.table({"other": [1]}))
+        with pytest.raises(IllegalArgumentError, match="Table"):
+            producer.send_arrow(topic, [b"v"])  # type: ignore[arg-type]
+        assert producer.send_arrow(topic, table(0)).get(PATIENCE).rows == 0

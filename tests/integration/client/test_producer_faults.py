@@ -1,0 +1,300 @@
+"""What can go wrong between a producer and a broker: with idempotence no record is lost, doubled or out of order, and
+futures tell the truth."""
+
+import itertools
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.broker_process import Headrace, eventually
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.producer_logs import read_values
+
+from headrace.client.errors import KafkaTimeoutError
+from headrace.client.producer._batch import FutureRecordMetadata
+from headrace.client.producer.producer import Producer
+from headrace.common.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    OutOfOrderSequenceNumberError,
+    RequestTimedOutError,
+    UnknownProducerIdError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.common.ids import make_random
+from headrace.protocol import ApiKey
+from headrace.testing import EmbeddedBroker
+
+PATIENCE = 120
+_numbers = itertools.count()
+QUICK: dict[str, Any] = {
+    "batch.size": 250,
+    "linger.ms": 0,
+    "retry.backoff.ms": 1,
+    "retry.backoff.max.ms": 20,
+    "reconnect.backoff.ms": 1,
+    "reconnect.backoff.max.ms": 20,
+}
+"""Many small batches on the way at once."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def calm(broker: EmbeddedBroker) -> Iterator[None]:
+    yield
+    broker.faults.clear()
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"faults-{next(_numbers)}"
+    broker.create_topic(name, 2)
+    return name
+
+
+def make(broker: EmbeddedBroker, **settings: Any) -> Producer:
+    return Producer({"bootstrap.servers": broker.bootstrap_servers, **QUICK, **settings})
+
+
+def value(number: int) -> bytes:
+    return b"%06d" % number + b"v" * 60
+
+
+def check_whole(broker: EmbeddedBroker, topic: str, futures: list[FutureRecordMetadata]) -> None:
+    """Every record is in partition 0, once, in order, and where its future says."""
+    assert [future.get(PATIENCE).offset for future in futures] == list(range(len(futures)))
+    assert read_values(broker, topic) == [value(number) for number in range(len(futures))]
+
+
+ERRORS = [
+    NotLeaderForPartitionError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+    NotEnoughReplicasError,
+    RequestTimedOutError,
+    KafkaStorageError,
+    CoordinatorLoadInProgressError,
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_errors_that_pass(broker: EmbeddedBroker, topic: str, error: type[KafkaError]) -> None:
+    with make(broker) as producer:
+        fault = broker.faults.error(ApiKey.PRODUCE, error, times=5)
+        futures = [producer.send(topic, value(number), partition=0) for number in range(100)]
+        check_whole(broker, topic, futures)
+        assert fault.hits == 5
+
+
+@pytest.mark.parametrize(
+    "strike",
+    [
+        lambda faults: faults.drop_connection(ApiKey.PRODUCE, times=4),
+        lambda faults: faults.drop_reply(ApiKey.PRODUCE, times=4, close=True),
+        lambda faults: faults.error(ApiKey.PRODUCE, NotEnoughReplicasAfterAppendError, times=3),
+        lambda faults: faults.drop_connection(ApiKey.METADATA, times=2),
+        lambda faults: faults.drop_connection(ApiKey.INIT_PRODUCER_ID, times=2),
+        lambda faults: faults.delay(ApiKey.PRODUCE, 5, times=20),
+    ],
+    ids=["cut before", "cut after", "written and refused", "no metadata", "no id", "slow"],
+)
+def test_connections_and_replies_that_are_lost(
+    broker: EmbeddedBroker, topic: str, strike: Callable[[Any], Any]
+) -> None:
+    with make(broker) as producer:
+        fault = strike(broker.faults)
+        futures = [producer.send(topic, value(number), partition=0) for number in range(200)]
+        check_whole(broker, topic, futures)
+        assert fault.hits >= 1
+
+
+def test_a_broker_that_does_not_answer_is_given_up_and_asked_again(broker: EmbeddedBroker, topic: str) -> None:
+    """The records are in the log; the reply never comes."""
+    with make(broker, request_timeout_ms=200) as producer:
+        producer.send(topic, value(0), partition=0).get(PATIENCE)
+        lost = broker.faults.drop_reply(ApiKey.PRODUCE, times=1)
+        futures = [producer.send(topic, value(number), partition=0) for number in range(1, 30)]
+        assert [future.get(PATIENCE).offset for future in futures] == list(range(1, 30))
+        assert lost.hits == 1
+        assert producer._core.sender.retries >= 1
+    assert read_values(broker, topic) == [value(number) for number in range(30)]
+
+
+@pytest.mark.parametrize("error", [OutOfOrderSequenceNumberError, UnknownProducerIdError])
+def test_a_lost_sequence_costs_an_epoch_and_no_record(
+    broker: EmbeddedBroker, topic: str, error: type[KafkaError]
+) -> None:
+    with make(broker) as producer:
+        futures = [producer.send(topic, value(0), partition=0)]
+        futures[0].get(PATIENCE)
+        broker.faults.error(ApiKey.PRODUCE, error, times=1)
+        futures += [producer.send(topic, value(number), partition=0) for number in range(1, 30)]
+        check_whole(broker, topic, futures)
+        assert producer._core.idempotence is not None
+        assert producer._core.idempotence.sequences.identity.epoch >= 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_everything_at_once(broker: EmbeddedBroker, topic: str, seed: int) -> None:
+    random = make_random(seed)
+    faults = broker.faults
+    with make(broker, request_timeout_ms=500) as producer:
+        futures: list[FutureRecordMetadata] = []
+        for round_number in range(15):
+            strike = random.choice(
+                [
+                    lambda: faults.drop_connection(ApiKey.PRODUCE, times=random.randrange(1, 3)),
+                    lambda: faults.drop_reply(ApiKey.PRODUCE, times=random.randrange(1, 4), close=True),
+                    lambda: faults.error(ApiKey.PRODUCE, random.choice(ERRORS), times=random.randrange(1, 6)),
+                    lambda: faults.delay(ApiKey.PRODUCE, random.randrange(1, 20), times=3),
+                    lambda: faults.error(ApiKey.PRODUCE, NotEnoughReplicasAfterAppendError, times=2),
+                    lambda: faults.drop_connection(ApiKey.METADATA, times=1),
+                ]
+            )
+            strike()
+            futures += [
+                producer.send(topic, value(len(futures) + n), partition=0) for n in range(random.randrange(1, 40))
+            ]
+            if round_number % 5 == 4:
+                producer.flush(PATIENCE)
+        producer.flush(PATIENCE)
+        faults.clear()
+        check_whole(broker, topic, futures)
+
+
+def test_cuts_at_every_byte_of_a_reply() -> None:
+    """A connection dies after each possible number of bytes of what the broker says, from the first byte of ApiVersions
+    to the last of a Produce reply."""
+    with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
+        proxy.target = broker.address
+        settings = {"bootstrap.servers": proxy.bootstrap_servers, **QUICK}
+        with Producer(settings) as producer:
+            futures = [producer.send("t", value(0))]
+            futures[0].get(PATIENCE)
+            # One connection that does everything: how much the broker says on it until a record is acknowledged.
+            before = proxy.replied_bytes
+            proxy.cut_now()
+            futures.append(producer.send("t", value(1)))
+            futures[1].get(PATIENCE)
+            whole = proxy.replied_bytes - before
+            sizes = [*range(1, 20), *range(20, whole - 120, 37), *range(max(20, whole - 120), whole + 3)]
+            for size in sizes:
+                proxy.cut_after(size)
+                proxy.cut_now()
+                futures.append(producer.send("t", value(len(futures))))
+                futures[-1].get(PATIENCE)
+            assert proxy.cuts > len(sizes) // 2
+        check_whole(broker, "t", futures)
+
+
+def test_restarts_of_the_broker(tmp_path: Path) -> None:
+    with EmbeddedBroker(topics={"t": 1}, data_dir=tmp_path) as broker, make(broker) as producer:
+        futures: list[FutureRecordMetadata] = []
+        for clean in (True, False, True):
+            futures += [producer.send("t", value(len(futures) + n)) for n in range(20)]
+            broker.restart(clean=clean)
+            futures += [producer.send("t", value(len(futures) + n)) for n in range(20)]
+        producer.flush(PATIENCE)
+        check_whole(broker, "t", futures)
+
+
+def test_futures_tell_the_truth_when_time_runs_out(broker: EmbeddedBroker, topic: str) -> None:
+    settings = {"request_timeout_ms": 300, "delivery_timeout_ms": 600}
+    with make(broker, **settings) as producer:
+        first = producer.send(topic, value(0), partition=0)
+        first.get(PATIENCE)
+        broker.pause()
+        lost = [producer.send(topic, value(number), partition=0) for number in range(1, 10)]
+        for future in lost:
+            with pytest.raises(KafkaTimeoutError, match=r"delivery\.timeout\.ms"):
+                future.get(PATIENCE)
+        broker.resume()
+        later = [producer.send(topic, value(number), partition=0) for number in range(10, 20)]
+        offsets = [future.get(PATIENCE).offset for future in later]
+    values = read_values(broker, topic)
+    assert [values[offset] for offset in offsets] == [value(number) for number in range(10, 20)]
+    assert offsets == sorted(offsets)
+    assert len(set(values)) == len(values), "a record is there twice"
+    assert values == sorted(value for value in values if value)
+
+
+def test_order_per_key_under_faults(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker) as producer:
+        for n in range(300):
+            if n % 40 == 0:
+                broker.faults.drop_reply(ApiKey.PRODUCE, times=1, close=True)
+                broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError, times=2)
+            producer.send(topic, b"%d" % n, key=b"key-%d" % (n % 5))
+        producer.flush(PATIENCE)
+    values = [int(each or b"") for partition in range(2) for each in read_values(broker, topic, partition)]
+    assert sorted(values) == list(range(300))
+    for key in range(5):
+        mine = [n for n in values if n % 5 == key]
+        assert mine == sorted(mine)
+
+
+def test_acks_all_survives_the_kill_of_the_broker(tmp_path: Path) -> None:
+    """A broker in a process of its own is killed in the middle of it: what was acknowledged is there."""
+    with Headrace(tmp_path / "data", {"num.partitions": 1}) as process:
+        settings = {**QUICK, "batch.size": 2000, "reconnect.backoff.max.ms": 50}
+        with Producer({"bootstrap.servers": process.bootstrap, **settings}) as producer:
+            producer.send("kills", value(0)).get(PATIENCE)
+            futures: list[FutureRecordMetadata] = []
+            stop = threading.Event()
+
+            def write() -> None:
+                while not stop.is_set():
+                    futures.append(producer.send("kills", value(len(futures) + 1)))
+                    stop.wait(0.0005)
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            try:
+                for _ in range(2):
+                    so_far = len(futures)
+                    eventually(lambda so_far=so_far: len(futures) > so_far + 200, "the writer gets on")
+                    process.kill()
+                    process.start()
+            finally:
+                stop.set()
+                writer.join()
+            producer.flush(PATIENCE)
+            offsets = [future.get(0).offset for future in futures]
+        process.stop()
+        with EmbeddedBroker(data_dir=process.data_dir) as broker:
+            values = read_values(broker, "kills")
+    for number, offset in enumerate(offsets):
+        assert values[offset] == value(number + 1)
+    assert values == [value(number) for number in range(len(offsets) + 1)]
+
+
+def test_a_program_that_forgets_to_close_ends(broker: EmbeddedBroker, topic: str) -> None:
+    code = (
+        "import sys\n"
+        "from headrace.client.producer.producer import Producer\n"
+        "producer = Producer(bootstrap_servers=sys.argv[1])\n"
+        "print(producer.send(sys.argv[2], b'v').get(60).offset)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, broker.bootstrap_servers, topic],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert done.stdout.strip() == "0"
+    assert done.stderr == ""

@@ -1,0 +1,342 @@
+"""Transactions with a real broker: what readers of committed records see, fencing, and errors told apart."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from tests.support.broker_process import eventually
+from tests.support.producer_logs import read_values
+from tests.support.wire import WireClient
+
+from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
+from headrace.client.producer.core import ProducerCore
+from headrace.client.producer.producer import Producer
+from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from headrace.common.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
+    KafkaError,
+    NotCoordinatorError,
+    NotLeaderForPartitionError,
+    ProducerFencedError,
+    TopicAuthorizationFailedError,
+)
+from headrace.common.types import TopicPartition
+from headrace.protocol import ApiKey
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from headrace.testing import EmbeddedBroker
+
+PATIENCE = 120
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 2}) as running:
+        yield running
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"], autouse=True)
+def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The version of transactions (KIP-890): the broker has the second, and serves producers that have the first."""
+
+    async def answer(core: ProducerCore, key: str) -> int:
+        return int(request.param)
+
+    monkeypatch.setattr(ProducerCore, "transaction_version", answer)
+    return int(request.param)
+
+
+@pytest.fixture(autouse=True)
+def calm(broker: EmbeddedBroker) -> Iterator[None]:
+    yield
+    broker.faults.clear()
+    broker.resume()
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"transactions-{next(_numbers)}"
+    broker.create_topic(name, 2)
+    return name
+
+
+def make(broker: EmbeddedBroker, name: str, **settings: Any) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "transactional.id": name,
+            "retry.backoff.ms": 5,
+            "reconnect.backoff.ms": 5,
+            **settings,
+        }
+    )
+    producer.init_transactions()
+    return producer
+
+
+def committed(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
+    return [value for partition in range(2) for value in read_values(broker, topic, partition, committed=True)]
+
+
+def test_readers_see_what_was_committed(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as producer:
+        for number, outcome in enumerate(["commit", "abort", "commit", "empty", "abort", "commit"]):
+            producer.begin_transaction()
+            if outcome != "empty":
+                futures = [producer.send(topic, b"%d" % number, partition=partition) for partition in (0, 1)]
+            if outcome == "abort":
+                assert all(future.get(PATIENCE).offset >= 0 for future in futures)
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                assert all(future.succeeded() for future in futures)
+    assert sorted(value or b"" for value in committed(broker, topic)) == [b"0", b"0", b"2", b"2", b"5", b"5"]
+
+
+def test_a_table_goes_with_its_transaction(broker: EmbeddedBroker, topic: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    data = pa.table({"value": pa.array([b"%d" % n for n in range(1000)], pa.binary())})
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send_arrow(topic, data, partition=0)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send_arrow(topic, data, partition=1)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"%d" % n for n in range(1000)]
+
+
+def test_what_was_not_sent_fails_when_the_transaction_is_aborted(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        producer.begin_transaction()
+        future = producer.send(topic, b"v")
+        producer.abort_transaction()
+        assert isinstance(future.exception, TransactionAbortedError)
+    assert committed(broker, topic) == []
+
+
+def fetch_offset(broker: EmbeddedBroker, group: str, topic: str) -> int:
+    with WireClient(broker.address) as client:
+        asked = OffsetFetchRequestGroup(
+            group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+        )
+        reply = client.call(OffsetFetchRequest(groups=[asked], require_stable=True), 8)
+        return int(reply.groups[0].topics[0].partitions[0].committed_offset)
+
+
+def test_offsets_are_committed_with_the_transaction(broker: EmbeddedBroker, topic: str) -> None:
+    group = f"group-{topic}"
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(5)}, group)
+        producer.abort_transaction()
+        assert fetch_offset(broker, group, topic) == -1
+        producer.begin_transaction()
+        producer.send(topic, b"v")
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): 7}, ConsumerGroupMetadata(group))
+        producer.commit_transaction()
+    for _ in range(1000):
+        try:
+            assert fetch_offset(broker, group, topic) == 7
+        except AssertionError:
+            continue
+        break
+    assert fetch_offset(broker, group, topic) == 7
+
+
+def test_a_newer_producer_fences_the_older(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as old:
+        old.begin_transaction()
+        old.send(topic, b"old", partition=0).get(PATIENCE)
+        with make(broker, topic) as new:
+            with pytest.raises(KafkaError) as caught:
+                old.send(topic, b"late", partition=0).get(PATIENCE)
+            assert isinstance(caught.value, ProducerFencedError | InvalidProducerEpochError)
+            with pytest.raises(KafkaError) as caught:
+                old.commit_transaction()
+            if not caught.value.fatal:
+                with pytest.raises(ProducerFencedError) as fenced:
+                    old.abort_transaction()
+                assert fenced.value.fatal
+            with pytest.raises(ProducerFencedError):
+                old.send(topic, b"later")
+            new.begin_transaction()
+            new.send(topic, b"new", partition=0)
+            new.commit_transaction()
+        assert committed(broker, topic) == [b"new"]
+
+
+def test_a_spoilt_transaction_is_aborted_and_the_next_one_goes_well(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"a", partition=0).get(PATIENCE)
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        with pytest.raises(TopicAuthorizationFailedError):
+            producer.send(topic, b"b", partition=0).get(PATIENCE)
+        with pytest.raises(TopicAuthorizationFailedError) as caught:
+            producer.send(topic, b"c", partition=0)
+        assert caught.value.abortable
+        with pytest.raises(TopicAuthorizationFailedError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(topic, b"d", partition=0)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"d"]
+
+
+def test_an_error_ends_a_commit_and_all_that_waits(broker: EmbeddedBroker, topic: str) -> None:
+    """The batches behind the one that failed are not sent, and not waited for."""
+    with make(broker, topic, batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"first", partition=0)
+        producer.flush(PATIENCE)
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        futures = []
+        with suppress(TopicAuthorizationFailedError):  # which may come as early as this
+            for number in range(60):
+                futures.append(producer.send(topic, b"v" * 100, partition=number % 2))
+        with pytest.raises(TopicAuthorizationFailedError) as caught:
+            producer.commit_transaction()
+        assert caught.value.abortable
+        # The error may have come before the commit began: then those that were on their way come back a moment later.
+        eventually(lambda: all(future.is_done for future in futures), "every record has an outcome", PATIENCE)
+        assert any(future.failed() for future in futures)
+        producer.abort_transaction()
+    assert committed(broker, topic) == []
+
+
+def test_a_broker_that_refuses_for_long_does_not_hold_up_an_abort(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic, batch_size=200) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"first", partition=0).get(PATIENCE)
+        with broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError) as fault:
+            futures = [producer.send(topic, b"v" * 100, partition=0) for _ in range(10)]
+            fault.wait_for_hits(2)
+            producer.abort_transaction()
+            assert all(future.failed() for future in futures)
+        producer.begin_transaction()
+        producer.send(topic, b"next", partition=0)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"next"]
+
+
+@pytest.mark.parametrize(
+    ("api", "error"),
+    [
+        (ApiKey.FIND_COORDINATOR, CoordinatorNotAvailableError),
+        (ApiKey.INIT_PRODUCER_ID, ConcurrentTransactionsError),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, NotCoordinatorError),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ConcurrentTransactionsError),
+        (ApiKey.ADD_OFFSETS_TO_TXN, NotCoordinatorError),
+        (ApiKey.TXN_OFFSET_COMMIT, NotCoordinatorError),
+        (ApiKey.END_TXN, NotCoordinatorError),
+        (ApiKey.PRODUCE, NotLeaderForPartitionError),
+    ],
+)
+def test_coordinators_and_leaders_that_move(
+    broker: EmbeddedBroker, topic: str, api: ApiKey, error: type[KafkaError], version: int
+) -> None:
+    fault = broker.faults.error(api, error, times=2)
+    with make(broker, topic) as producer:
+        for number in range(3):
+            producer.begin_transaction()
+            producer.send(topic, b"%d" % number, partition=0)
+            producer.send_offsets_to_transaction({TopicPartition(topic, 0): number}, topic)
+            producer.commit_transaction()
+    is_asked = version == 1 or api not in (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN)
+    assert fault.hits == (2 if is_asked else 0)
+    assert committed(broker, topic) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "api", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN]
+)
+@pytest.mark.parametrize("kind", ["before", "after"])
+def test_connections_that_are_cut(broker: EmbeddedBroker, topic: str, api: ApiKey, kind: str) -> None:
+    with make(broker, topic) as producer:
+        for number in range(3):
+            if kind == "before":
+                broker.faults.drop_connection(api, times=1)
+            else:
+                broker.faults.drop_reply(api, times=1, close=True)
+            producer.begin_transaction()
+            producer.send(topic, b"%d" % number, partition=0)
+            producer.send_offsets_to_transaction({TopicPartition(topic, 0): number}, topic)
+            producer.commit_transaction()
+    assert committed(broker, topic) == [b"0", b"1", b"2"]
+
+
+def test_a_commit_that_takes_too_long_may_be_waited_for_again(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as producer:
+        producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=300)
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0).get(PATIENCE)
+        broker.pause()
+        with pytest.raises(KafkaTimeoutError, match="commit_transaction"):
+            producer.commit_transaction()
+        with pytest.raises(IllegalStateError):
+            producer.abort_transaction()
+        broker.resume()
+        producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=60_000)
+        producer.commit_transaction()
+    assert committed(broker, topic) == [b"v"]
+
+
+def test_offsets_that_take_too_long_may_be_given_up(broker: EmbeddedBroker, topic: str) -> None:
+    tp = TopicPartition(topic, 0)
+    with make(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({tp: 1}, topic)
+        producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=300)
+        with broker.faults.delay(ApiKey.TXN_OFFSET_COMMIT, 600, times=1) as fault:
+            with pytest.raises(KafkaTimeoutError, match="send_offsets"):
+                producer.send_offsets_to_transaction({tp: 2}, topic)
+            producer.settings = producer._core.settings = producer.settings.replace(max_block_ms=60_000)
+            producer.abort_transaction()
+        assert fault.hits == 1
+        with producer.transaction():
+            producer.send_offsets_to_transaction({tp: 3}, topic)
+    eventually(lambda: fetch_offset(broker, topic, topic) == 3, "the offset is committed", PATIENCE)
+
+
+def test_a_transaction_left_open_is_aborted_by_close(broker: EmbeddedBroker, topic: str) -> None:
+    producer = make(broker, topic)
+    producer.begin_transaction()
+    producer.send(topic, b"v", partition=0).get(PATIENCE)
+    producer.close()
+    with make(broker, f"{topic}-other") as other:
+        other.begin_transaction()
+        other.send(topic, b"w", partition=0)
+        other.commit_transaction()
+    assert committed(broker, topic) == [b"w"]
+
+
+def test_a_producer_without_transactions(broker: EmbeddedBroker) -> None:
+    with (
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+        pytest.raises(IllegalStateError, match=r"transactional\.id"),
+    ):
+        producer.init_transactions()
+
+
+def test_a_block_is_a_transaction(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+        with producer.transaction():
+            producer.send(topic, b"kept", partition=0)
+        with pytest.raises(KafkaTimeoutError), producer.transaction():
+            producer.send(topic, b"lost", partition=0).get(0)
+        broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
+        with pytest.raises(TopicAuthorizationFailedError), producer.transaction():
+            producer.send(topic, b"refused when it is committed", partition=0)
+        with producer.transaction():
+            producer.send(topic, b"kept too", partition=0)
+    assert committed(broker, topic) == [b"kept", b"kept too"]

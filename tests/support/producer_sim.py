@@ -1,0 +1,311 @@
+"""A sender and its brokers without sockets and without a loop, in the test's own time.
+
+`SimCluster` stands for the network and the leaders: it takes Produce requests, checks sequences as a leader does, and
+answers when the test says, in the order of requests on a connection. What goes wrong is the test's to say.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.client.producer._batch import FutureRecordMetadata
+from headrace.client.producer._send import SendPath, SendRequest
+from headrace.client.producer.accumulator import Accumulator, AccumulatorSettings
+from headrace.client.producer.buffer_pool import BufferPool
+from headrace.client.producer.sender import OnReply, Sender, SenderSettings
+from headrace.client.producer.sequences import ProducerIdentity, Sequences
+from headrace.common.backoff import Backoff
+from headrace.common.errors import (
+    DuplicateSequenceNumberError,
+    KafkaError,
+    NotLeaderForPartitionError,
+    OutOfOrderSequenceNumberError,
+)
+from headrace.common.ids import Random, Uuid, make_random
+from headrace.common.types import TopicPartition
+from headrace.net.errors import KafkaConnectionError
+from headrace.net.nodes import Node
+from headrace.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from headrace.records import RecordBatch, decode_rows
+from headrace.testing.clock import ManualClock
+
+_KEPT_BATCHES = 5
+
+
+@dataclass
+class Log:
+    """A partition: its records, and what it remembers of its producers."""
+
+    values: list[bytes] = field(default_factory=list)
+    epochs: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+    recent: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def append(self, batch: RecordBatch) -> int:
+        producer = batch.producer_id
+        values = [record.value or b"" for record in decode_rows(batch.records())]
+        if producer >= 0:
+            for base, last, offset in self.recent.get(producer, ()):
+                if (base, last) == (batch.base_sequence, batch.last_sequence) and (
+                    batch.producer_epoch == self.epochs[producer]
+                ):
+                    return offset
+            is_new = batch.producer_epoch != self.epochs.get(producer)
+            expected = 0 if is_new else (self.last[producer] + 1) & 0x7FFFFFFF
+            if producer not in self.epochs and batch.base_sequence != 0:
+                # As Kafka: a log that knows nothing of the producer takes it from anywhere.
+                expected = batch.base_sequence
+            if batch.base_sequence != expected:
+                raise OutOfOrderSequenceNumberError(f"{batch.base_sequence}, expected {expected}")
+            if batch.producer_epoch != self.epochs.get(producer):
+                self.recent[producer] = deque(maxlen=_KEPT_BATCHES)
+            self.epochs[producer] = batch.producer_epoch
+            self.last[producer] = batch.last_sequence
+            self.recent[producer].append((batch.base_sequence, batch.last_sequence, len(self.values)))
+        offset = len(self.values)
+        self.values += values
+        return offset
+
+
+class _Waiting:
+    def __init__(self, request: ProduceRequest, on_reply: OnReply):
+        self.request = request
+        self.on_reply = on_reply
+        self.records = [
+            (topic.name, part.index, bytes(part.records or b""))
+            for topic in request.topic_data
+            for part in topic.partition_data
+        ]
+
+
+class SimCluster:
+    """Network and metadata of a sender."""
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, Log] = {}
+        self.leaders: dict[TopicPartition, int] = {}
+        self.ready: set[int] = set()
+        self.waiting: dict[int, deque[_Waiting]] = {}
+        self.updates: list[set[str]] = []
+        self.hints: list[tuple[TopicPartition, int]] = []
+        self.refuse: Callable[[TopicPartition, RecordBatch], type[KafkaError] | None] = lambda tp, batch: None
+        self.hint: tuple[int, int] | None = None
+        self.sent = 0
+        self.largest_in_flight = 0
+
+    # ---- what the sender calls
+
+    def is_ready(self, node_id: int) -> bool:
+        return node_id in self.ready
+
+    def ready_in(self, node_id: int) -> float:
+        return 0.0
+
+    def connect(self, node_id: int) -> None:
+        self.ready.add(node_id)
+
+    def produce(
+        self,
+        node_id: int,
+        request: ProduceRequest,
+        min_version: int | None,
+        max_version: int | None,
+        on_reply: OnReply,
+    ) -> None:
+        if node_id not in self.ready:
+            raise KafkaConnectionError("not connected")
+        self.sent += 1
+        waiting = self.waiting.setdefault(node_id, deque())
+        waiting.append(_Waiting(request, on_reply))
+        self.largest_in_flight = max(self.largest_in_flight, len(waiting))
+
+    def request_update(self, topics: set[str]) -> None:
+        self.updates.append(set(topics))
+
+    def topic_id(self, topic: str) -> Uuid:
+        return Uuid(int=hash(topic) & 0xFFFF | 1)
+
+    def note_leader(self, tp: TopicPartition, leader: int, leader_epoch: int, node: Node | None) -> None:
+        self.hints.append((tp, leader))
+
+    # ---- what a test does
+
+    def in_flight(self, node_id: int = 1) -> int:
+        return len(self.waiting.get(node_id, ()))
+
+    def handle(self, node_id: int = 1) -> ProduceResponse:
+        """Carries out the oldest request, whose reply does not go out yet: it is what is returned."""
+        return self._handle(node_id, self.waiting[node_id][0])
+
+    def _handle(self, node_id: int, waiting: _Waiting) -> ProduceResponse:
+        topics: dict[str, TopicProduceResponse] = {}
+        for name, index, data in waiting.records:
+            tp = TopicPartition(name, index)
+            batch = RecordBatch(data)
+            batch.check_crc()
+            reply = PartitionProduceResponse(index=index, base_offset=-1)
+            try:
+                if self.leaders.get(tp, 1) != node_id:
+                    raise NotLeaderForPartitionError("another broker is")
+                error = self.refuse(tp, batch)
+                if error is not None:
+                    raise error("refused")
+                reply.base_offset = self.logs.setdefault(tp, Log()).append(batch)
+            except KafkaError as error:
+                reply.error_code = error.code
+                reply.error_message = str(error)
+                if self.hint is not None and isinstance(error, NotLeaderForPartitionError):
+                    reply.current_leader = LeaderIdAndEpoch(leader_id=self.hint[0], leader_epoch=self.hint[1])
+            topic = topics.setdefault(name, TopicProduceResponse(name=name))
+            topic.partition_responses.append(reply)
+        return ProduceResponse(responses=list(topics.values()))
+
+    def reply(self, node_id: int = 1) -> None:
+        """Carries out the oldest request and answers it."""
+        waiting = self.waiting[node_id].popleft()
+        waiting.on_reply(self._handle(node_id, waiting), None)
+
+    def reply_all(self, node_id: int = 1) -> None:
+        while self.in_flight(node_id):
+            self.reply(node_id)
+
+    def cut(self, node_id: int = 1, handled: int = 0) -> None:
+        """Cuts the connection; the first requests have been carried out, and their replies are lost."""
+        self.ready.discard(node_id)
+        lost, self.waiting[node_id] = self.waiting.get(node_id, deque()), deque()
+        for number, waiting in enumerate(lost):
+            if number < handled:
+                self._handle(node_id, waiting)
+        for waiting in lost:
+            waiting.on_reply(None, KafkaConnectionError("cut", sent=True))
+
+    def values(self, topic: str = "t", partition: int = 0) -> list[bytes]:
+        log = self.logs.get(TopicPartition(topic, partition))
+        return [] if log is None else log.values
+
+
+class SimGuard:
+    """Sequences without a coordinator: the identity is there when it is needed."""
+
+    def __init__(self, producer_id: int = 7):
+        self.sequences = Sequences()
+        self.sequences.set_identity(ProducerIdentity(producer_id, 0))
+        self.bumps = 0
+
+    def prepare(self) -> None:
+        for tp in self.sequences.resolve():
+            self.sequences.request_bump(tp)
+        if self.sequences.must_bump:
+            self.bumps += 1
+            self.sequences.bump()
+
+    def versions(self) -> tuple[int | None, int | None]:
+        return None, None
+
+    def may_drain(self, batch: Any) -> bool:
+        return self.sequences.may_drain(batch)
+
+    def drained(self, batch: Any) -> None:
+        self.sequences.drained(batch)
+
+    def is_next(self, batch: Any) -> bool:
+        return self.sequences.is_next(batch)
+
+    def is_unresolved(self, tp: TopicPartition) -> bool:
+        return self.sequences.is_unresolved(tp)
+
+    def acked(self, batch: Any) -> None:
+        self.sequences.acked(batch)
+
+    def failed(self, batch: Any, error: BaseException, known_unwritten: bool) -> None:
+        self.sequences.failed(batch, known_unwritten)
+        if isinstance(error, OutOfOrderSequenceNumberError | DuplicateSequenceNumberError):
+            self.sequences.request_bump(batch.tp)
+
+    def replaced(self, batch: Any, parts: Any) -> None:
+        self.sequences.replaced(batch, parts)
+
+    def may_retry(self) -> bool:
+        return True
+
+    def lost_sequence(self, tp: TopicPartition) -> bool:
+        self.sequences.request_bump(tp)
+        return True
+
+
+class SimProducer(SendPath):
+    """Everything of a producer but the loop and the network."""
+
+    def __init__(
+        self,
+        partitions: int = 1,
+        *,
+        idempotent: bool = True,
+        batch_bytes: int = 450,
+        linger: float = 0.0,
+        delivery_timeout: float = 120.0,
+        max_request_bytes: int = 1_000_000,
+        memory_bytes: int = 1_000_000,
+        random: Random | None = None,
+        first_bytes: int | None = None,
+        adaptive: bool = True,
+        **sender: Any,
+    ):
+        self.clock = ManualClock()
+        self.cluster = SimCluster()
+        self.guard = SimGuard() if idempotent else None
+        self.buffers = BufferPool(memory_bytes, first_bytes or batch_bytes)
+        self.wakes = 0
+        random = random or make_random(0)
+        settings = AccumulatorSettings(
+            batch_bytes=batch_bytes,
+            first_bytes=first_bytes or batch_bytes,
+            linger=linger,
+            delivery_timeout=delivery_timeout,
+            max_request_bytes=max_request_bytes,
+            adaptive=adaptive,
+        )
+        self.accumulator = Accumulator(
+            settings, self.buffers, self.clock, random, Backoff(100, 1000, random), self._wake, self.guard
+        )
+        self.accumulator.set_leaders("t", [1] * partitions)
+        self.topics = self.accumulator.topics
+        self.sender = Sender(
+            SenderSettings(delivery_timeout=delivery_timeout, **sender),
+            self.accumulator,
+            self.cluster,
+            self.cluster,
+            self.clock,
+            self.guard,
+        )
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def _place(self, request: SendRequest) -> Any:
+        self.choose_partition(request)
+        outcome = self.accumulator.append(request)
+        return None if isinstance(outcome, int) else outcome
+
+    def put(self, value: bytes, partition: int | None = 0) -> FutureRecordMetadata:
+        future: FutureRecordMetadata = self.send("t", value, partition=partition)
+        assert future is not None, "no memory"
+        return future
+
+    def poll(self, advance_ms: int = 0) -> float:
+        """Polls until nothing more is sent: connections come up at once here."""
+        self.clock.advance(advance_ms)
+        while True:
+            sent, ready = self.cluster.sent, len(self.cluster.ready)
+            at = self.sender.poll()
+            if (sent, ready) == (self.cluster.sent, len(self.cluster.ready)):
+                return at

@@ -1,0 +1,54 @@
+"""The blocking and the asyncio face have the same calls, and they reach every admin API that the broker serves."""
+
+import inspect
+import re
+from pathlib import Path
+
+import headrace
+import headrace.aio
+import headrace.client.admin
+from headrace.broker import handlers
+from headrace.broker.dispatch import REGISTRY
+from headrace.client.admin.core import AdminCore
+from headrace.protocol import APIS, ApiKey
+
+NOT_FOR_ADMINS = {
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.API_VERSIONS,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+}
+"""What producers, consumers and members of groups use, and what connections and lookups do by themselves."""
+
+
+def calls(cls: type) -> set[str]:
+    return {name for name, value in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
+
+
+def test_both_faces_have_the_same_calls() -> None:
+    assert calls(headrace.Admin) == calls(AdminCore) == calls(headrace.aio.Admin)
+
+
+def test_every_call_says_what_it_does() -> None:
+    for name in calls(headrace.Admin):
+        assert inspect.getdoc(getattr(headrace.Admin, name)), name
+        if name != "close":
+            ours, theirs = (inspect.signature(getattr(face, name)) for face in (headrace.Admin, AdminCore))
+            assert list(ours.parameters) == list(theirs.parameters)
+
+
+def test_every_admin_api_that_the_broker_serves_is_reached() -> None:
+    assert handlers is not None  # importing them fills the registry
+    folder = Path(inspect.getfile(headrace.client.admin)).parent
+    source = "".join(path.read_text() for path in folder.glob("*.py"))
+    used = set(re.findall(r"headrace\.protocol\.messages(?:\.| import )(\w+)", source))
+    served = {APIS[ApiKey(key)].module for key in REGISTRY if ApiKey(key) not in NOT_FOR_ADMINS}
+    assert served - used == set()

@@ -1,0 +1,111 @@
+"""The fetch buffer: turns of partitions, and what is stale."""
+
+from headrace.client.consumer.fetch_buffer import Entry, FetchBuffer
+from headrace.client.consumer.partition_state import COMMITTED_OFFSET, PartitionState
+from headrace.common.types import TopicPartition
+from headrace.records import FetchedRecords, encode_rows
+
+
+def state_of(index):
+    state = PartitionState(TopicPartition("t", index))
+    state.ask(COMMITTED_OFFSET)
+    state.seek(0)
+    return state
+
+
+def entry_of(state, count=1):
+    raw = bytes(encode_rows([(None, b"v", 1, None)] * count))
+    return Entry(state, FetchedRecords("t", state.tp.partition, raw, 0))
+
+
+def test_partitions_take_turns():
+    buffer = FetchBuffer()
+    first, second = state_of(0), state_of(1)
+    entries = [entry_of(first), entry_of(first), entry_of(second)]
+    for entry in entries:
+        buffer.put(entry)
+    order = []
+    while (entry := buffer.next()) is not None:
+        order.append(entries.index(entry))
+        buffer.done(entry)
+    assert order == [0, 2, 1]
+    assert buffer.size_in_bytes == 0
+
+
+def test_an_entry_stays_until_it_is_done():
+    buffer = FetchBuffer()
+    entry = entry_of(state_of(0))
+    buffer.put(entry)
+    assert buffer.next() is entry
+    assert buffer.next() is entry
+    buffer.done(entry)
+    buffer.done(entry)
+    assert buffer.next() is None
+
+
+def test_what_is_stale_is_dropped():
+    buffer = FetchBuffer()
+    state = state_of(0)
+    buffer.put(entry_of(state))
+    buffer.put(entry_of(state))
+    assert buffer.has(state.tp)
+    state.seek(3)
+    assert not buffer.has(state.tp)
+    assert buffer.waiting_bytes(state.tp) == 0
+    fresh = entry_of(state)
+    buffer.put(fresh)
+    assert buffer.next() is fresh
+    assert buffer.size_in_bytes == fresh.size
+
+
+def test_paused_and_unready_partitions_wait():
+    buffer = FetchBuffer()
+    first, second = state_of(0), state_of(1)
+    buffer.put(entry_of(first))
+    buffer.put(entry_of(second))
+    first.paused = True
+    assert buffer.next().state is second
+    second.paused = True
+    assert buffer.next() is None
+    first.paused = False
+    assert buffer.next().state is first
+    first.stopping()
+    assert buffer.next() is None
+
+
+def test_a_sweep_lets_go_of_memory():
+    buffer = FetchBuffer()
+    first, second = state_of(0), state_of(1)
+    for state in (first, first, second):
+        buffer.put(entry_of(state, count=100))
+    first.stop()
+    buffer.sweep()
+    assert buffer.size_in_bytes == buffer.waiting_bytes(second.tp) > 0
+    assert buffer.next().state is second
+    buffer.clear()
+    assert (buffer.next(), buffer.size_in_bytes) == (None, 0)
+
+
+def test_a_starved_loop_is_told_once():
+    buffer = FetchBuffer()
+    calls = []
+    buffer.took = lambda: calls.append(1)
+    state = state_of(0)
+    for _ in range(3):
+        buffer.put(entry_of(state))
+    buffer.done(buffer.next())
+    assert calls == []
+    buffer.starved = True
+    buffer.done(buffer.next())
+    buffer.done(buffer.next())
+    assert calls == [1]
+
+
+def test_errors_are_seen():
+    buffer = FetchBuffer()
+    state = state_of(0)
+    buffer.put(Entry(state, error=ValueError("x")))
+    assert buffer.has_error(state.tp)
+    state.seek(1)
+    assert not buffer.has_error(state.tp)
+    assert not buffer.has_error(TopicPartition("u", 0))

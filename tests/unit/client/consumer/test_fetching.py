@@ -1,0 +1,615 @@
+"""Fetching, in virtual time and from brokers without sockets: the whole consumer, but for the network."""
+
+import asyncio
+import contextlib
+
+import pytest
+from tests.support.fake_logs import FakeLogs, tps
+from tests.support.virtual_loop import run
+
+from headrace.client.consumer.errors import CorruptBatchError, OffsetsLostError
+from headrace.common.errors import (
+    NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.common.types import TopicPartition
+from headrace.protocol import ApiKey
+from headrace.protocol.messages.fetch import FetchResponse, LeaderIdAndEpoch, NodeEndpoint
+from headrace.records import ControlType, encode_marker
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def virtual(test):
+    """Runs a coroutine function on a loop whose time is the test's."""
+
+    def wrapper(*arguments, **keywords):
+        run(test(*arguments, **keywords))
+
+    wrapper.__name__ = test.__name__
+    wrapper.__doc__ = test.__doc__
+    wrapper.pytestmark = getattr(test, "pytestmark", [])
+    return wrapper
+
+
+async def values(consumer, count, timeout_ms=10_000, max_records=None):
+    """So many values, by partition."""
+    found = {}
+    total = 0
+    deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+    while total < count:
+        left = (deadline - asyncio.get_running_loop().time()) * 1000
+        assert left > 0, f"only {total} of {count} records came: {found}"
+        for tp, records in (await consumer.poll(left, max_records)).items():
+            found.setdefault(tp, []).extend(record.value for record in records)
+            total += len(records)
+    return found
+
+
+def numbered(*numbers):
+    return [b"%d" % number for number in numbers]
+
+
+@virtual
+async def test_partitions_of_several_brokers():
+    logs = FakeLogs(brokers=2)
+    logs.create("t", 2, leaders=[1, 2])
+    logs.append(("t", 0), *numbered(0, 1, 2))
+    logs.append(("t", 1), *numbered(10, 11))
+    async with logs.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0, T1])
+        assert await values(consumer, 5) == {T0: numbered(0, 1, 2), T1: numbered(10, 11)}
+        assert await consumer.position(T0) == 3
+        assert consumer.highwater(T0) == 3
+        assert consumer.current_lag(T1) == 0
+        logs.append(("t", 0), *numbered(3))
+        assert await values(consumer, 1) == {T0: numbered(3)}
+
+
+@virtual
+async def test_a_poll_returns_at_most_so_many_records_and_the_rest_later():
+    logs = FakeLogs()
+    logs.create("t")
+    logs.append(("t", 0), *numbered(*range(10)))
+    async with logs.consumer(auto_offset_reset="earliest", max_poll_records=4) as consumer:
+        consumer.assign([T0])
+        polls = [len((await consumer.poll(1000))[T0]) for _ in range(3)]
+        assert polls == [4, 4, 2]
+        assert await consumer.poll(0) == {}
+
+
+@virtual
+async def test_sessions_name_a_partition_once():
+    logs = FakeLogs()
+    logs.create("t", 2)
+    logs.append(("t", 0), *numbered(0))
+    logs.append(("t", 1), *numbered(1))
+    async with logs.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0, T1])
+        await values(consumer, 2)
+        logs.append(("t", 1), *numbered(2))
+        await values(consumer, 1)
+        consumer.pause(T0)
+        logs.append(("t", 1), *numbered(3))
+        await values(consumer, 1)
+        await asyncio.sleep(1)
+    fetches = [each.message for each in logs.broker(1).asked(ApiKey.FETCH)]
+    assert [each.session_epoch for each in fetches] == list(range(len(fetches)))
+    assert [len(each.topics) for each in fetches[-1:]] == [0]
+    forgotten = [topic.partitions for each in fetches for topic in each.forgotten_topics_data]
+    assert forgotten == [[0]]
+
+
+@virtual
+async def test_a_session_that_the_broker_lost_is_made_anew():
+    logs = FakeLogs()
+    logs.create("t")
+    logs.append(("t", 0), *numbered(0))
+    async with logs.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        await values(consumer, 1)
+        logs.sessions.clear()
+        logs.append(("t", 0), *numbered(1))
+        assert await values(consumer, 1) == {T0: numbered(1)}
+    assert len(logs.sessions) == 1
+
+
+@virtual
+async def test_without_sessions_every_fetch_is_full():
+    logs = FakeLogs()
+    logs.create("t")
+    async with logs.consumer(auto_offset_reset="earliest", enable_incremental_fetch_sessions=False) as consumer:
+        consumer.assign([T0])
+        await consumer.poll(2000)
+    fetches = [each.message for each in logs.broker(1).asked(ApiKey.FETCH)]
+    assert {each.session_epoch for each in fetches} == {-1}
+    assert all(each.topics for each in fetches)
+
+
+@virtual
+async def test_a_broker_that_gives_no_session_is_asked_in_full():
+    logs = FakeLogs()
+    logs.has_sessions = False
+    logs.create("t")
+    logs.append(("t", 0), *numbered(0))
+    async with logs.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        await values(consumer, 1)
+        logs.append(("t", 0), *numbered(1))
+        assert await values(consumer, 1) == {T0: numbered(1)}
+    assert {each.message.session_epoch for each in logs.broker(1).asked(ApiKey.FETCH)} == {0}
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+def test_topics_go_by_id_if_they_have_one(with_id):
+    async def test():
+        logs = FakeLogs()
+        logs.create("t", with_id=with_id)
+        logs.append(("t", 0), *numbered(0))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            await values(consumer, 1)
+        versions = {each.version for each in logs.broker(1).asked(ApiKey.FETCH)}
+        assert versions == ({18} if with_id else {12})
+
+    run(test())
+
+
+@virtual
+async def test_an_old_broker_is_asked_by_name():
+    logs = FakeLogs()
+    logs.create("t")
+    logs.broker(1).versions[ApiKey.FETCH] = (4, 11)
+    logs.append(("t", 0), *numbered(0))
+    async with logs.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        assert await values(consumer, 1) == {T0: numbered(0)}
+
+
+class TestPrefetch:
+    @virtual
+    async def test_the_next_rounds_are_fetched_while_the_user_works_but_not_without_end(self):
+        logs = FakeLogs()
+        logs.create("t")
+        for number in range(100):
+            logs.append(("t", 0), b"%03d" % number * 300)
+        async with logs.consumer(auto_offset_reset="earliest", max_partition_fetch_bytes=1000) as consumer:
+            consumer.assign([T0])
+            await consumer.poll(1000, max_records=1)
+            await asyncio.sleep(60)
+            ahead = max(logs.offsets_asked(("t", 0)))
+            assert 2 <= ahead <= 8
+            found = await values(consumer, 99, max_records=1)
+            assert found[T0] == [b"%03d" % number * 300 for number in range(1, 100)]
+
+    @virtual
+    async def test_all_together_stay_below_the_limit(self):
+        logs = FakeLogs()
+        logs.create("t", 2)
+        for number in range(100):
+            logs.append(("t", 0), b"%03d" % number * 1000)
+            logs.append(("t", 1), b"%03d" % number * 1000)
+        async with logs.consumer(
+            auto_offset_reset="earliest", max_partition_fetch_bytes=3500, queued_max_messages_kbytes=10
+        ) as consumer:
+            consumer.assign([T0, T1])
+            await consumer.poll(1000, max_records=1)
+            await asyncio.sleep(60)
+            ahead = [max(logs.offsets_asked(place)) for place in logs.logs]
+            assert sum(ahead) <= 8
+            found = await values(consumer, 199, max_records=7)
+            assert len(found[T0]) + len(found[T1]) == 199
+
+    @virtual
+    async def test_paused_partitions_do_not_keep_the_room(self):
+        logs = FakeLogs()
+        logs.create("t", 2)
+        for number in range(20):
+            logs.append(("t", 0), b"%03d" % number * 1000)
+        async with logs.consumer(
+            auto_offset_reset="earliest", max_partition_fetch_bytes=5000, queued_max_messages_kbytes=10
+        ) as consumer:
+            consumer.assign([T0, T1])
+            assert len((await consumer.poll(1000, max_records=1))[T0]) == 1
+            await asyncio.sleep(5)
+            consumer.pause(T0)
+            logs.append(("t", 1), *numbered(1))
+            assert await values(consumer, 1) == {T1: numbered(1)}
+            consumer.resume(T0)
+            assert await values(consumer, 19) == {T0: [b"%03d" % number * 1000 for number in range(1, 20)]}
+
+    @virtual
+    async def test_a_partition_without_records_does_not_hold_up_a_full_one(self):
+        logs = FakeLogs()
+        logs.create("t", 2)
+        for number in range(200):
+            logs.append(("t", 0), b"%03d" % number * 300)
+        async with logs.consumer(auto_offset_reset="earliest", max_partition_fetch_bytes=1000) as consumer:
+            consumer.assign([T0, T1])
+            began = asyncio.get_running_loop().time()
+            await values(consumer, 200, max_records=1)
+            assert asyncio.get_running_loop().time() - began < 5  # not 50 times half a second
+
+    @virtual
+    async def test_nor_does_one_hold_up_another_whose_position_is_known_later(self):
+        logs = FakeLogs()
+        logs.create("t", 2)
+        logs.append(("t", 1), *numbered(0))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.beginning_offsets([T0])
+            loop = asyncio.get_running_loop()
+            logs.broker(1).latency = 0.05
+            consumer.assign([T0, T1])
+            consumer.seek(T0, 0)
+            began = loop.time()
+            assert await values(consumer, 1) == {T1: numbered(0)}
+            assert loop.time() - began < 0.4
+
+
+class TestSeeks:
+    @virtual
+    async def test_a_reply_from_before_a_seek_is_dropped(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(*range(5)))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            assert await consumer.position(T0) == 0
+            logs.broker(1).latency = 0.2
+            consumer.seek(T0, 0)
+            while not logs.fetched:
+                await asyncio.sleep(0.01)
+            consumer.seek(T0, 3)
+            assert await values(consumer, 2) == {T0: numbered(3, 4)}
+            assert logs.offsets_asked(("t", 0))[:2] == [0, 3]
+
+    @virtual
+    async def test_what_was_fetched_already_is_dropped(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(*range(5)))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            assert len((await consumer.poll(1000, max_records=1))[T0]) == 1
+            consumer.seek(T0, 4)
+            assert await values(consumer, 1) == {T0: numbered(4)}
+
+    @virtual
+    async def test_to_the_end_the_beginning_and_the_tail(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(*range(5)))
+        async with logs.consumer() as consumer:
+            consumer.assign([T0])
+            assert await consumer.position(T0) == 5
+            consumer.seek_to_beginning(T0)
+            assert await consumer.position(T0) == 0
+            consumer.seek_to_tail(2)
+            assert await consumer.position(T0) == 3
+            consumer.seek_to_tail(100)
+            assert await consumer.position(T0) == 0
+            consumer.seek_to_end()
+            assert await consumer.position(T0) == 5
+            logs.logs["t", 0].start = 4
+            consumer.seek_to_tail(3)
+            assert await consumer.position(T0) == 4
+
+    @virtual
+    async def test_a_paused_partition_keeps_what_was_fetched(self):
+        logs = FakeLogs()
+        logs.create("t", 2)
+        logs.append(("t", 0), *numbered(0, 1))
+        logs.append(("t", 1), *numbered(10))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0, T1])
+            consumer.pause(T0)
+            assert consumer.paused() == {T0}
+            assert await values(consumer, 1) == {T1: numbered(10)}
+            assert await consumer.poll(2000) == {}
+            consumer.resume(T0)
+            assert await values(consumer, 2) == {T0: numbered(0, 1)}
+
+
+class TestLeaders:
+    @virtual
+    async def test_another_leader_is_found(self):
+        logs = FakeLogs(brokers=2)
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            await values(consumer, 1)
+            logs.move(("t", 0), 2)
+            logs.append(("t", 0), *numbered(1, 2))
+            assert await values(consumer, 2) == {T0: numbered(1, 2)}
+            assert logs.fetched[-1][0] == 2
+        assert len(logs.broker(2).asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)) == 1
+
+    @virtual
+    async def test_a_reply_may_name_the_new_leader(self):
+        """KIP-951."""
+        logs = FakeLogs(brokers=2)
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0))
+
+        def name_leader(broker, reply: FetchResponse):
+            for topic in reply.responses:
+                for part in topic.partitions:
+                    if part.error_code == NotLeaderForPartitionError.code:
+                        part.current_leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+                        reply.node_endpoints = [NodeEndpoint(node_id=2, host="host2", port=9092)]
+
+        logs.before_reply = name_leader
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            await values(consumer, 1)
+            logs.move(("t", 0), 2, tell=False)  # metadata does not know yet
+            logs.append(("t", 0), *numbered(1))
+            assert await values(consumer, 1, timeout_ms=600) == {T0: numbered(1)}
+
+    @virtual
+    async def test_a_lost_connection(self):
+        logs = FakeLogs(brokers=2)
+        logs.create("t", 2, leaders=[1, 2])
+        logs.append(("t", 0), *numbered(0))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0, T1])
+            await values(consumer, 1)
+            for number in range(1, 6):
+                logs.broker(1).hang_up()
+                logs.append(("t", 0), *numbered(number))
+                logs.append(("t", 1), *numbered(10 + number))
+                assert await values(consumer, 2) == {T0: numbered(number), T1: numbered(10 + number)}
+
+    @virtual
+    async def test_a_broker_that_is_down_does_not_hold_up_another(self):
+        logs = FakeLogs(brokers=2)
+        logs.create("t", 2, leaders=[1, 2])
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0, T1])
+            assert await consumer.position(T0) == await consumer.position(T1) == 0
+            logs.broker(2).accepts = False
+            logs.broker(2).hang_up()
+            logs.append(("t", 0), *numbered(0))
+            assert await values(consumer, 1, timeout_ms=1000) == {T0: numbered(0)}
+            logs.append(("t", 1), *numbered(10))
+            await asyncio.sleep(5)
+            logs.broker(2).accepts = True
+            assert await values(consumer, 1) == {T1: numbered(10)}
+
+    @virtual
+    async def test_the_closest_replica(self):
+        """KIP-392."""
+        logs = FakeLogs(brokers=2)
+        logs.create("t")
+        logs.logs["t", 0].preferred = 2
+        logs.append(("t", 0), *numbered(0))
+        async with logs.consumer(auto_offset_reset="earliest", client_rack="here") as consumer:
+            consumer.assign([T0])
+            assert await values(consumer, 1) == {T0: numbered(0)}
+            assert [broker for broker, _ in logs.fetched[:2]] == [1, 2]
+            assert logs.broker(1).asked(ApiKey.FETCH)[0].message.rack_id == "here"
+            # A follower that is gone: back to the leader.
+            logs.logs["t", 0].preferred = -1
+            logs.append(("t", 0), *numbered(1))
+            assert await values(consumer, 1) == {T0: numbered(1)}
+            assert logs.fetched[-1][0] == 1
+
+    @virtual
+    async def test_an_offset_that_a_follower_does_not_have_is_no_reason_to_reset(self):
+        logs = FakeLogs(brokers=2)
+        logs.create("t")
+        log = logs.logs["t", 0]
+        logs.append(("t", 0), *numbered(0, 1, 2))
+        log.preferred, log.follower_end = 2, 1
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, 2)
+            assert await consumer.poll(1000) == {}
+            assert {broker for broker, _ in logs.fetched} == {1, 2}
+            assert 3 < len(logs.fetched) < 50, "asked now and then, not all the time"
+            log.follower_end = 3
+            assert await values(consumer, 1) == {T0: numbered(2)}
+
+
+class TestErrors:
+    @virtual
+    async def test_an_offset_out_of_range_is_reset(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0, 1, 2))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, 100)
+            assert await values(consumer, 3) == {T0: numbered(0, 1, 2)}
+
+    @virtual
+    async def test_or_an_error_if_it_is_not_to_be_reset(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0, 1, 2))
+        async with logs.consumer(auto_offset_reset="none") as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, 100)
+            for _ in range(2):
+                with pytest.raises(OffsetsLostError) as raised:
+                    await consumer.poll(5000)
+                assert (raised.value.topic_partition, raised.value.offset) == (T0, 100)
+            consumer.seek(T0, 2)
+            assert await values(consumer, 1) == {T0: numbered(2)}
+
+    @virtual
+    async def test_records_before_what_is_out_of_range_come_first(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0, 1, 2))
+        async with logs.consumer(auto_offset_reset="latest") as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, 0)
+            assert await values(consumer, 1, max_records=1) == {T0: numbered(0)}
+            logs.logs["t", 0].start = logs.logs["t", 0].end = 50
+            logs.logs["t", 0].batches = []
+            await asyncio.sleep(3)
+            assert await values(consumer, 2, max_records=1) == {T0: numbered(1, 2)}
+            logs.append(("t", 0), *numbered(50))
+            await asyncio.sleep(3)
+            logs.append(("t", 0), *numbered(51))
+            assert (await values(consumer, 1))[T0][-1:] == numbered(51)
+
+    @pytest.mark.parametrize("code", [3, 5, 6, 9, 56, 74, 75, 78])
+    def test_errors_that_pass(self, code):
+        async def test():
+            logs = FakeLogs()
+            logs.create("t")
+            logs.append(("t", 0), *numbered(0))
+            logs.logs["t", 0].error = code
+            async with logs.consumer(auto_offset_reset="earliest") as consumer:
+                consumer.assign([T0])
+                assert await consumer.poll(3000) == {}
+                assert 3 < len(logs.fetched) < 50, "tried again, but not all the time"
+                logs.logs["t", 0].error = 0
+                assert await values(consumer, 1) == {T0: numbered(0)}
+
+        run(test())
+
+    @virtual
+    async def test_errors_that_do_not_pass_are_raised(self):
+        logs = FakeLogs()
+        logs.create("t", 2)
+        logs.append(("t", 0), *numbered(0))
+        logs.append(("t", 1), *numbered(1))
+        logs.logs["t", 0].error = TopicAuthorizationFailedError.code
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0, T1])
+            found, errors = {}, []
+            for _ in range(6):
+                try:
+                    found.update(await consumer.poll(1000))
+                except TopicAuthorizationFailedError as error:
+                    errors.append(str(error))
+            assert len(errors) >= 2
+            assert all("t-0" in error for error in errors)
+            assert found.keys() == {T1}
+
+    @virtual
+    async def test_a_corrupt_batch_is_fetched_again(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0))
+        logs.append(("t", 0), *numbered(1))
+        log = logs.logs["t", 0]
+        good = log.batches[1]
+        bad = bytearray(good[4])
+        bad[-2] ^= 1
+        log.batches[1] = (*good[:4], bytes(bad))
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            assert await values(consumer, 1) == {T0: numbered(0)}
+            for _ in range(3):
+                with pytest.raises(CorruptBatchError) as raised:
+                    await consumer.poll(1000)
+                assert (raised.value.topic_partition, raised.value.offset) == (T0, 1)
+            assert await consumer.position(T0) == 1
+            log.batches[1] = good
+            found = {}
+            while not found:
+                with contextlib.suppress(CorruptBatchError):
+                    found = await consumer.poll(1000)
+            assert [record.value for record in found[T0]] == numbered(1)
+
+    @virtual
+    async def test_an_unknown_topic_is_waited_for(self):
+        logs = FakeLogs()
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            assert await consumer.poll(5000) == {}
+            logs.create("t")
+            logs.append(("t", 0), *numbered(0))
+            assert await values(consumer, 1) == {T0: numbered(0)}
+
+    @virtual
+    async def test_a_topic_that_nobody_may_see(self):
+        logs = FakeLogs()
+        logs.cluster.set_topic("t", [], error_code=TopicAuthorizationFailedError.code)
+        async with logs.consumer("t", auto_offset_reset="earliest") as consumer:
+            with pytest.raises(TopicAuthorizationFailedError, match="topic t"):
+                await consumer.poll(5000)
+
+    @virtual
+    async def test_offsets_of_a_topic_that_does_not_exist(self):
+        logs = FakeLogs()
+        async with logs.consumer() as consumer:
+            with pytest.raises(UnknownTopicOrPartitionError, match="know no topic t"):
+                await consumer.end_offsets(tps(("t", 0)), timeout_ms=2000)
+
+
+class TestTransactions:
+    def fill(self, logs):
+        logs.create("t")
+        open_fields = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+        logs.append(("t", 0), *numbered(0, 1), producer_id=7, **open_fields)
+        logs.append(("t", 0), *numbered(2), producer_id=8, **open_fields)
+        for producer_id, kind in ((7, ControlType.ABORT), (8, ControlType.COMMIT)):
+            offset = logs.logs["t", 0].end
+            marker = encode_marker(
+                kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=1, base_offset=offset
+            )
+            logs.append_raw(("t", 0), bytes(marker), 1)
+        logs.append(("t", 0), *numbered(5))
+        logs.logs["t", 0].aborted = [(7, 0)]
+
+    @virtual
+    async def test_read_committed_leaves_aborted_records_out(self):
+        logs = FakeLogs()
+        self.fill(logs)
+        async with logs.consumer(auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+            consumer.assign([T0])
+            assert await values(consumer, 2) == {T0: numbered(2, 5)}
+            consumer.seek_to_beginning()
+            table = await consumer.poll_arrow(1000)
+            assert table.column("value").to_pylist() == numbered(2, 5)
+            assert await consumer.position(T0) == 6
+
+    @virtual
+    async def test_read_uncommitted_has_all_of_them(self):
+        logs = FakeLogs()
+        self.fill(logs)
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            consumer.assign([T0])
+            assert await values(consumer, 4) == {T0: numbered(0, 1, 2, 5)}
+
+    @virtual
+    async def test_the_end_is_that_of_the_open_transaction(self):
+        logs = FakeLogs()
+        self.fill(logs)
+        logs.logs["t", 0].stable = 4
+        async with logs.consumer(isolation_level="read_committed") as consumer:
+            assert await consumer.end_offsets([T0]) == {T0: 4}
+
+
+class TestPartitionEof:
+    @virtual
+    async def test_each_end_is_told_once(self):
+        logs = FakeLogs()
+        logs.create("t")
+        logs.append(("t", 0), *numbered(0, 1))
+        ends = []
+        async with logs.consumer(
+            auto_offset_reset="earliest",
+            enable_partition_eof=True,
+            on_partition_eof=lambda tp, offset: ends.append((tp, offset)),
+        ) as consumer:
+            consumer.assign([T0])
+            await values(consumer, 2)
+            assert ends == []
+            for _ in range(3):
+                await consumer.poll(1000)
+            assert ends == [(T0, 2)]
+            logs.append(("t", 0), *numbered(2))
+            await values(consumer, 1)
+            await consumer.poll(1000)
+            assert ends == [(T0, 2), (T0, 3)]
+            consumer.seek(T0, 3)
+            await consumer.poll(1000)
+            assert ends == [(T0, 2), (T0, 3), (T0, 3)]

@@ -1,0 +1,237 @@
+"""Where reading begins, and whether a new leader still has what was read: in virtual time."""
+
+import asyncio
+
+import pytest
+from tests.support.fake_logs import FakeLogs
+from tests.support.virtual_loop import run
+
+from headrace.client.consumer.errors import TruncatedError
+from headrace.client.errors import KafkaTimeoutError, NoOffsetForPartitionError
+from headrace.client.types import OffsetAndMetadata, OffsetAndTimestamp
+from headrace.common.types import TopicPartition
+from headrace.protocol import ApiKey
+from headrace.protocol.messages.list_offsets import ListOffsetsResponse
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def made(brokers=1, partitions=1, **options):
+    logs = FakeLogs(brokers)
+    logs.create("t", partitions, **options)
+    for number in range(5):
+        logs.append(("t", 0), b"%d" % number, timestamp=1000 * number)
+    return logs
+
+
+async def position_of(logs, **settings):
+    async with logs.consumer(**settings) as consumer:
+        consumer.assign([T0])
+        return await consumer.position(T0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("earliest", 0),
+        ("latest", 5),
+        ("smallest", 0),
+        ("largest", 5),
+        # Virtual time begins at 1000 seconds; records are from its seconds 0 to 4.
+        ("by_duration:PT16M37S", 3),
+        ("by_duration:PT1S", 5),
+        ("by_duration:P1D", 0),
+    ],
+)
+def test_without_a_committed_offset(policy, expected):
+    assert run(position_of(made(), auto_offset_reset=policy)) == expected
+
+
+def test_none_is_an_error_until_the_user_seeks():
+    async def test():
+        logs = made()
+        async with logs.consumer(auto_offset_reset="none") as consumer:
+            consumer.assign([T0])
+            for _ in range(2):
+                with pytest.raises(NoOffsetForPartitionError, match="t-0"):
+                    await consumer.poll(5000)
+            consumer.seek(T0, 3)
+            assert [record.value for record in (await consumer.poll(1000))[T0]] == [b"3", b"4"]
+            assert await consumer.poll(2000) == {}
+
+    run(test())
+
+
+def test_a_leader_that_moved_is_asked_where_it_is():
+    async def test():
+        logs = made(brokers=2, partitions=1)
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.beginning_offsets([T0])
+            logs.move(("t", 0), 2)
+            consumer.assign([T0])
+            assert await consumer.position(T0) == 0
+
+    run(test())
+
+
+def test_a_seek_overtakes_a_question():
+    async def test():
+        logs = made()
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.beginning_offsets([T0])
+            logs.broker(1).latency = 1.0
+            consumer.assign([T0])
+            await asyncio.sleep(0.1)
+            consumer.seek(T0, 2)
+            await asyncio.sleep(3)
+            assert await consumer.position(T0) == 2
+
+    run(test())
+
+
+def test_no_answer_in_time():
+    async def test():
+        logs = made()
+        async with logs.consumer(auto_offset_reset="earliest") as consumer:
+            logs.broker(1).on(ApiKey.LIST_OFFSETS, lambda request: None)
+            consumer.assign([T0])
+            with pytest.raises(KafkaTimeoutError, match="t-0"):
+                await consumer.position(T0, timeout_ms=500)
+            with pytest.raises(KafkaTimeoutError, match="no offset for t-0 in 500 ms"):
+                await consumer.end_offsets([T0], timeout_ms=500)
+
+    run(test())
+
+
+def test_a_reply_without_the_partition_is_asked_for_again():
+    async def test():
+        logs = made()
+        answer = logs.broker(1).handlers[ApiKey.LIST_OFFSETS]
+        logs.broker(1).on(ApiKey.LIST_OFFSETS, lambda request: ListOffsetsResponse())
+        async with logs.consumer(auto_offset_reset="latest") as consumer:
+            consumer.assign([T0])
+            with pytest.raises(KafkaTimeoutError):
+                await consumer.position(T0, timeout_ms=500)
+            logs.broker(1).on(ApiKey.LIST_OFFSETS, answer)
+            assert await consumer.position(T0) == 5
+
+    run(test())
+
+
+def test_offsets_by_time():
+    async def test():
+        logs = made(partitions=2)
+        async with logs.consumer() as consumer:
+            found = await consumer.offsets_for_times({T0: 1500, T1: 1500})
+            assert found == {T0: OffsetAndTimestamp(2, 2000, 0), T1: None}
+            assert await consumer.offsets_for_times({}) == {}
+            with pytest.raises(ValueError, match="milliseconds"):
+                await consumer.offsets_for_times({T0: -1})
+            consumer.assign([T0, T1])
+            consumer.seek_to_timestamp(1500)
+            assert (await consumer.position(T0), await consumer.position(T1)) == (2, 0)
+
+    run(test())
+
+
+class TestTruncation:
+    """KIP-320."""
+
+    async def read_all(self, consumer):
+        consumer.assign([T0])
+        found = []
+        while len(found) < 5:
+            found += [record.value for record in (await consumer.poll(1000)).get(T0, [])]
+        return found
+
+    def test_a_leader_that_has_it_all(self):
+        async def test():
+            logs = made(brokers=2)
+            async with logs.consumer(auto_offset_reset="earliest") as consumer:
+                await self.read_all(consumer)
+                logs.move(("t", 0), 2)
+                logs.append(("t", 0), b"5")
+                records = (await consumer.poll(5000))[T0]
+                assert [(record.value, record.leader_epoch) for record in records] == [(b"5", 1)]
+            (asked,) = logs.broker(2).asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            part = asked.message.topics[0].partitions[0]
+            assert (part.leader_epoch, part.current_leader_epoch) == (0, 1)
+
+        run(test())
+
+    def test_a_leader_that_lost_records(self):
+        async def test():
+            logs = made(brokers=2)
+            async with logs.consumer(auto_offset_reset="latest") as consumer:
+                consumer.assign([T0])
+                consumer.seek(T0, 0)
+                await self.read_all(consumer)
+                logs.truncate(("t", 0), 3)
+                logs.move(("t", 0), 2)
+                logs.append(("t", 0), b"new 3", b"new 4")
+                records = (await consumer.poll(5000))[T0]
+                assert [(record.offset, record.value) for record in records] == [(3, b"new 3"), (4, b"new 4")]
+
+        run(test())
+
+    def test_is_an_error_if_there_is_no_policy(self):
+        async def test():
+            logs = made(brokers=2)
+            async with logs.consumer(auto_offset_reset="none") as consumer:
+                consumer.assign([T0])
+                consumer.seek(T0, 0)
+                await self.read_all(consumer)
+                logs.truncate(("t", 0), 3)
+                logs.move(("t", 0), 2)
+                logs.append(("t", 0), b"new 3", b"new 4")
+                for _ in range(2):
+                    with pytest.raises(TruncatedError, match="offset 3") as raised:
+                        await consumer.poll(5000)
+                    assert raised.value.divergent == OffsetAndMetadata(3, "", 0)
+                    assert raised.value.offset == 5
+                consumer.seek(T0, 3)
+                assert [record.value for record in (await consumer.poll(5000))[T0]] == [b"new 3", b"new 4"]
+
+        run(test())
+
+    def test_what_was_fetched_ahead_of_a_truncation_is_not_handed_out(self):
+        async def test():
+            logs = made(brokers=2)
+            async with logs.consumer(auto_offset_reset="earliest", max_poll_records=1) as consumer:
+                consumer.assign([T0])
+                assert [record.value for record in (await consumer.poll(1000))[T0]] == [b"0"]
+                await asyncio.sleep(1)
+                logs.truncate(("t", 0), 3)
+                logs.move(("t", 0), 2)
+                logs.append(("t", 0), b"new 3")
+                await asyncio.sleep(1)
+                found = [record.value for _ in range(3) for record in (await consumer.poll(1000))[T0]]
+                assert found == [b"1", b"2", b"new 3"]
+
+        run(test())
+
+    def test_an_epoch_that_the_leader_does_not_know(self):
+        async def test():
+            logs = made()
+            logs.logs["t", 0].epoch = 7
+            logs.tell("t")
+            logs.logs["t", 0].batches = [(*each[:2], 7, *each[3:]) for each in logs.logs["t", 0].batches]
+            async with logs.consumer(auto_offset_reset="earliest") as consumer:
+                consumer.assign([T0])
+                consumer.seek(T0, OffsetAndMetadata(4, "", 2))
+                assert (await consumer.poll(5000))[T0][0].offset == 0
+
+        run(test())
+
+    def test_a_broker_that_cannot_tell_is_believed(self):
+        async def test():
+            logs = made(brokers=2)
+            for broker in logs.cluster.brokers:
+                broker.versions[ApiKey.OFFSET_FOR_LEADER_EPOCH] = (2, 2)
+            async with logs.consumer(auto_offset_reset="earliest") as consumer:
+                await self.read_all(consumer)
+                logs.move(("t", 0), 2)
+                logs.append(("t", 0), b"5")
+                assert [record.value for record in (await consumer.poll(5000))[T0]] == [b"5"]
+
+        run(test())

@@ -1,0 +1,197 @@
+"""What a consumer reads, and how far its user is."""
+
+import re
+
+import pytest
+
+from headrace.client.consumer.partition_state import EARLIEST_OFFSET, FetchState
+from headrace.client.consumer.subscription import ConsumerRebalanceListener, SubscriptionMode, SubscriptionState
+from headrace.client.errors import IllegalStateError
+from headrace.client.types import OffsetAndMetadata
+from headrace.common.types import TopicPartition
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def subscription():
+    return SubscriptionState()
+
+
+class TestWhatIsAskedFor:
+    def test_topics(self, subscription):
+        listener = ConsumerRebalanceListener()
+        subscription.subscribe(["t", "u"], listener=listener)
+        assert (subscription.mode, subscription.topics) == (SubscriptionMode.TOPICS, {"t", "u"})
+        assert subscription.is_subscribed
+        assert subscription.listener is listener
+        subscription.subscribe(["v"])
+        assert subscription.topics == {"v"}
+
+    @pytest.mark.parametrize("pattern", ["t.*", re.compile("t.*")])
+    def test_a_pattern(self, subscription, pattern):
+        subscription.subscribe(pattern=pattern)
+        assert subscription.mode is SubscriptionMode.PATTERN
+        assert subscription.topics == frozenset()
+        assert subscription.match(["t", "tea", "not"])
+        assert subscription.topics == {"t", "tea"}
+        assert not subscription.match(["tea", "t", "other"])
+        assert subscription.match(["t"])
+
+    def test_nothing_matches_without_a_pattern(self, subscription):
+        subscription.subscribe(["t"])
+        assert not subscription.match(["u"])
+
+    @pytest.mark.parametrize("arguments", [{}, {"topics": ["t"], "pattern": "t"}])
+    def test_either_topics_or_a_pattern(self, subscription, arguments):
+        with pytest.raises(IllegalStateError, match="either topics or a pattern"):
+            subscription.subscribe(**arguments)
+
+    @pytest.mark.parametrize("topics", ["t", [b"t"], [1]])
+    def test_topics_are_a_list_of_names(self, subscription, topics):
+        with pytest.raises(TypeError, match="str"):
+            subscription.subscribe(topics)
+
+    def test_one_way_at_a_time(self, subscription):
+        subscription.subscribe(["t"])
+        with pytest.raises(IllegalStateError, match="unsubscribe"):
+            subscription.assign([T0])
+        with pytest.raises(IllegalStateError, match="unsubscribe"):
+            subscription.subscribe(pattern="t")
+        subscription.unsubscribe()
+        subscription.assign([T0])
+        with pytest.raises(IllegalStateError, match="unsubscribe"):
+            subscription.subscribe(["t"])
+        subscription.unsubscribe()
+        assert (subscription.mode, subscription.assigned) == (SubscriptionMode.NONE, frozenset())
+
+    def test_partitions_are_topic_partitions(self, subscription):
+        with pytest.raises(TypeError, match="TopicPartition"):
+            subscription.assign([("t", 0)])
+
+
+class TestWhatItHas:
+    def test_partitions_that_stay_keep_their_positions(self, subscription):
+        subscription.assign([T0, T1])
+        subscription.seek(T0, 7)
+        gone = subscription.state(T1)
+        subscription.assign([T0, U0])
+        assert subscription.assigned == {T0, U0}
+        assert subscription.topics == {"t", "u"}
+        assert subscription.state(T0).position == 7
+        assert gone.state is FetchState.STOPPED
+        assert subscription.state(U0).state is FetchState.OFFSET_QUERY
+        with pytest.raises(IllegalStateError, match="t-1 is not assigned"):
+            subscription.state(T1)
+
+    def test_a_group_gives_and_takes(self, subscription):
+        subscription.subscribe(["t"])
+        subscription.assign_from_group([T0, T1])
+        subscription.seek(T0, 7)
+        subscription.seek(T1, 8)
+        before = subscription.state(T1)
+        subscription.start_revoking([T1])
+        assert before.state is FetchState.STOPPING
+        # It may still be committed.
+        assert subscription.positions()[T1] == OffsetAndMetadata(8, "", -1)
+        subscription.assign_from_group([T0])
+        subscription.assign_from_group([T0, T1])
+        assert subscription.state(T1) is not before
+        assert subscription.state(T0).position == 7
+        assert subscription.positions() == {T0: OffsetAndMetadata(7, "", -1)}
+
+    def test_a_partition_that_was_stopped_and_stays_begins_anew(self, subscription):
+        subscription.subscribe(["t"])
+        subscription.assign_from_group([T0])
+        subscription.seek(T0, 7)
+        subscription.start_revoking([T0])
+        subscription.assign_from_group([T0])
+        assert subscription.state(T0).state is FetchState.OFFSET_QUERY
+
+    def test_a_group_is_late(self, subscription):
+        subscription.subscribe(["t"])
+        subscription.unsubscribe()
+        subscription.assign_from_group([T0])
+        assert subscription.assigned == frozenset()
+
+    def test_pauses(self, subscription):
+        subscription.assign([T0, T1])
+        subscription.pause([T0])
+        assert subscription.paused() == {T0}
+        with pytest.raises(IllegalStateError):
+            subscription.pause([T1, U0])
+        assert subscription.paused() == {T0}
+        subscription.resume([T0])
+        assert subscription.paused() == set()
+
+    def test_a_seek_while_it_is_taken_away_is_of_no_use(self, subscription):
+        subscription.subscribe(["t"])
+        subscription.assign_from_group([T0])
+        subscription.seek(T0, 5)
+        subscription.start_revoking([T0])
+        subscription.seek(T0, 9)
+        subscription.ask([T0], EARLIEST_OFFSET)
+        assert subscription.positions() == {T0: OffsetAndMetadata(5, "", -1)}
+
+
+class TestHowFarTheUserIs:
+    def test_what_was_handed_out_is_processed_when_the_next_poll_begins(self, subscription):
+        subscription.assign([T0, T1])
+        subscription.seek(T0, 0)
+        state = subscription.state(T0)
+        subscription.consumed(state, 10, 2)
+        assert subscription.positions() == {T0: OffsetAndMetadata(10, "", 2)}
+        assert subscription.offsets_to_commit() == {T0: OffsetAndMetadata(0, "", -1)}
+        subscription.user_is_done()
+        assert subscription.offsets_to_commit() == {T0: OffsetAndMetadata(10, "", 2)}
+
+    def test_record_by_record(self, subscription):
+        subscription.assign([T0])
+        subscription.seek(T0, 0)
+        state = subscription.state(T0)
+        subscription.moving(state, 0)
+        for offset in range(1, 4):
+            assert state.move(state.version, offset)
+            assert subscription.offsets_to_commit()[T0].offset == offset - 1
+        assert not state.move(state.version - 1, 9)
+        state.paused = True
+        assert not state.move(state.version, 9)
+        subscription.user_is_done()
+        assert subscription.offsets_to_commit()[T0].offset == 3
+
+    def test_a_seek_counts_at_once(self, subscription):
+        subscription.assign([T0])
+        subscription.seek(T0, 0)
+        subscription.consumed(subscription.state(T0), 10, 2)
+        subscription.seek(T0, 4)
+        assert subscription.offsets_to_commit()[T0].offset == 4
+        subscription.user_is_done()
+        assert subscription.offsets_to_commit()[T0].offset == 4
+
+    def test_what_is_gone_is_not_committed(self, subscription):
+        subscription.assign([T0])
+        subscription.seek(T0, 0)
+        subscription.consumed(subscription.state(T0), 10, 2)
+        subscription.assign([])
+        subscription.user_is_done()
+        assert subscription.offsets_to_commit() == {}
+
+    def test_nothing_at_all_if_so_wanted(self, subscription):
+        subscription.assign([T0])
+        subscription.seek(T0, 3)
+        subscription.commit_nothing()
+        assert subscription.offsets_to_commit() == {}
+
+
+def test_a_listener_takes_lost_partitions_as_revoked():
+    class Listener(ConsumerRebalanceListener):
+        def __init__(self):
+            self.revoked = []
+
+        def on_partitions_revoked(self, revoked):
+            self.revoked.append(revoked)
+
+    listener = Listener()
+    listener.on_partitions_lost([T0])
+    assert listener.on_partitions_assigned([T0]) is None
+    assert listener.revoked == [[T0]]

@@ -1,0 +1,446 @@
+"""Commits in virtual time: their order, what is tried again, what an error means."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.support.virtual_loop import run
+
+from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.errors import CommitFailedError, IllegalStateError, KafkaConnectionError, KafkaTimeoutError
+from headrace.client.group.commits import Commits
+from headrace.client.group.coordinator import GroupCoordinator
+from headrace.client.group.member import Member, MemberState
+from headrace.client.types import OffsetAndMetadata
+from headrace.common.backoff import Backoff
+from headrace.common.errors import (
+    CoordinatorLoadInProgressError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    KafkaError,
+    NotCoordinatorError,
+    OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+    TopicAuthorizationFailedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+from headrace.common.ids import make_random
+from headrace.common.types import TopicPartition
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Coordinator:
+    """Keeps offsets. `failures` are what the next requests meet: an error code, or an exception on the way."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        self.requests: list[Any] = []
+        self.failures: list[int | Exception] = []
+        self.forgotten = 0
+        self.is_old = False
+
+    async def send(self, request: Any, *, timeout_ms: float | None = None, max_version: int | None = None) -> Any:
+        self.requests.append(request)
+        await asyncio.sleep(0.01)
+        failure = self.failures.pop(0) if self.failures else 0
+        if isinstance(failure, Exception):
+            raise failure
+        if isinstance(request, OffsetCommitRequest):
+            return self._commit(request, failure)
+        return self._fetch(request, failure)
+
+    def _commit(self, request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+        topics = []
+        for topic in request.topics:
+            for each in topic.partitions:
+                if not code:
+                    self.offsets[TopicPartition(topic.name, each.partition_index)] = each.committed_offset
+            parts = [
+                OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                for each in topic.partitions
+            ]
+            topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=parts))
+        return OffsetCommitResponse(topics=topics)
+
+    def _fetch(self, request: Any, code: int) -> OffsetFetchResponse:
+        if self.is_old:
+            old = [
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=self.offsets.get(TopicPartition(topic.name, index), -1),
+                    metadata=None,
+                    error_code=0,
+                )
+                for topic in request.topics
+                for index in topic.partition_indexes
+            ]
+            return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=old)], error_code=code)
+        is_part = code == UnstableOffsetCommitError.code
+        parts = [
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=self.offsets.get(TopicPartition(topic.name, index), -1),
+                metadata="",
+                error_code=code if is_part else 0,
+            )
+            for topic in request.groups[0].topics
+            for index in topic.partition_indexes
+        ]
+        topics = [OffsetFetchResponseTopics(name="t", partitions=parts)]
+        group = OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=0 if is_part else code)
+        return OffsetFetchResponse(groups=[group])
+
+    def forget(self, reason: str) -> None:
+        self.forgotten += 1
+
+    def interrupt(self) -> None:
+        pass
+
+
+class Bench:
+    def __init__(self, auto_commit_ms: float | None = None):
+        self.coordinator = Coordinator()
+        self.member = Member("g", "instance")
+        self.subscription = SubscriptionState()
+        self.rejoins: list[str] = []
+        self.told: list[tuple[dict[TopicPartition, int], type | None]] = []
+        self.commits = Commits(
+            GroupCoordinator(self.coordinator),
+            self.member,
+            self.subscription,
+            Backoff(100, 1000, make_random(1)),
+            default_timeout_ms=10_000,
+            auto_commit_ms=auto_commit_ms,
+            rejoin=self.rejoins.append,
+            on_commit=self._tell,
+        )
+
+    def _tell(self, offsets: Any, error: KafkaError | None) -> None:
+        self.told.append(({tp: each.offset for tp, each in offsets.items()}, None if error is None else type(error)))
+
+    def join(self) -> None:
+        self.subscription.subscribe(["t"])
+        for state in (MemberState.PREPARING, MemberState.JOINING):
+            self.member.move(state)
+        self.member.joined(3, "me", "range", False)
+        self.member.move(MemberState.STABLE)
+        self.subscription.assign_from_group([A, B])
+
+
+def on_bench(test: Callable[[Bench], Awaitable[None]], **options: Any) -> None:
+    async def main() -> None:
+        await test(Bench(**options))
+
+    run(main())
+
+
+def offsets(**numbers: int) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {{"a": A, "b": B}[name]: OffsetAndMetadata(number, "note", 4) for name, number in numbers.items()}
+
+
+def test_a_commit() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        await bench.commits.commit(offsets(a=5, b=6))
+        assert bench.coordinator.offsets == {A: 5, B: 6}
+        (request,) = bench.coordinator.requests
+        assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("g", 3, "me")
+        assert request.group_instance_id == "instance"
+        assert request.topics[0].partitions[0].committed_metadata == "note"
+        assert request.topics[0].partitions[0].committed_leader_epoch == 4
+        assert bench.told == [({A: 5, B: 6}, None)]
+        await bench.commits.commit({})
+
+    on_bench(test)
+
+
+def test_without_a_group_of_members() -> None:
+    async def test(bench: Bench) -> None:
+        bench.subscription.assign([A])
+        await bench.commits.commit(offsets(a=5))
+        (request,) = bench.coordinator.requests
+        assert (request.generation_id_or_member_epoch, request.member_id) == (-1, "")
+
+    on_bench(test)
+
+
+def test_commits_are_in_order_and_gather() -> None:
+    """One request at a time; what has come meanwhile goes together; callbacks come in order."""
+
+    async def test(bench: Bench) -> None:
+        bench.join()
+        told: list[int] = []
+        for number in range(10):
+            bench.commits.commit_async(offsets(a=number), lambda done, error: told.append(done[A].offset))
+        await bench.commits.commit(offsets(b=1))
+        assert told == list(range(10))
+        assert bench.coordinator.offsets == {A: 9, B: 1}
+        await bench.commits.settle()
+        assert len(bench.coordinator.requests) <= 2
+
+    on_bench(test)
+
+
+def test_a_commit_that_waits_is_tried_again_before_later_ones() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failures = [
+            CoordinatorLoadInProgressError.code,
+            NotCoordinatorError.code,
+            KafkaConnectionError("cut"),
+            RequestTimedOutError.code,
+            UnknownTopicOrPartitionError.code,
+        ]
+        first = asyncio.create_task(bench.commits.commit(offsets(a=1)))
+        await asyncio.sleep(0.3)
+        last = bench.commits.commit_async(offsets(a=2))
+        await first
+        await last
+        assert bench.coordinator.offsets == {A: 2}
+        assert bench.coordinator.forgotten == 3
+
+    on_bench(test)
+
+
+def test_a_commit_without_waiting_is_not_tried_again() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        errors: list[KafkaError | None] = []
+        bench.coordinator.failures = [CoordinatorLoadInProgressError.code]
+        bench.commits.commit_async(offsets(a=1), lambda done, error: errors.append(error))
+        bench.commits.commit_async(offsets(b=1))
+        await bench.commits.settle()
+        await asyncio.sleep(0)
+        assert isinstance(errors[0], CoordinatorLoadInProgressError)
+        assert errors[0].retriable
+
+    on_bench(test)
+
+
+def test_time_is_up() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failures = [CoordinatorLoadInProgressError.code] * 100
+        with pytest.raises(KafkaTimeoutError) as late:
+            await bench.commits.commit(offsets(a=1), timeout_ms=3000)
+        assert isinstance(late.value.__cause__, CoordinatorLoadInProgressError)
+        await bench.commits.settle()
+        bench.coordinator.failures = []
+
+        async def never(*args: Any, **options: Any) -> Any:
+            await asyncio.sleep(1000)
+
+        bench.coordinator.send = never  # type: ignore[method-assign]
+        with pytest.raises(KafkaTimeoutError):
+            await bench.commits.commit(offsets(a=1), timeout_ms=3000)
+        with pytest.raises(KafkaTimeoutError):
+            await bench.commits.committed([A], timeout_ms=3000)
+
+    on_bench(test)
+
+
+@pytest.mark.parametrize("error", [UnknownMemberIdError, IllegalGenerationError])
+def test_the_group_has_gone_on(error: type[KafkaError]) -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failures = [error.code]
+        with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms"):
+            await bench.commits.commit(offsets(a=1))
+        assert not bench.member.is_member
+        assert bench.member.member_id == ("me" if error is IllegalGenerationError else "")
+        assert len(bench.rejoins) == 1
+        with pytest.raises(CommitFailedError):
+            await bench.commits.commit(offsets(a=1))
+        assert len(bench.coordinator.requests) == 1, "nothing is sent for who is no member"
+
+    on_bench(test)
+
+
+def test_the_group_rebalances() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failures = [RebalanceInProgressError.code]
+        with pytest.raises(RebalanceInProgressError):
+            await bench.commits.commit(offsets(a=1))
+        assert bench.member.is_member
+        assert len(bench.rejoins) == 1
+        bench.member.move(MemberState.PREPARING)
+        await bench.commits.commit(offsets(a=1))
+        bench.member.move(MemberState.JOINING)
+        with pytest.raises(RebalanceInProgressError):
+            await bench.commits.commit(offsets(a=1))
+
+    on_bench(test)
+
+
+def test_a_reply_about_a_member_that_is_gone() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failures = [UnknownMemberIdError.code, FencedInstanceIdError.code]
+        for _ in range(2):
+            commit = asyncio.create_task(bench.commits.commit(offsets(a=1)))
+            await asyncio.sleep(0.005)
+            bench.member.move(MemberState.PREPARING)
+            bench.member.move(MemberState.JOINING)
+            bench.member.joined(bench.member.generation + 1, "me", "range", False)
+            bench.member.move(MemberState.STABLE)
+            with pytest.raises(CommitFailedError):
+                await commit
+        assert bench.member.is_member
+        assert bench.rejoins == []
+
+    on_bench(test)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [FencedInstanceIdError, GroupAuthorizationFailedError, TopicAuthorizationFailedError, OffsetMetadataTooLargeError],
+)
+def test_errors_that_are_the_users(error: type[KafkaError]) -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failures = [error.code]
+        with pytest.raises(error):
+            await bench.commits.commit(offsets(a=1))
+        assert bench.told == [({A: 1}, error)]
+
+    on_bench(test)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_committed(is_old: bool) -> None:
+    async def test(bench: Bench) -> None:
+        bench.coordinator.is_old = is_old
+        bench.subscription.assign([A, B])
+        await bench.commits.commit(offsets(a=5))
+        bench.coordinator.failures = [CoordinatorLoadInProgressError.code, NotCoordinatorError.code]
+        if not is_old:
+            bench.coordinator.failures.append(UnstableOffsetCommitError.code)
+        assert await bench.commits.committed([A, B]) == {A: OffsetAndMetadata(5, "", -1), B: None}
+        assert await bench.commits.committed([]) == {}
+        bench.coordinator.failures = [GroupAuthorizationFailedError.code]
+        with pytest.raises(GroupAuthorizationFailedError):
+            await bench.commits.committed([A])
+
+    on_bench(test)
+
+
+def consume(bench: Bench, tp: TopicPartition, position: int) -> None:
+    """The user has been given what is before a position, and has come back for more."""
+    state = bench.subscription.state(tp)
+    if not state.has_position:
+        bench.subscription.seek(tp, 0)
+    with bench.subscription.lock:
+        bench.subscription.consumed(state, position, 0)
+    bench.subscription.user_is_done()
+
+
+def test_commits_by_themselves() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.commits.start()
+        await asyncio.sleep(3)
+        assert bench.coordinator.requests == []
+        consume(bench, A, 7)
+        await asyncio.sleep(1.5)
+        assert bench.coordinator.offsets == {A: 7}
+        await asyncio.sleep(5)
+        assert len(bench.coordinator.requests) == 1, "what has not moved is not committed again"
+        consume(bench, A, 8)
+        consume(bench, B, 3)
+        bench.coordinator.failures = [CoordinatorLoadInProgressError.code, KafkaConnectionError("cut")]
+        await asyncio.sleep(1.5)
+        assert bench.coordinator.offsets == {A: 8, B: 3}
+        bench.member.expelled()
+        consume(bench, A, 9)
+        await asyncio.sleep(5)
+        assert bench.coordinator.offsets == {A: 8, B: 3}, "who is no member commits nothing"
+        await bench.commits.stop()
+
+    on_bench(test, auto_commit_ms=1000)
+
+
+def test_a_last_commit_before_partitions_go() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        consume(bench, A, 7)
+        bench.coordinator.failures = [CoordinatorLoadInProgressError.code]
+        await bench.commits.commit_done(5000)
+        assert bench.coordinator.offsets == {A: 7}
+        consume(bench, A, 8)
+        bench.coordinator.failures = [GroupAuthorizationFailedError.code]
+        await bench.commits.commit_done(5000)
+        assert bench.coordinator.offsets == {A: 7}, "what fails is only logged"
+
+    on_bench(test, auto_commit_ms=1_000_000)
+
+
+def test_nothing_by_itself_if_it_is_off() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        consume(bench, A, 7)
+        bench.commits.start()
+        await bench.commits.commit_done(5000)
+        await asyncio.sleep(10)
+        await bench.commits.stop()
+        assert bench.coordinator.requests == []
+
+    on_bench(test)
+
+
+def test_what_cannot_be_written_is_an_error() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        with pytest.raises(KafkaError, match="could not be written"):
+            await bench.commits.commit({A: None})  # type: ignore[dict-item]
+        await bench.commits.commit(offsets(a=1))
+
+    on_bench(test)
+
+
+def test_what_is_abandoned_has_no_outcome() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        bench.coordinator.failures = [CoordinatorLoadInProgressError.code] * 100
+        bench.commits.start()
+        waiting = asyncio.create_task(bench.commits.commit(offsets(a=1)))
+        await asyncio.sleep(1)
+        await bench.commits.abandon()
+        with pytest.raises(IllegalStateError, match="closed before it was known"):
+            await waiting
+
+    on_bench(test, auto_commit_ms=100)
+
+
+def test_who_left_a_callback_is_told_that_the_outcome_is_not_known() -> None:
+    async def test(bench: Bench) -> None:
+        bench.join()
+        told: list[KafkaError | None] = []
+        sent = bench.commits.commit_async(offsets(a=1), lambda _, error: told.append(error))
+        await asyncio.sleep(0.001)  # it is under way
+        queued = bench.commits.commit_async(offsets(a=2), lambda _, error: told.append(error))
+        await bench.commits.abandon()
+        await asyncio.wait([sent, queued])
+        assert [type(error) for error in told] == [IllegalStateError, IllegalStateError]
+
+    on_bench(test)

@@ -1,0 +1,494 @@
+"""Membership in virtual time, against the broker's own coordinator."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.support.group_sim import Group, User, partitions
+from tests.support.virtual_loop import run
+
+from headrace.client.errors import CommitFailedError
+from headrace.client.group.member import MemberState
+from headrace.client.types import OffsetAndMetadata
+from headrace.common.errors import (
+    ConfigError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    InconsistentGroupProtocolError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from headrace.protocol.messages.heartbeat import HeartbeatResponse
+from headrace.protocol.messages.join_group import JoinGroupResponse
+
+ALL = partitions("t", 6)
+
+
+def in_group(test: Callable[[Group], Awaitable[None]], **config: Any) -> None:
+    async def main() -> None:
+        group = Group(**config)
+        group.metadata.set_topics(t=6)
+        try:
+            await test(group)
+        finally:
+            await group.close()
+
+    run(main())
+
+
+def kinds(user: User) -> list[str]:
+    return [kind for kind, _ in user.told]
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky", None])
+def test_members_come_and_go(strategy: str | None) -> None:
+    async def test(group: Group) -> None:
+        settings = {} if strategy is None else {"partition_assignment_strategy": strategy}
+        first = await group.add("t", **settings)
+        await group.until(lambda: group.is_settled(*ALL))
+        assert first.told == [("assigned", frozenset(ALL))]
+        second = await group.add("t", **settings)
+        await group.until(lambda: group.is_settled(*ALL) and second.owns)
+        assert len(first.owns) == len(second.owns) == 3
+        await group.remove(first)
+        await group.until(lambda: group.is_settled(*ALL))
+        assert "lost" not in kinds(first) + kinds(second)
+        assert kinds(first)[-1] == "revoked"
+
+    in_group(test)
+
+
+def test_cooperative_members_keep_what_they_have() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", partition_assignment_strategy="cooperative-sticky")
+        await group.until(lambda: group.is_settled(*ALL))
+        await group.add("t", partition_assignment_strategy="cooperative-sticky")
+        await group.until(lambda: group.is_settled(*ALL) and len(group.users) == 2)
+        revoked = [tps for kind, tps in first.told if kind == "revoked"]
+        assert len(revoked) == 1
+        assert len(revoked[0]) == 3
+        assert first.owns == frozenset(ALL) - revoked[0]
+
+    in_group(test)
+
+
+def test_eager_members_give_all_up_first() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", partition_assignment_strategy="sticky")
+        await group.until(lambda: group.is_settled(*ALL))
+        second = await group.add("t", partition_assignment_strategy="sticky")
+        await group.until(lambda: group.is_settled(*ALL) and second.owns)
+        assert ("revoked", frozenset(ALL)) in first.told
+
+    in_group(test)
+
+
+def test_a_commit_by_itself_before_partitions_go() -> None:
+    """Nothing is read twice when members come and go in good order."""
+
+    async def test(group: Group) -> None:
+        first = await group.add("t", auto_commit_interval_ms=1_000_000)
+        await group.until(lambda: len(first.read) > 30)
+        second = await group.add("t", auto_commit_interval_ms=1_000_000)
+        await group.until(lambda: len(second.read) > 30)
+        await group.remove(first)
+        await group.until(lambda: group.is_settled(*ALL))
+        await group.until(lambda: len(second.read) > 100)
+        await group.remove(second)
+        read = sorted(first.read + second.read)
+        assert len(read) == len(set(read))
+        for tp in ALL:
+            offsets = [offset for each, offset in read if each == tp]
+            assert offsets == list(range(len(offsets)))
+            assert group.coordinator.bench.committed(tp.topic, tp.partition) == len(offsets)
+
+    in_group(test)
+
+
+def test_partitions_are_not_taken_while_the_program_works() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", max_poll_interval_ms=60_000)
+        await group.until(lambda: group.is_settled(*ALL))
+        first.is_hanging = True
+        await group.run(5)
+        second = await group.add("t", max_poll_interval_ms=60_000)
+        await group.run(20)
+        assert first.owns == frozenset(ALL)
+        assert not second.owns
+        first.is_hanging = False
+        await group.until(lambda: group.is_settled(*ALL) and second.owns)
+        assert "lost" not in kinds(first)
+
+    in_group(test)
+
+
+def test_a_program_that_does_not_poll_is_out_until_it_polls() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", max_poll_interval_ms=5000)
+        second = await group.add("t", max_poll_interval_ms=5000)
+        await group.until(lambda: group.is_settled(*ALL))
+        first.is_hanging = True
+        await group.until(lambda: second.owns == frozenset(ALL))
+        assert group.coordinator.members == [second.membership.member.member_id]
+        assert first.membership.group_metadata().generation_id == -1
+        assert all(state.is_stopped for state in first.subscription.states())  # what was fetched is not handed out
+        with pytest.raises(CommitFailedError):
+            await first.membership.commits.commit({ALL[0]: OffsetAndMetadata(1)}, timeout_ms=1000)
+        await group.run(20)
+        assert len(group.coordinator.members) == 1
+        first.is_hanging = False
+        await group.until(lambda: group.is_settled(*ALL) and first.owns)
+        assert "lost" in kinds(first)
+
+    in_group(test)
+
+
+def test_a_member_without_partitions_waits_for_the_poll_too() -> None:
+    async def test(group: Group) -> None:
+        group.metadata.set_topics(t=1)
+        first = await group.add("t", max_poll_interval_ms=5000)
+        second = await group.add("t", max_poll_interval_ms=5000)
+        await group.until(lambda: group.is_settled(ALL[0]) and len(group.users) == 2)
+        idle = second if first.owns else first
+        idle.is_hanging = True
+        await group.until(lambda: len(group.coordinator.members) == 1)
+        joins = group.coordinator.seen["JoinGroupRequest"]
+        await group.run(30)
+        assert group.coordinator.seen["JoinGroupRequest"] <= joins + 2
+        idle.is_hanging = False
+        await group.until(lambda: group.is_settled(ALL[0]) and len(group.coordinator.members) == 2)
+
+    in_group(test)
+
+
+def test_a_crashed_member_is_missed_after_its_session() -> None:
+    async def test(group: Group) -> None:
+        first, second = await group.add("t"), await group.add("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        await group.remove(first, crash=True)
+        await group.until(lambda: group.is_settled(*ALL), 30)
+        assert second.owns == frozenset(ALL)
+
+    in_group(test)
+
+
+def test_a_member_that_was_cut_off_has_lost_its_partitions() -> None:
+    async def test(group: Group) -> None:
+        first, second = await group.add("t"), await group.add("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        first.network.is_cut = True
+        await group.until(lambda: second.owns == frozenset(ALL))
+        first.network.is_cut = False
+        await group.until(lambda: group.is_settled(*ALL) and first.owns)
+        assert "lost" in kinds(first)
+        assert "lost" not in kinds(second)
+
+    in_group(test)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_the_coordinator_moves(strategy: str) -> None:
+    """The new one reads what the old one has written, and the members go on."""
+
+    async def test(group: Group) -> None:
+        users = [await group.add("t", partition_assignment_strategy=strategy) for _ in range(3)]
+        await group.until(lambda: group.is_settled(*ALL))
+        group.coordinator.is_moved = True
+        await group.run(2)
+        assert all(user.network.forgotten for user in users)
+        group.coordinator.bench.reload()
+        group.coordinator.is_moved = False
+        await group.run(10)
+        assert group.is_settled(*ALL)
+        assert not any("lost" in kinds(user) for user in users)
+
+    in_group(test)
+
+
+def test_new_partitions_and_new_topics_are_given_out() -> None:
+    async def test(group: Group) -> None:
+        await group.add("t", "u")
+        await group.add("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        group.metadata.set_topics(t=8)
+        await group.until(lambda: group.is_settled(*partitions("t", 8)))
+        group.metadata.set_topics(t=8, u=2)
+        await group.until(lambda: group.is_settled(*partitions("t", 8), *partitions("u", 2)))
+
+    in_group(test)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_another_subscription(strategy: str) -> None:
+    async def test(group: Group) -> None:
+        group.metadata.set_topics(t=6, u=4)
+        first = await group.add("t", partition_assignment_strategy=strategy)
+        second = await group.add("t", partition_assignment_strategy=strategy)
+        await group.until(lambda: group.is_settled(*ALL))
+        first.subscription.subscribe(["u"])
+        first.membership.subscription_changed()
+        await group.until(lambda: group.is_settled(*ALL, *partitions("u", 4)))
+        assert first.owns == frozenset(partitions("u", 4))
+        assert second.owns == frozenset(ALL)
+        await first.membership.leave()
+        first.subscription.unsubscribe()
+        assert group.coordinator.members == [second.membership.member.member_id]
+        assert first.membership.member.state is MemberState.OUT
+        first.subscription.subscribe(["t"])
+        first.membership.subscription_changed()
+        await group.until(lambda: group.is_settled(*ALL) and first.owns)
+
+    in_group(test)
+
+
+def test_a_static_member_comes_back_without_a_rebalance() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", group_instance_id="one", session_timeout_ms=30_000)
+        second = await group.add("t", group_instance_id="two", session_timeout_ms=30_000)
+        await group.until(lambda: group.is_settled(*ALL))
+        shares, generation = (first.owns, second.owns), second.membership.member.generation
+        await group.remove(first)
+        assert len(group.coordinator.members) == 2  # static members do not leave
+        again = await group.add("t", group_instance_id="one", session_timeout_ms=30_000)
+        await group.until(lambda: group.is_settled(*ALL))
+        assert (again.owns, second.owns) == shares
+        assert second.membership.member.generation == generation
+
+    in_group(test)
+
+
+def test_a_static_member_is_fenced_by_the_next_of_its_name() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", group_instance_id="one")
+        await group.until(lambda: group.is_settled(*ALL))
+        del group.users[first.name]
+        second = await group.add("t", group_instance_id="one")
+        await group.until(lambda: first.errors and second.owns)
+        assert isinstance(first.errors[0], FencedInstanceIdError)
+        await group.until(lambda: "lost" in kinds(first))
+        await group.run(5)
+        assert second.is_stable
+        assert not first.owns
+        await first.crash()
+
+    in_group(test)
+
+
+def test_a_static_member_can_be_made_to_leave() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", group_instance_id="one")
+        await group.until(lambda: group.is_settled(*ALL))
+        await first.crash_program()
+        first._polls.set()
+        await first.membership.close(leave=True)
+        assert group.coordinator.members == []
+
+    in_group(test)
+
+
+def test_closing_in_mid_join() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        first.is_hanging = True
+        second = await group.add("t")
+        await group.until(lambda: second.membership.member.state is MemberState.JOINING)
+        await group.remove(second)
+        first.is_hanging = False
+        await group.until(lambda: group.is_settled(*ALL))
+        assert first.owns == frozenset(ALL)
+
+    in_group(test)
+
+
+def test_nobody_leaves_who_is_told_not_to() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        await first.crash_program()
+        first._polls.set()
+        await first.membership.close(leave=False)
+        assert len(group.coordinator.members) == 1
+
+    in_group(test)
+
+
+def test_members_that_share_no_assignor() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", partition_assignment_strategy="range")
+        await group.until(lambda: group.is_settled(*ALL))
+        second = await group.add("t", partition_assignment_strategy="roundrobin")
+        await group.until(lambda: second.errors)
+        assert isinstance(second.errors[0], InconsistentGroupProtocolError)
+        assert first.is_stable
+
+    in_group(test)
+
+
+def test_what_is_not_allowed_is_told_and_tried_again() -> None:
+    async def test(group: Group) -> None:
+        coordinator = group.coordinator
+        real = coordinator.handle
+        refused = [GroupAuthorizationFailedError.code]
+
+        def handle(request: Any, reply: Callable[[Any], None]) -> None:
+            if refused and type(request).__name__ == "JoinGroupRequest":
+                reply(JoinGroupResponse(error_code=refused[0]))
+            elif refused and type(request).__name__ == "HeartbeatRequest":
+                reply(HeartbeatResponse(error_code=refused[0]))
+            else:
+                real(request, reply)
+
+        coordinator.handle = handle  # type: ignore[method-assign]
+        user = await group.add("t")
+        await group.until(lambda: user.errors)
+        assert isinstance(user.errors[0], GroupAuthorizationFailedError)
+        refused.clear()
+        await group.until(lambda: group.is_settled(*ALL))
+        user.errors.clear()
+        refused.append(GroupAuthorizationFailedError.code)
+        await group.until(lambda: user.errors)
+        refused.clear()
+        await group.until(lambda: group.is_settled(*ALL))
+
+    in_group(test)
+
+
+def test_an_assignor_that_fails_is_the_users_error() -> None:
+    from headrace.client.group.assignors import Assignor
+
+    class Broken(Assignor):
+        name = "broken"
+
+        def assign(self, topics: Any, members: Any) -> Any:
+            raise ZeroDivisionError
+
+    async def test(group: Group) -> None:
+        user = await group.add("t", partition_assignment_strategy=[Broken])
+        await group.until(lambda: user.errors)
+        assert isinstance(user.errors[0], ZeroDivisionError)
+
+    in_group(test)
+
+
+def test_an_assignor_of_ones_own() -> None:
+    from headrace.client.group.assignors import Assignor
+
+    class Greedy(Assignor):
+        name = "greedy"
+
+        def assign(self, topics: Any, members: Any) -> Any:
+            return {min(members): topics.all_partitions()}
+
+    async def test(group: Group) -> None:
+        await group.add("t", partition_assignment_strategy=[Greedy])
+        await group.add("t", partition_assignment_strategy=[Greedy()])
+        await group.until(lambda: group.is_settled(*ALL))
+        assert sorted(len(user.owns) for user in group.users.values()) == [0, 6]
+
+    in_group(test)
+
+
+def test_commits_while_joining() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", partition_assignment_strategy="cooperative-sticky", enable_auto_commit=False)
+        await group.until(lambda: group.is_settled(*ALL))
+        await first.membership.commits.commit({ALL[0]: OffsetAndMetadata(7, "note")})
+        assert await first.membership.commits.committed([ALL[0], ALL[1]]) == {
+            ALL[0]: OffsetAndMetadata(7, ""),
+            ALL[1]: None,
+        }
+        second = await group.add("t", partition_assignment_strategy="range,cooperative-sticky")
+        second.is_hanging = True
+        await group.until(lambda: first.membership.member.state is MemberState.JOINING)
+        with pytest.raises(RebalanceInProgressError):
+            await first.membership.commits.commit({ALL[0]: OffsetAndMetadata(8)})
+        await group.until(lambda: group.is_settled(*ALL))
+
+    in_group(test, initial_rebalance_delay_ms=0)
+
+
+def test_leaving_tells_the_others_at_once() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t", session_timeout_ms=600_000)
+        second = await group.add("t", session_timeout_ms=600_000)
+        await group.until(lambda: group.is_settled(*ALL))
+        await group.remove(first)
+        started = asyncio.get_running_loop().time()
+        await group.until(lambda: second.owns == frozenset(ALL))
+        assert asyncio.get_running_loop().time() - started < 60
+
+    in_group(test, max_session_timeout_ms=1_800_000)
+
+
+def test_statistics_name_the_state() -> None:
+    async def test(group: Group) -> None:
+        first = await group.add("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        shown = first.membership.statistics()
+        assert shown["join_state"] == "steady"
+        assert shown["assignment_size"] == 6
+        assert shown["rebalance_cnt"] == 1
+        assert shown["state"] == "up"
+
+    in_group(test)
+
+
+def test_the_time_before_a_subscription_does_not_count() -> None:
+    async def test(group: Group) -> None:
+        user = User(group, "late", {"max.poll.interval.ms": 5000}, group.chance)
+        await asyncio.sleep(60)
+        group.users["late"] = user
+        await user.start("t")
+        await group.until(lambda: group.is_settled(*ALL))
+        await group.run(10)
+        assert kinds(user) == ["assigned"]
+
+    in_group(test)
+
+
+def test_heartbeats_have_to_fit_into_the_session() -> None:
+    async def test(group: Group) -> None:
+        with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms=6000"):
+            await group.add("t", heartbeat_interval_ms=6000)
+        group.users.clear()
+
+    in_group(test)
+
+
+def test_members_read_what_is_near() -> None:
+    async def test(group: Group) -> None:
+        racks = {number: "xy"[number % 2] for number in range(6)}
+        group.metadata.set_topics(racks, t=6)
+        near_x = await group.add("t", partition_assignment_strategy="range", client_rack="x")
+        near_y = await group.add("t", partition_assignment_strategy="range", client_rack="y")
+        await group.until(lambda: group.is_settled(*ALL) and near_y.owns and near_x.owns)
+        assert {tp.partition for tp in near_x.owns} == {0, 2, 4}
+        group.metadata.set_topics({number: "yx"[number % 2] for number in range(6)}, t=6)
+        await group.until(lambda: {tp.partition for tp in near_x.owns} == {1, 3, 5} and group.is_settled(*ALL))
+
+    in_group(test)
+
+
+def test_a_coordinator_that_knows_nobody_is_not_asked_without_end() -> None:
+    async def test(group: Group) -> None:
+        coordinator = group.coordinator
+        real = coordinator.handle
+        is_odd = True
+
+        def handle(request: Any, reply: Callable[[Any], None]) -> None:
+            if is_odd and type(request).__name__ == "JoinGroupRequest":
+                coordinator.seen["refused"] += 1
+                reply(JoinGroupResponse(error_code=UnknownMemberIdError.code))
+            else:
+                real(request, reply)
+
+        coordinator.handle = handle  # type: ignore[method-assign]
+        await group.add("t")
+        await group.run(30)
+        assert coordinator.seen["refused"] < 60
+        is_odd = False
+        await group.until(lambda: group.is_settled(*ALL))
+
+    in_group(test)

@@ -1,0 +1,262 @@
+"""What waits, what is due, and what goes into a request."""
+
+import pytest
+from tests.support.producer_sim import SimProducer
+
+from headrace.client.errors import IllegalStateError
+from headrace.client.producer.accumulator import NEVER
+from headrace.common.ids import make_random
+
+RECORD = b"v" * 100
+
+
+def drained(producer: SimProducer, node_id: int = 1) -> list[tuple[int, int]]:
+    """Partition and record count of each batch that goes into one request."""
+    now = producer.clock.monotonic()
+    ready = producer.accumulator.ready(now)
+    batches = producer.accumulator.drain(node_id, ready.by_leader.get(node_id, []), now)
+    return [(batch.tp.partition, len(batch)) for batch in batches]
+
+
+def test_a_batch_waits_for_linger() -> None:
+    producer = SimProducer(linger=0.05)
+    producer.put(RECORD)
+    ready = producer.accumulator.ready(producer.clock.monotonic())
+    assert ready.by_leader == {}
+    assert ready.next_check == pytest.approx(producer.clock.monotonic() + 0.05)
+    producer.clock.advance(50)
+    assert drained(producer) == [(0, 1)]
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    producer = SimProducer(linger=1.0)
+    for _ in range(4):
+        producer.put(RECORD)
+    assert drained(producer) == [(0, 3)]
+    assert drained(producer) == [], "the open batch is not due"
+    assert producer.accumulator.queued_batches() == {producer.topics["t"].queues[0].tp: 1}
+
+
+def test_one_batch_of_a_partition_goes_into_a_request() -> None:
+    producer = SimProducer(idempotent=False)
+    for _ in range(8):
+        producer.put(RECORD)
+    assert [drained(producer) for _ in range(4)] == [[(0, 3)], [(0, 3)], [(0, 2)], []]
+
+
+def test_a_batch_grows_as_far_as_it_may() -> None:
+    producer = SimProducer(batch_bytes=2000, first_bytes=200, linger=1.0)
+    for _ in range(10):
+        producer.put(b"v" * 80)
+    assert producer.accumulator.queued_batches() == {producer.topics["t"].queues[0].tp: 1}
+    assert producer.buffers.available_bytes == 1_000_000 - 1600
+    while len(producer.topics["t"].queues[0].batches) == 1:
+        producer.put(b"v" * 80)
+    first = producer.topics["t"].queues[0].batches[0]
+    assert first.capacity == 2000
+    assert 1800 < first.size_in_bytes <= 2000
+
+
+def test_a_batch_that_cannot_grow_is_full() -> None:
+    producer = SimProducer(batch_bytes=2000, first_bytes=200, linger=1.0, memory_bytes=500)
+    while len(producer.topics["t"].queues[0].batches) < 1 or producer.buffers.available_bytes > 100:
+        producer.put(b"v" * 80)
+    assert producer.topics["t"].queues[0].batches[0].capacity == 400
+    while (future := producer.send("t", b"v" * 80, partition=0)) is not None:
+        assert not future.is_done
+    assert producer.topics["t"].queues[0].batches[0].is_closed
+
+
+def test_requests_stay_below_their_limit_and_no_partition_starves() -> None:
+    producer = SimProducer(partitions=5, max_request_bytes=800, idempotent=False)
+    for partition in range(5):
+        for _ in range(9):
+            producer.put(RECORD, partition)
+    seen: list[int] = []
+    for _ in range(5):
+        batches = drained(producer)
+        assert len(batches) == 2
+        seen += [partition for partition, _ in batches]
+    assert set(seen[:5]) == set(range(5)), f"all before any again: {seen}"
+
+
+def test_a_batch_larger_than_a_request_goes_alone() -> None:
+    producer = SimProducer(partitions=2, max_request_bytes=50)
+    producer.put(RECORD, 0)
+    producer.put(RECORD, 1)
+    assert drained(producer) == [(0, 1)]
+    assert drained(producer) == [(1, 1)]
+
+
+def test_partitions_without_a_leader_wait_and_are_named() -> None:
+    producer = SimProducer(partitions=2)
+    producer.accumulator.set_leaders("t", [-1, 1])
+    producer.put(RECORD, 0)
+    producer.put(RECORD, 1)
+    ready = producer.accumulator.ready(producer.clock.monotonic())
+    assert ready.leaderless == {"t"}
+    assert drained(producer) == [(1, 1)]
+    producer.accumulator.set_leaders("t", [2, 1])
+    assert drained(producer) == []
+    assert drained(producer, 2) == [(0, 1)]
+
+
+def test_a_topic_may_grow() -> None:
+    producer = SimProducer(partitions=1)
+    producer.put(RECORD, 0)
+    producer.accumulator.set_leaders("t", [1, 1, 1])
+    producer.put(RECORD, 2)
+    assert drained(producer) == [(0, 1), (2, 1)]
+
+
+def test_what_is_sent_again_goes_first_and_waits() -> None:
+    producer = SimProducer(idempotent=False)
+    producer.put(b"first")
+    now = producer.clock.monotonic()
+    (batch,) = producer.accumulator.drain(1, producer.accumulator.ready(now).by_leader[1], now)
+    producer.put(b"second")
+    producer.accumulator.requeue(batch, now)
+    assert drained(producer) == []
+    assert now < producer.accumulator.ready(now).next_check <= now + 0.12
+    producer.clock.advance(121)
+    assert producer.topics["t"].queues[0].batches[0] is batch
+    assert drained(producer) == [(0, 1)]
+
+
+def test_a_new_leader_is_not_waited_for() -> None:
+    producer = SimProducer(idempotent=False)
+    producer.put(b"first")
+    now = producer.clock.monotonic()
+    (batch,) = producer.accumulator.drain(1, producer.accumulator.ready(now).by_leader[1], now)
+    producer.accumulator.requeue(batch, now)
+    producer.accumulator.set_leaders("t", [2])
+    assert drained(producer, 2) == [(0, 1)]
+
+
+def test_a_lack_of_memory_hurries_everything() -> None:
+    producer = SimProducer(linger=60.0, memory_bytes=1350, partitions=3)
+    for partition in range(3):
+        producer.put(RECORD, partition)
+    assert drained(producer) == []
+    assert producer.send("t", b"v" * 300, partition=0) is None, "there should be no memory"
+    producer.buffers.stand_in_line(450, lambda: None)
+    assert len(drained(producer)) == 3
+
+
+def test_flush_hurries_and_waits_for_what_is_there_now() -> None:
+    producer = SimProducer(linger=60.0)
+    done: list[bool] = []
+    assert producer.accumulator.flush(lambda: done.append(True)) is None
+    first = producer.put(RECORD)
+    assert producer.accumulator.flush(lambda: done.append(True)) is not None
+    producer.poll()
+    second = producer.put(RECORD)
+    producer.cluster.reply()
+    assert done == [True]
+    assert first.succeeded()
+    assert not second.is_done
+    producer.poll()
+    assert producer.cluster.in_flight() == 0, "a flush that is over hurries nobody"
+
+
+def test_a_flush_waits_for_the_parts_of_a_split_batch() -> None:
+    producer = SimProducer(batch_bytes=1000, linger=60.0)
+    for _ in range(4):
+        producer.put(RECORD)
+    done: list[bool] = []
+    producer.accumulator.flush(lambda: done.append(True))
+    now = producer.clock.monotonic()
+    (batch,) = producer.accumulator.drain(1, producer.accumulator.ready(now).by_leader[1], now)
+    parts = batch.split(300)
+    assert producer.guard is not None
+    producer.guard.replaced(batch, parts)
+    producer.accumulator.replace(batch, parts)
+    assert producer.buffers.available_bytes == 1_000_000
+    for part in parts:
+        assert done == []
+        part.complete(0, -1)
+        producer.accumulator.finished(part)
+    assert done == [True]
+
+
+def test_closed() -> None:
+    producer = SimProducer(linger=60.0)
+    producer.put(RECORD)
+    producer.accumulator.close(IllegalStateError("closed"))
+    assert drained(producer) == [(0, 1)]
+    with pytest.raises(IllegalStateError):
+        producer.put(RECORD)
+    assert producer.buffers.available_bytes == 1_000_000 - 450
+
+
+def test_the_loop_is_woken_only_when_it_would_look_too_late() -> None:
+    producer = SimProducer(linger=0.05)
+    producer.put(RECORD)
+    assert producer.wakes == 1
+    producer.poll()
+    assert producer.accumulator.next_check < NEVER
+    before = producer.wakes
+    producer.accumulator.set_leaders("u", [1])
+    producer.topics = producer.accumulator.topics
+    producer.send("u", RECORD)
+    assert producer.wakes == before, "the timer that is set comes first"
+
+
+def test_sticky_partitions_change_batch_by_batch() -> None:
+    producer = SimProducer(partitions=4, linger=60.0, random=make_random(3))
+    counts = [0, 0, 0, 0]
+    for _ in range(200):
+        producer.send("t", RECORD)
+    for tp, count in producer.accumulator.queued_batches().items():
+        counts[tp.partition] = count
+    assert all(counts), counts
+    full = [batch for queue in producer.topics["t"].queues for batch in queue.batches if batch.is_closed]
+    assert all(len(batch) == len(full[0]) for batch in full), "a partition was left before its batch was full"
+
+
+def test_the_sticky_choice_prefers_short_queues() -> None:
+    producer = SimProducer(partitions=2, linger=60.0, random=make_random(3), memory_bytes=100_000_000)
+    for _ in range(400):
+        producer.put(RECORD, 0)
+    before = len(producer.topics["t"].queues[0].batches)
+    for _ in range(200):
+        producer.clock.advance(20)
+        producer.send("t", RECORD)
+    after = len(producer.topics["t"].queues[0].batches) - before
+    assert after * 4 < len(producer.topics["t"].queues[1].batches)
+
+
+def test_slow_leaders_get_nothing() -> None:
+    producer = SimProducer(partitions=3, linger=60.0)
+    producer.accumulator.set_leaders("t", [1, 2, 3])
+    producer.accumulator.slow_leaders = frozenset({2})
+    for _ in range(100):
+        producer.clock.advance(20)
+        producer.send("t", RECORD)
+    assert len(producer.topics["t"].queues[1].batches) <= 1
+
+
+def test_expired_batches_are_taken_out() -> None:
+    producer = SimProducer(delivery_timeout=1.0, linger=60.0)
+    future = producer.put(RECORD)
+    producer.clock.advance(999)
+    assert producer.accumulator.expire(producer.clock.monotonic()) == []
+    producer.clock.advance(1)
+    (batch,) = producer.accumulator.expire(producer.clock.monotonic())
+    assert batch.is_closed
+    assert producer.accumulator.queued_batches() == {}
+    assert not future.is_done
+
+
+def test_a_topic_is_forgotten_only_when_nothing_of_it_is_on_the_way() -> None:
+    producer = SimProducer()
+    producer.put(RECORD)
+    producer.accumulator.forget_topic("t")
+    producer.poll()
+    producer.accumulator.forget_topic("t")
+    assert "t" in producer.topics
+    producer.cluster.reply()
+    producer.accumulator.forget_topic("t")
+    assert "t" not in producer.topics
+    request = producer.send("t", RECORD)
+    assert request is None, "it has to be asked for again"

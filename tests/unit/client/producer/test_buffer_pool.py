@@ -1,0 +1,188 @@
+"""The four cases of taking memory, and who gets what comes back."""
+
+import pytest
+
+from headrace.client.producer.buffer_pool import BufferPool, MemoryWaiter
+from headrace.common.ids import make_random
+
+
+class Line:
+    """Remembers in which order waiters are served."""
+
+    def __init__(self, pool: BufferPool):
+        self.pool = pool
+        self.served: list[str] = []
+
+    def add(self, name: str, size: int) -> MemoryWaiter:
+        return self.pool.stand_in_line(size, lambda: self.served.append(name))
+
+
+def take(pool: BufferPool, size: int) -> bytearray:
+    buffer = pool.take(size)
+    assert buffer is not None
+    assert len(buffer) == size
+    return buffer
+
+
+def test_a_free_buffer_of_the_usual_size_is_used_again() -> None:
+    pool = BufferPool(100, 10)
+    first = take(pool, 10)
+    assert pool.available_bytes == 90
+    pool.give_back(first, 10)
+    assert pool.available_bytes == 100
+    assert take(pool, 10) is first
+
+
+def test_other_sizes_are_made_and_dropped() -> None:
+    pool = BufferPool(100, 10)
+    first = take(pool, 30)
+    pool.give_back(first, 30)
+    assert take(pool, 30) is not first
+    assert pool.available_bytes == 70
+
+
+def test_free_buffers_are_dropped_to_make_room() -> None:
+    pool = BufferPool(100, 10)
+    for buffer in [take(pool, 10) for _ in range(10)]:
+        pool.give_back(buffer, 10)
+    take(pool, 35)  # four buffers' worth
+    assert pool.available_bytes == 65
+    assert len([pool.take(10) for _ in range(7)]) == 7
+    assert pool.available_bytes <= 0 or pool.take(10) is None
+
+
+def test_who_finds_too_little_stands_in_line_and_gets_it_bit_by_bit() -> None:
+    pool = BufferPool(100, 10)
+    held = [take(pool, 10) for _ in range(10)]
+    line = Line(pool)
+    waiter = line.add("large", 25)
+    assert pool.is_exhausted
+    for buffer in held[:2]:
+        pool.give_back(buffer, 10)
+    assert line.served == []
+    assert waiter.got_bytes == 20
+    pool.give_back(held[2], 10)
+    assert line.served == ["large"]
+    assert waiter.buffer is not None
+    assert len(waiter.buffer) == 25
+    assert pool.available_bytes == 5
+    assert not pool.is_exhausted
+
+
+def test_nobody_overtakes() -> None:
+    pool = BufferPool(100, 10)
+    held = [take(pool, 10) for _ in range(10)]
+    line = Line(pool)
+    line.add("large", 50)
+    line.add("small", 10)
+    pool.give_back(held.pop(), 10)
+    assert pool.take(1) is None, "who comes later takes what others wait for"
+    assert not pool.take_over(1)
+    assert line.served == []
+    for _ in range(4):
+        pool.give_back(held.pop(), 10)
+    assert line.served == ["large"]
+    pool.give_back(held.pop(), 10)
+    assert line.served == ["large", "small"]
+
+
+def test_who_waits_for_the_usual_size_gets_the_very_buffer() -> None:
+    pool = BufferPool(20, 10)
+    first, _ = take(pool, 10), take(pool, 10)
+    line = Line(pool)
+    waiter = line.add("usual", 10)
+    pool.give_back(first, 10)
+    assert waiter.buffer is first
+
+
+def test_memory_that_is_there_already_is_given_at_once() -> None:
+    line = Line(BufferPool(100, 10))
+    assert line.add("now", 60).buffer is not None
+    assert line.served == ["now"]
+
+
+def test_who_gives_up_leaves_what_it_has_to_the_next() -> None:
+    pool = BufferPool(20, 10)
+    first, second = take(pool, 10), take(pool, 10)
+    line = Line(pool)
+    impatient = line.add("impatient", 20)
+    line.add("next", 10)
+    pool.give_back(first, 10)
+    pool.leave(impatient)
+    assert line.served == ["next"]
+    pool.give_back(second, 10)
+    assert pool.available_bytes == 10
+
+
+def test_who_gives_up_too_late_gives_the_buffer_back() -> None:
+    pool = BufferPool(20, 10)
+    waiter = pool.stand_in_line(20, lambda: None)
+    assert pool.available_bytes == 0
+    pool.leave(waiter)
+    assert waiter.buffer is None
+    assert pool.available_bytes == 20
+
+
+def test_memory_may_be_counted_without_a_buffer() -> None:
+    pool = BufferPool(20, 10)
+    assert pool.take_over(15)
+    assert not pool.take_over(6)
+    line = Line(pool)
+    waiter = pool.stand_in_line(10, lambda: line.served.append("counted"), wants_buffer=False)
+    pool.give_back(None, 15)
+    assert line.served == ["counted"]
+    assert waiter.buffer is None
+    assert pool.available_bytes == 10
+
+
+@pytest.mark.parametrize("size", [4, 10])
+def test_a_buffer_that_somebody_still_reads_is_not_used_again(size: int) -> None:
+    pool = BufferPool(100, 10)
+    buffer = take(pool, 10)
+    del buffer[size:]
+    with memoryview(buffer):
+        pool.give_back(buffer, 10)
+        assert pool.available_bytes == 100
+        assert take(pool, 10) is not buffer
+
+
+def test_more_than_there_is_is_refused() -> None:
+    with pytest.raises(ValueError, match="never be free"):
+        BufferPool(10, 5).stand_in_line(11, lambda: None)
+
+
+def test_no_byte_is_lost_or_made_whatever_happens() -> None:
+    for seed in range(20):
+        random = make_random(seed)
+        pool = BufferPool(1000, 64)
+        held: list[tuple[bytearray | None, int]] = []
+        waiting: list[MemoryWaiter] = []
+        for _ in range(300):
+            for waiter in [each for each in waiting if each.is_served]:
+                waiting.remove(waiter)
+                held.append((waiter.buffer, waiter.size))
+            step = random.randrange(4)
+            size = random.choice([64, 64, 64, random.randrange(1, 400)])
+            if step == 0:
+                buffer = pool.take(size)
+                if buffer is not None:
+                    held.append((buffer, size))
+            elif step == 1 and len(waiting) < 5:
+                waiting.append(pool.stand_in_line(size, lambda: None, wants_buffer=random.random() < 0.7))
+            elif step == 2 and held:
+                pool.give_back(*held.pop(random.randrange(len(held))))
+            elif step == 3 and waiting:
+                pool.leave(waiting.pop(random.randrange(len(waiting))))
+            used = sum(size for _, size in held)
+            partly = sum(each.size if each.is_served else each.got_bytes for each in waiting)
+            assert pool.available_bytes + used + partly == 1000, f"seed {seed}"
+            assert not waiting or waiting[0].is_served or pool.available_bytes < waiting[0].size, f"seed {seed}"
+
+
+def test_a_few_large_buffers_are_kept() -> None:
+    pool = BufferPool(memory_bytes=1000, usual_bytes=100)
+    pool.keep(bytearray(1000))
+    assert pool.spare == []
+    for _ in range(10):
+        pool.keep(bytearray(300_000))
+    assert [len(buffer) for buffer in pool.spare] == [300_000] * 4

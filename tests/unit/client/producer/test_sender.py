@@ -1,0 +1,382 @@
+"""The sender against leaders that are simulated: what it does about every kind of answer, and in the end order and
+completeness whatever goes wrong."""
+
+from typing import Any
+
+import pytest
+from tests.support.producer_sim import SimProducer
+
+from headrace.client.errors import KafkaTimeoutError
+from headrace.client.producer._batch import FutureRecordMetadata
+from headrace.common.errors import (
+    CorruptRecordError,
+    DuplicateSequenceNumberError,
+    InvalidRecordError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    OutOfOrderSequenceNumberError,
+    TopicAuthorizationFailedError,
+    UnknownProducerIdError,
+)
+from headrace.common.ids import make_random
+from headrace.common.types import TopicPartition
+from headrace.records import RecordBatch
+
+
+def offsets(futures: list[FutureRecordMetadata]) -> list[int]:
+    return [future.get(0).offset for future in futures]
+
+
+def settle(producer: SimProducer, ms: int = 2000) -> None:
+    """Lets everything come to an end that can."""
+    for _ in range(ms // 50):
+        producer.poll(50)
+        for node_id in list(producer.cluster.waiting):
+            producer.cluster.reply_all(node_id)
+
+
+def started(**settings: Any) -> SimProducer:
+    """A producer that has had its first record acknowledged, so that it may have more in flight."""
+    producer = SimProducer(**settings)
+    producer.put(b"first")
+    producer.poll()
+    producer.cluster.reply()
+    return producer
+
+
+def test_a_record_is_sent_and_acknowledged() -> None:
+    producer = SimProducer()
+    future = producer.put(b"one")
+    batch = producer.topics["t"].queues[0].batches[0]
+    producer.poll()
+    assert producer.cluster.in_flight() == 1
+    assert not future.is_done
+    producer.cluster.reply()
+    assert future.get(0).offset == 0
+    assert producer.cluster.values() == [b"one"]
+    assert producer.buffers.available_bytes == 1_000_000
+    assert producer.accumulator.incomplete_count == producer.sender.in_flight_count == 0
+    assert batch.data is batch.buffer is None, "who keeps a future keeps no records"
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_leader_gets_so_many_requests_at_a_time(limit: int) -> None:
+    producer = started(max_in_flight=limit)
+    futures = [producer.put(b"v" * 300) for _ in range(12)]
+    producer.poll()
+    assert producer.cluster.in_flight() == limit
+    while producer.cluster.in_flight():
+        producer.cluster.reply()
+        producer.poll()
+    assert offsets(futures) == list(range(1, 13))
+    assert producer.cluster.largest_in_flight == limit
+
+
+def test_partitions_of_one_leader_share_a_request() -> None:
+    producer = SimProducer(partitions=4)
+    futures = [producer.put(b"v", partition) for partition in range(4)]
+    producer.poll()
+    assert producer.cluster.in_flight() == 1
+    producer.cluster.reply()
+    assert offsets(futures) == [0] * 4
+
+
+def test_without_idempotence_one_request_at_a_time_keeps_order() -> None:
+    producer = SimProducer(idempotent=False, max_in_flight=1)
+    futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(3)]
+    producer.poll()
+    assert producer.topics["t"].queues[0].is_muted
+    producer.cluster.cut()
+    producer.poll(10)
+    assert producer.cluster.in_flight() == 0, "it should wait before it tries again"
+    settle(producer)
+    assert offsets(futures) == [0, 1, 2]
+
+
+def test_a_lost_reply_makes_no_duplicate() -> None:
+    producer = started()
+    futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(5)]
+    producer.poll()
+    producer.cluster.cut(handled=3)
+    settle(producer)
+    assert offsets(futures) == [1, 2, 3, 4, 5]
+    assert [value[:1] for value in producer.cluster.values()[1:]] == [b"0", b"1", b"2", b"3", b"4"]
+    assert {"t"} in producer.cluster.updates
+
+
+@pytest.mark.parametrize("error", [NotEnoughReplicasError, NotLeaderForPartitionError, CorruptRecordError])
+def test_errors_that_may_pass_are_tried_again(error: type[KafkaError]) -> None:
+    producer = started()
+    failures = [error, error]
+    producer.cluster.refuse = lambda tp, batch: failures.pop() if failures else None
+    futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(4)]
+    settle(producer)
+    assert offsets(futures) == [1, 2, 3, 4]
+    assert producer.sender.retries >= 2
+    assert producer.guard is not None
+    assert producer.guard.bumps == 0
+
+
+def test_retries_are_counted() -> None:
+    producer = SimProducer(retries=2)
+    producer.cluster.refuse = lambda tp, batch: NotEnoughReplicasError
+    future = producer.put(b"v")
+    settle(producer)
+    assert producer.cluster.sent == 3
+    assert isinstance(future.exception, NotEnoughReplicasError)
+
+
+def test_a_new_leader_that_a_reply_names_is_noted() -> None:
+    producer = SimProducer()
+    producer.cluster.leaders[TopicPartition("t", 0)] = 2
+    producer.cluster.hint = (2, 9)
+    future = producer.put(b"v")
+    producer.poll()
+    producer.cluster.reply()
+    assert producer.cluster.hints == [(TopicPartition("t", 0), 2)]
+    producer.accumulator.set_leaders("t", [2])
+    producer.poll()
+    assert producer.cluster.in_flight(2) == 1, "nothing is waited for where the leader is new"
+    producer.cluster.reply(2)
+    assert future.succeeded()
+
+
+def test_errors_for_good_fail_the_batch_and_those_behind_it_go_on() -> None:
+    producer = started()
+    bad: list[int] = []
+
+    def refuse(tp: TopicPartition, batch: RecordBatch) -> type[KafkaError] | None:
+        return InvalidRecordError if b"bad" in bytes(batch.raw) else None
+
+    producer.cluster.refuse = refuse
+    values = [b"0", b"1", b"bad", b"3", b"4"]
+    futures = [producer.put(value + b"v" * 300) for value in values]
+    producer.poll()
+    assert producer.cluster.in_flight() == 5
+    settle(producer)
+    for number, future in enumerate(futures):
+        if future.failed():
+            bad.append(number)
+    assert bad == [2]
+    assert isinstance(futures[2].exception, InvalidRecordError)
+    assert [value[:1] for value in producer.cluster.values()[1:]] == [b"0", b"1", b"3", b"4"]
+    assert producer.guard is not None
+    assert producer.guard.bumps == 0
+
+
+def test_a_topic_that_may_not_be_written_fails_at_once() -> None:
+    producer = SimProducer()
+    producer.cluster.refuse = lambda tp, batch: TopicAuthorizationFailedError
+    future = producer.put(b"v")
+    producer.poll()
+    producer.cluster.reply()
+    assert isinstance(future.exception, TopicAuthorizationFailedError)
+    assert producer.buffers.available_bytes == 1_000_000
+
+
+def test_a_duplicate_counts_as_written() -> None:
+    producer = SimProducer()
+    producer.cluster.refuse = lambda tp, batch: DuplicateSequenceNumberError
+    future = producer.put(b"v")
+    producer.poll()
+    producer.cluster.reply()
+    assert future.get(0).offset == -1
+
+
+@pytest.mark.parametrize("error", [OutOfOrderSequenceNumberError, UnknownProducerIdError])
+def test_a_lost_sequence_begins_again_in_a_new_epoch(error: type[KafkaError]) -> None:
+    producer = SimProducer()
+    producer.put(b"first")
+    settle(producer)
+    producer.cluster.logs.clear()  # as if all replicas had lost it
+    producer.cluster.refuse = lambda tp, batch: error if batch.producer_epoch == 0 else None
+    futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(3)]
+    settle(producer)
+    assert offsets(futures) == [0, 1, 2]
+    assert [value[:1] for value in producer.cluster.values()] == [b"0", b"1", b"2"]
+    assert producer.guard is not None
+    assert producer.guard.bumps >= 1
+
+
+def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
+    producer = SimProducer(batch_bytes=4000)
+    producer.cluster.refuse = lambda tp, batch: MessageSizeTooLargeError if batch.size_in_bytes > 500 else None
+    futures = [producer.put(b"%02d" % number + b"v" * 100) for number in range(30)]
+    settle(producer)
+    assert offsets(futures) == list(range(30))
+    assert [value[:2] for value in producer.cluster.values()] == [b"%02d" % number for number in range(30)]
+    assert producer.buffers.available_bytes == 1_000_000
+    assert producer.accumulator.incomplete_count == 0
+
+
+def test_a_single_record_that_is_too_large_fails() -> None:
+    producer = SimProducer(batch_bytes=4000)
+    producer.cluster.refuse = lambda tp, batch: MessageSizeTooLargeError if batch.size_in_bytes > 500 else None
+    futures = [producer.put(b"small"), producer.put(b"v" * 600), producer.put(b"small")]
+    settle(producer)
+    assert [future.failed() for future in futures] == [False, True, False]
+    assert isinstance(futures[1].exception, MessageSizeTooLargeError)
+    assert producer.cluster.values() == [b"small", b"small"]
+
+
+def test_what_is_never_sent_expires() -> None:
+    producer = SimProducer(delivery_timeout=1.0)
+    producer.accumulator.set_leaders("t", [-1])
+    future = producer.put(b"v")
+    at = producer.poll()
+    assert at <= producer.clock.monotonic() + 1.0
+    producer.poll(999)
+    assert not future.is_done
+    producer.poll(1)
+    assert isinstance(future.exception, KafkaTimeoutError)
+    assert producer.buffers.available_bytes == 1_000_000
+    producer.accumulator.set_leaders("t", [1])
+    later = producer.put(b"later")
+    settle(producer)
+    assert later.succeeded()
+    assert producer.guard is not None
+    assert producer.guard.bumps == 0, "what was never sent leaves no doubt"
+
+
+def test_what_is_on_the_wire_expires_and_its_memory_comes_back_with_the_answer() -> None:
+    producer = SimProducer(delivery_timeout=1.0)
+    future = producer.put(b"lost")
+    producer.poll()
+    reply = producer.cluster.handle()
+    producer.poll(500)
+    later = producer.put(b"later")
+    producer.poll(500)
+    assert isinstance(future.exception, KafkaTimeoutError)
+    assert producer.buffers.available_bytes == 1_000_000 - 2 * 450
+    producer.cluster.waiting[1].popleft().on_reply(reply, None)
+    settle(producer, 500)
+    assert producer.buffers.available_bytes == 1_000_000
+    assert later.succeeded()
+    assert producer.cluster.values() == [b"lost", b"later"]
+    assert producer.guard is not None
+    assert producer.guard.bumps == 1, "nobody could tell whether the first was written"
+
+
+def test_acks_0_has_no_answer() -> None:
+    producer = SimProducer(idempotent=False, acks=0)
+    future = producer.put(b"v")
+    producer.poll()
+    producer.cluster.waiting[1].popleft().on_reply(None, None)
+    assert future.get(0).offset == -1
+
+
+def test_a_partition_that_the_reply_leaves_out_is_tried_again() -> None:
+    producer = SimProducer(partitions=2)
+    futures = [producer.put(b"a", 0), producer.put(b"b", 1)]
+    producer.poll()
+    reply = producer.cluster.handle()
+    del reply.responses[0].partition_responses[0]
+    producer.cluster.waiting[1].popleft().on_reply(reply, None)
+    assert [future.is_done for future in futures] == [False, True]
+    settle(producer)
+    assert futures[0].get(0).offset == 0
+
+
+def test_leaders_that_take_nothing_are_noted() -> None:
+    producer = SimProducer(partitions=2, availability_timeout=0.5)
+    producer.accumulator.set_leaders("t", [1, 2])
+    producer.cluster.connect = lambda node_id: producer.cluster.ready.add(1)  # type: ignore[method-assign]
+    producer.put(b"v", 1)
+    producer.poll()
+    assert producer.accumulator.slow_leaders == frozenset()
+    producer.poll(600)
+    assert producer.accumulator.slow_leaders == {2}
+    producer.cluster.ready.add(2)
+    producer.poll(10)
+    assert producer.accumulator.slow_leaders == frozenset()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_goes_wrong_each_record_is_there_once_and_in_order(seed: int) -> None:
+    """Cuts before and after requests are carried out, refusals that pass, leaders that move: with all futures
+    acknowledged in the end, every partition has its records, in order, and each future tells where."""
+    random = make_random(seed)
+    producer = SimProducer(
+        partitions=3,
+        batch_bytes=random.choice([200, 450, 2000]),
+        linger=random.choice([0.0, 0.02]),
+        max_in_flight=random.choice([1, 2, 5]),
+        random=random,
+    )
+    cluster = producer.cluster
+    sent: dict[int, list[tuple[bytes, FutureRecordMetadata]]] = {0: [], 1: [], 2: []}
+    calm = False
+
+    def refuse(tp: TopicPartition, batch: RecordBatch) -> type[KafkaError] | None:
+        if calm or random.random() > 0.15:
+            return MessageSizeTooLargeError if batch.size_in_bytes > 1000 and batch.count > 1 else None
+        return random.choice([NotEnoughReplicasError, NotLeaderForPartitionError, CorruptRecordError])
+
+    cluster.refuse = refuse
+    for step in range(400):
+        for _ in range(random.randrange(4)):
+            partition = random.randrange(3)
+            value = b"%d-%d-" % (partition, len(sent[partition])) + b"x" * random.randrange(60)
+            sent[partition].append((value, producer.put(value, partition)))
+        event = random.random()
+        node_id = random.choice([1, 2])
+        if event < 0.5 and cluster.in_flight(node_id):
+            cluster.reply(node_id)
+        elif event < 0.58:
+            cluster.cut(node_id, handled=random.randrange(4))
+        elif event < 0.63:
+            leaders = [random.choice([1, 2]) for _ in range(3)]
+            for partition, leader in enumerate(leaders):
+                cluster.leaders[TopicPartition("t", partition)] = leader
+            if random.random() < 0.7:
+                producer.accumulator.set_leaders("t", leaders)
+        elif event < 0.66:
+            producer.accumulator.set_leaders("t", [cluster.leaders.get(TopicPartition("t", n), 1) for n in range(3)])
+        producer.poll(random.choice([0, 1, 10, 100]))
+        assert step < 400
+    calm = True
+    producer.accumulator.set_leaders("t", [cluster.leaders.get(TopicPartition("t", n), 1) for n in range(3)])
+    settle(producer, 10_000)
+    assert producer.guard is not None
+    for partition, records in sent.items():
+        log = cluster.values("t", partition)
+        assert log == [value for value, _ in records], f"seed {seed}"
+        assert [future.get(0).offset for _, future in records] == list(range(len(records))), f"seed {seed}"
+    assert producer.buffers.available_bytes == 1_000_000
+    assert producer.guard.bumps == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_futures_tell_the_truth_when_time_runs_out(seed: int) -> None:
+    """With a delivery timeout that often strikes: nothing acknowledged is missing or doubled, nothing is out of
+    order."""
+    random = make_random(seed)
+    producer = SimProducer(batch_bytes=250, delivery_timeout=1.0, random=random)
+    cluster = producer.cluster
+    sent: list[tuple[bytes, FutureRecordMetadata]] = []
+    for _ in range(300):
+        if random.random() < 0.7:
+            value = b"%d" % len(sent)
+            sent.append((value, producer.put(value)))
+        event = random.random()
+        if event < 0.35 and cluster.in_flight():
+            cluster.reply()
+        elif event < 0.45:
+            cluster.cut(handled=random.randrange(6))
+        elif event < 0.50:
+            producer.accumulator.set_leaders("t", [random.choice([1, -1])])
+        producer.poll(random.choice([0, 10, 50, 200]))
+    producer.accumulator.set_leaders("t", [1])
+    settle(producer, 5000)
+    log = cluster.values()
+    assert all(future.is_done for _, future in sent)
+    for value, future in sent:
+        if future.succeeded():
+            offset = future.get(0).offset
+            assert log[offset] == value, f"seed {seed}"
+            assert log.count(value) == 1, f"seed {seed}: {value!r} is there twice"
+    assert log == sorted(log, key=int), f"seed {seed}: out of order"
+    assert len(set(log)) == len(log), f"seed {seed}: doubled"
+    assert producer.buffers.available_bytes == 1_000_000

@@ -1,0 +1,182 @@
+"""Sequence numbers of a partition."""
+
+import pytest
+
+from headrace.client.producer._batch import ProducerBatch
+from headrace.client.producer.sequences import ProducerIdentity, Sequences
+from headrace.common.types import TopicPartition
+from headrace.records import encode_rows
+
+TP = TopicPartition("t", 0)
+
+
+def make(count: int, tp: TopicPartition = TP) -> ProducerBatch:
+    data = encode_rows([(None, b"v", 0, None)] * count)
+    return ProducerBatch.from_bytes(tp, data, 0.0, len(data))
+
+
+def started(epoch: int = 0) -> Sequences:
+    """As after a first batch, so that more may be in flight: the next sequence is 0, which follows the highest."""
+    sequences = Sequences()
+    sequences.set_identity(ProducerIdentity(5, epoch))
+    sequences.of(TP).last_acked = 2**31 - 1
+    return sequences
+
+
+def drain(sequences: Sequences, *counts: int) -> list[ProducerBatch]:
+    batches = [make(count) for count in counts]
+    for batch in batches:
+        assert sequences.may_drain(batch)
+        sequences.drained(batch)
+    return batches
+
+
+def test_nothing_goes_out_without_an_identity() -> None:
+    assert not Sequences().may_drain(make(1))
+
+
+def test_the_first_batch_of_an_epoch_goes_alone() -> None:
+    sequences = Sequences()
+    sequences.set_identity(ProducerIdentity(5, 0))
+    (first,) = drain(sequences, 1)
+    assert not sequences.may_drain(make(1))
+    assert sequences.may_drain(first), "it may be sent again"
+    sequences.acked(first)
+    drain(sequences, 1, 1)
+
+
+def test_sequences_follow_one_another_in_each_partition() -> None:
+    sequences = started()
+    first, second, third = drain(sequences, 3, 2, 4)
+    assert [batch.base_sequence for batch in (first, second, third)] == [0, 3, 5]
+    assert third.last_sequence == 8
+    other = make(1, TopicPartition("t", 1))
+    sequences.drained(other)
+    assert other.base_sequence == 0
+
+
+def test_sequences_wrap_around() -> None:
+    sequences = started()
+    sequences.of(TP).next, sequences.of(TP).last_acked = 2**31 - 2, 2**31 - 3
+    first, second = drain(sequences, 3, 1)
+    assert (first.base_sequence, first.last_sequence, second.base_sequence) == (2**31 - 2, 0, 1)
+    sequences.acked(first)
+    assert sequences.is_next(second)
+
+
+def test_what_is_sent_again_keeps_its_sequence_and_goes_in_order() -> None:
+    sequences = started()
+    first, second = drain(sequences, 1, 1)
+    assert sequences.may_drain(first)
+    assert not sequences.may_drain(second), "the one before it has no answer yet"
+    sequences.drained(first)
+    assert first.base_sequence == 0
+    sequences.acked(first)
+    assert sequences.may_drain(second)
+
+
+def test_a_batch_refused_for_good_leaves_no_gap() -> None:
+    sequences = started()
+    first, second, third = drain(sequences, 3, 2, 4)
+    sequences.acked(first)
+    sequences.failed(second, known_unwritten=True)
+    assert (third.base_sequence, third.sequence_was_reset) == (3, True)
+    (fourth,) = drain(sequences, 1)
+    assert fourth.base_sequence == 7
+    assert not sequences.must_bump
+
+
+def test_an_unknown_fate_stops_the_partition_until_all_have_their_answers() -> None:
+    sequences = started()
+    first, second, third = drain(sequences, 1, 1, 1)
+    sequences.acked(first)
+    sequences.failed(second, known_unwritten=False)
+    assert not sequences.may_drain(make(1))
+    assert sequences.may_drain(third)
+    assert sequences.resolve() == []
+    sequences.failed(third, known_unwritten=False)
+    assert sequences.resolve() == [TP]
+
+
+def test_an_unknown_fate_that_turns_out_well_changes_nothing() -> None:
+    sequences = started()
+    first, second = drain(sequences, 1, 1)
+    sequences.failed(first, known_unwritten=False)
+    sequences.acked(second)  # a leader takes nothing that does not follow, so the first is there
+    assert sequences.resolve() == []
+    assert sequences.may_drain(make(1))
+    assert not sequences.must_bump
+
+
+def test_a_bump_numbers_what_is_in_flight_anew() -> None:
+    sequences = started()
+    first, second = drain(sequences, 3, 2)
+    sequences.request_bump(TP)
+    assert not sequences.may_drain(first)
+    assert sequences.bump()
+    assert sequences.identity == (5, 1)
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in (first, second)] == [(1, 0), (1, 3)]
+    assert not sequences.may_drain(make(1))
+    sequences.acked(first)
+    (third,) = drain(sequences, 1)
+    assert (third.producer_epoch, third.base_sequence) == (1, 5)
+
+
+def test_other_partitions_take_the_new_epoch_when_they_are_empty() -> None:
+    sequences = started()
+    other = TopicPartition("t", 1)
+    batch = make(2, other)
+    sequences.drained(batch)
+    sequences.request_bump(TP)
+    sequences.bump()
+    assert (batch.producer_epoch, batch.base_sequence) == (0, 0)
+    assert sequences.may_drain(batch), "it may be sent again as it was"
+    assert not sequences.may_drain(make(1, other)), "new ones wait for the old epoch to be over"
+    sequences.acked(batch)
+    fresh = make(1, other)
+    assert sequences.may_drain(fresh)
+    sequences.drained(fresh)
+    assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
+
+
+def test_doubts_end_with_the_epoch_they_are_about() -> None:
+    sequences = started()
+    (batch,) = drain(sequences, 1)
+    sequences.failed(batch, known_unwritten=False)
+    sequences.set_identity(ProducerIdentity(5, 1))
+    assert sequences.resolve() == []
+    (fresh,) = drain(sequences, 1)
+    assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
+
+
+def test_epochs_that_are_used_up_need_a_new_id() -> None:
+    sequences = started(epoch=2**15 - 1)
+    (batch,) = drain(sequences, 2)
+    sequences.request_bump(TP)
+    assert not sequences.bump()
+    assert not sequences.identity.is_valid
+    sequences.has_new_identity(ProducerIdentity(9, 0))
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (9, 0, 0)
+
+
+def test_parts_of_a_split_batch_share_its_sequences() -> None:
+    sequences = started()
+    first, second = drain(sequences, 5, 1)
+    parts = [make(2), make(3)]
+    sequences.replaced(first, parts)
+    assert [part.base_sequence for part in parts] == [0, 2]
+    assert sequences.may_drain(parts[0])
+    assert not sequences.may_drain(parts[1])
+    sequences.acked(parts[0])
+    sequences.acked(parts[1])
+    assert sequences.is_next(second)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_answers_may_come_in_any_order(order: tuple[int, int]) -> None:
+    sequences = started()
+    batches = drain(sequences, 1, 1)
+    for index in order:
+        sequences.acked(batches[index])
+    (third,) = drain(sequences, 1)
+    assert sequences.is_next(third)

@@ -1,0 +1,548 @@
+"""The states of a transactional producer, against coordinators that say what the test wants."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.support.virtual_loop import run
+
+from headrace.client.coordinators import CoordinatorType
+from headrace.client.errors import CommitFailedError, IllegalStateError
+from headrace.client.producer._batch import ProducerBatch
+from headrace.client.producer.idempotence import Idempotence
+from headrace.client.producer.transactions import TransactionManager, TransactionState
+from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from headrace.common.backoff import Backoff
+from headrace.common.errors import (
+    ClusterAuthorizationFailedError,
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidTxnStateError,
+    KafkaError,
+    NotCoordinatorError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    TopicAuthorizationFailedError,
+    TransactionAbortableError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownMemberIdError,
+)
+from headrace.common.ids import make_random
+from headrace.common.types import TopicPartition
+from headrace.net.errors import KafkaConnectionError
+from headrace.protocol import Message
+from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from headrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from headrace.protocol.messages.end_txn import EndTxnResponse
+from headrace.protocol.messages.init_producer_id import InitProducerIdResponse
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from headrace.records import encode_rows
+
+TP = TopicPartition("t", 0)
+S = TransactionState
+
+
+class Coordinators:
+    """Answers every request; `errors` has what the next ones of a kind are answered with instead."""
+
+    def __init__(self, version: int):
+        self.version = version
+        self.epoch = -1
+        self.asked: list[tuple[str, Any, int | None, int | None]] = []
+        self.forgotten: list[tuple[CoordinatorType, str]] = []
+        self.errors: dict[str, list[type[KafkaError]]] = {}
+        self.slept: list[float] = []
+
+    def names(self) -> list[str]:
+        return [name for name, *_ in self.asked]
+
+    async def any_broker(self, request: Message) -> Any:
+        return await self.coordinator(CoordinatorType.GROUP, "", request, None, None)
+
+    async def coordinator(
+        self, kind: CoordinatorType, key: str, request: Any, min_version: int | None, max_version: int | None
+    ) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+        self.asked.append((name, request, min_version, max_version))
+        await asyncio.sleep(0.001)
+        errors = self.errors.get(name, [])
+        error = errors.pop(0) if errors else None
+        if error is not None and issubclass(error, KafkaConnectionError):
+            raise error("cut", sent=True)
+        code = 0 if error is None else error.code
+        return getattr(self, f"_{name}")(request, code)
+
+    def _InitProducerId(self, request: Any, code: int) -> Any:  # noqa: N802
+        if not code:
+            self.epoch += 1
+        return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=self.epoch)
+
+    def _AddPartitionsToTxn(self, request: Any, code: int) -> Any:  # noqa: N802
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=[
+                AddPartitionsToTxnTopicResult(
+                    name=topic.name,
+                    results_by_partition=[
+                        AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in request.v3_and_below_topics
+            ]
+        )
+
+    def _AddOffsetsToTxn(self, request: Any, code: int) -> Any:  # noqa: N802
+        return AddOffsetsToTxnResponse(error_code=code)
+
+    def _TxnOffsetCommit(self, request: Any, code: int) -> Any:  # noqa: N802
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code)
+                        for part in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _EndTxn(self, request: Any, code: int) -> Any:  # noqa: N802
+        if self.version >= 2 and not code:
+            self.epoch += 1
+        return EndTxnResponse(error_code=code, producer_id=7, producer_epoch=self.epoch)
+
+    def forget_coordinator(self, kind: CoordinatorType, key: str) -> None:
+        self.forgotten.append((kind, key))
+
+    async def transaction_version(self, key: str) -> int:
+        return self.version
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(seconds)
+
+
+class Bench:
+    """A manager without a producer around it."""
+
+    def __init__(self, version: int):
+        self.calls = Coordinators(version)
+        self.fatal: list[BaseException] = []
+        self.settled: list[bool] = []
+        self.on_settle: Callable[[], None] = lambda: None
+        self.manager = TransactionManager(
+            "tx",
+            60_000,
+            self.calls,
+            Backoff(100, 1000, make_random(0)),
+            self._start,
+            lambda: None,
+            self.fatal.append,
+            self._settle,
+        )
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(coroutine)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return task
+
+    async def _settle(self, drop: bool) -> None:
+        self.settled.append(drop)
+        while self.manager._new and not drop and self.manager.state is S.COMMITTING:
+            self.manager.prepare()
+            await asyncio.sleep(0.001)
+        self.on_settle()
+
+    def batch(self) -> ProducerBatch:
+        data = encode_rows([(None, b"v", 0, None)])
+        return ProducerBatch.from_bytes(TP, data, 0.0, len(data))
+
+    async def begun(self) -> TransactionManager:
+        await self.manager.init()
+        self.manager.begin()
+        return self.manager
+
+    async def added(self) -> TransactionManager:
+        """In a transaction that has a partition."""
+        await self.begun()
+        self.manager.admit(TP)
+        self.manager.prepare()
+        while not self.manager.may_drain(self.batch()):
+            await asyncio.sleep(0.01)
+        return self.manager
+
+
+def with_bench(test: Callable[[Bench], Awaitable[None]], version: int = 1) -> None:
+    async def main() -> None:
+        await test(Bench(version))
+
+    run(main())
+
+
+def test_version_1_adds_partitions_before_they_are_written_to() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.begun()
+        assert not manager.may_drain(bench.batch())
+        manager.admit(TP)
+        manager.admit(TopicPartition("t", 1))
+        assert not manager.may_drain(bench.batch())
+        manager.prepare()
+        await asyncio.sleep(0.1)
+        assert manager.may_drain(bench.batch())
+        assert manager.versions() == (None, 11)
+        await manager.commit()
+        assert manager.state is S.READY
+        assert bench.calls.names() == ["InitProducerId", "AddPartitionsToTxn", "EndTxn"]
+        (_, request, _, highest) = bench.calls.asked[1]
+        assert [(topic.name, topic.partitions) for topic in request.v3_and_below_topics] == [("t", [0, 1])]
+        assert highest == 3
+        (_, request, _, highest) = bench.calls.asked[2]
+        assert (request.producer_id, request.producer_epoch, request.committed, highest) == (7, 0, True, 4)
+
+    with_bench(test)
+
+
+def test_version_2_leaves_partitions_to_leaders_and_takes_the_epoch_of_each_end() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.begun()
+        manager.admit(TP)
+        assert manager.may_drain(bench.batch())
+        assert manager.versions() == (12, None)
+        await manager.commit()
+        assert bench.calls.names() == ["InitProducerId", "EndTxn"]
+        assert bench.calls.asked[1][2] == 5
+        assert manager.sequences.identity == (7, 1)
+        manager.begin()
+        manager.admit(TP)
+        await manager.abort()
+        assert manager.sequences.identity == (7, 2)
+        assert manager.state is S.READY
+
+    with_bench(test, version=2)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_empty_transaction_is_no_ones_business(version: int) -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.begun()
+        await manager.commit()
+        manager.begin()
+        await manager.abort()
+        assert bench.calls.names() == ["InitProducerId"]
+
+    with_bench(test, version)
+
+
+def test_calls_that_do_not_fit_the_state() -> None:
+    async def test(bench: Bench) -> None:
+        manager = bench.manager
+        for call in (manager.commit, manager.abort):
+            with pytest.raises(IllegalStateError, match="uninitialized"):
+                await call()
+        with pytest.raises(IllegalStateError):
+            manager.begin()
+        with pytest.raises(IllegalStateError, match="init_transactions"):
+            manager.check_open()
+        await manager.init()
+        with pytest.raises(IllegalStateError):
+            await manager.init()
+        with pytest.raises(IllegalStateError):
+            manager.admit(TP)
+        manager.begin()
+        with pytest.raises(IllegalStateError):
+            manager.begin()
+        manager.check_open()
+
+    with_bench(test)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_offsets_go_with_the_transaction(version: int) -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.begun()
+        group = ConsumerGroupMetadata("g", 3, "member", "instance")
+        await manager.send_offsets({TP: OffsetAndMetadata(42, "note", 5), TopicPartition("u", 1): 7}, group)
+        await manager.commit()
+        expected = ["InitProducerId", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"]
+        assert bench.calls.names() == (expected if version == 1 else expected[:1] + expected[2:])
+        (_, request, lowest, highest) = next(each for each in bench.calls.asked if each[0] == "TxnOffsetCommit")
+        assert (lowest, highest) == ((3, 4) if version == 1 else (5, 5))
+        assert (request.generation_id, request.member_id, request.group_instance_id) == (3, "member", "instance")
+        part = request.topics[0].partitions[0]
+        assert (part.committed_offset, part.committed_metadata, part.committed_leader_epoch) == (42, "note", 5)
+
+    with_bench(test, version)
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "forgets"),
+    [
+        ("InitProducerId", CoordinatorLoadInProgressError, False),
+        ("InitProducerId", NotCoordinatorError, True),
+        ("InitProducerId", ConcurrentTransactionsError, False),
+        ("AddPartitionsToTxn", CoordinatorNotAvailableError, True),
+        ("AddPartitionsToTxn", ConcurrentTransactionsError, False),
+        ("AddOffsetsToTxn", NotCoordinatorError, True),
+        ("TxnOffsetCommit", CoordinatorLoadInProgressError, False),
+        ("TxnOffsetCommit", NotCoordinatorError, True),
+        ("EndTxn", KafkaConnectionError, True),
+        ("EndTxn", ConcurrentTransactionsError, False),
+    ],
+)
+def test_errors_that_pass_are_tried_again(api: str, error: type[KafkaError], forgets: bool) -> None:
+    async def test(bench: Bench) -> None:
+        bench.calls.errors[api] = [error, error]
+        manager = await bench.added()
+        await manager.send_offsets({TP: 1}, "g")
+        await manager.commit()
+        assert manager.state is S.READY
+        assert bench.calls.names().count(api) == 3
+        assert bool(bench.calls.forgotten) == forgets
+        assert len(bench.calls.slept) >= 2
+
+    with_bench(test)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ProducerFencedError, InvalidProducerEpochError, TransactionalIdAuthorizationFailedError, InvalidTxnStateError],
+)
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "TxnOffsetCommit", "EndTxn"])
+def test_fatal_errors_end_the_producer(api: str, error: type[KafkaError]) -> None:
+    async def test(bench: Bench) -> None:
+        bench.calls.errors[api] = [error]
+        expected = ProducerFencedError if error is InvalidProducerEpochError else error
+        manager = await bench.begun()
+        manager.admit(TP)
+        manager.prepare()
+        await asyncio.sleep(0.1)
+        if api == "TxnOffsetCommit":
+            with pytest.raises(expected):
+                await manager.send_offsets({TP: 1}, "g")
+        elif api == "EndTxn":
+            with pytest.raises(expected):
+                await manager.commit()
+        assert manager.state is S.FATAL_ERROR
+        assert [type(each) for each in bench.fatal] == [expected]
+        assert bench.fatal[0].fatal  # type: ignore[attr-defined]
+        for call in (manager.commit, manager.abort):
+            with pytest.raises(expected) as caught:
+                await call()
+            assert caught.value.fatal
+        with pytest.raises(expected):
+            manager.check_open()
+        with pytest.raises(expected):
+            manager.begin()
+
+    with_bench(test)
+
+
+def test_a_producer_that_is_fenced_as_it_begins() -> None:
+    async def test(bench: Bench) -> None:
+        bench.calls.errors["InitProducerId"] = [ClusterAuthorizationFailedError]
+        with pytest.raises(ClusterAuthorizationFailedError):
+            await bench.manager.init()
+        assert bench.manager.state is S.FATAL_ERROR
+
+    with_bench(test)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("api", "error"),
+    [
+        ("AddPartitionsToTxn", TopicAuthorizationFailedError),
+        ("AddPartitionsToTxn", TransactionAbortableError),
+        ("TxnOffsetCommit", GroupAuthorizationFailedError),
+        ("TxnOffsetCommit", FencedInstanceIdError),
+        ("TxnOffsetCommit", UnknownMemberIdError),
+        ("TxnOffsetCommit", IllegalGenerationError),
+        ("produce", OutOfOrderSequenceNumberError),
+        ("produce", InvalidProducerEpochError),
+        ("produce", TransactionAbortableError),
+        ("EndTxn", TransactionAbortableError),
+    ],
+)
+def test_abortable_errors_spoil_the_transaction_alone(api: str, error: type[KafkaError], version: int) -> None:
+    if version == 2 and api == "AddPartitionsToTxn":
+        api = "produce"  # there is no such request in version 2
+
+    async def test(bench: Bench) -> None:
+        bench.calls.errors[api] = [error]
+        manager = await bench.begun()
+        manager.admit(TP)
+        manager.prepare()
+        await asyncio.sleep(0.1)
+        expected = CommitFailedError if error in (UnknownMemberIdError, IllegalGenerationError) else error
+        if api == "TxnOffsetCommit":
+            with pytest.raises(expected):
+                await manager.send_offsets({TP: 1}, "g")
+        elif api == "produce":
+            batch = bench.batch()
+            manager.drained(batch)
+            manager.failed(batch, error("no"), True)
+        elif api == "EndTxn":
+            with pytest.raises(expected):
+                await manager.commit()
+        assert manager.state is S.ABORTABLE_ERROR
+        assert not manager.may_drain(bench.batch())
+        with pytest.raises(expected) as caught:
+            manager.check_open()
+        assert caught.value.abortable
+        assert not caught.value.fatal
+        with pytest.raises(expected):
+            await manager.commit()
+        await manager.abort()
+        assert manager.state is S.READY
+        assert manager.error is None
+        assert not bench.fatal
+        names = bench.calls.names()
+        assert names[-2:] == (["EndTxn", "InitProducerId"] if version == 1 else names[-2:])
+        assert manager.sequences.identity == (7, 1), "the next transaction has an epoch of its own"
+        manager.begin()
+        manager.check_open()
+
+    with_bench(test, version)
+
+
+def test_a_transaction_that_the_coordinator_has_forgotten_is_not_ended() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.added()
+        batch = bench.batch()
+        manager.drained(batch)
+        manager.failed(batch, InvalidProducerIdMappingError("gone"), True)
+        await manager.abort()
+        assert "EndTxn" not in bench.calls.names()
+        assert manager.state is S.READY
+
+    with_bench(test)
+
+
+def test_an_error_that_comes_while_the_last_records_are_sent_stops_the_commit() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.added()
+        batch = bench.batch()
+        manager.drained(batch)
+        bench.on_settle = lambda: manager.failed(batch, TopicAuthorizationFailedError("no"), True)
+        with pytest.raises(TopicAuthorizationFailedError):
+            await manager.commit()
+        assert "EndTxn" not in bench.calls.names()
+        bench.on_settle = lambda: None
+        await manager.abort()
+        assert bench.settled == [False, True]
+        assert [request.committed for name, request, *_ in bench.calls.asked if name == "EndTxn"] == [False]
+
+    with_bench(test)
+
+
+def test_a_call_that_was_given_up_goes_on_and_may_be_waited_for_again() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.added()
+        bench.calls.errors["EndTxn"] = [CoordinatorNotAvailableError] * 5
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await manager.commit()
+        assert manager.state is S.COMMITTING
+        with pytest.raises(IllegalStateError, match="commit_transaction"):
+            await manager.abort()
+        await manager.commit()
+        assert manager.state is S.READY
+        assert bench.calls.names().count("EndTxn") == 6
+
+    with_bench(test)
+
+
+def test_what_came_of_a_call_that_was_given_up_is_not_taken_for_that_of_a_later_one() -> None:
+    async def test(bench: Bench) -> None:
+        manager = await bench.added()
+        bench.calls.errors["EndTxn"] = [CoordinatorNotAvailableError]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await manager.commit()
+        await asyncio.sleep(10)
+        assert manager.state is S.READY, "it went on"
+        manager.begin()
+        bench.calls.errors["TxnOffsetCommit"] = [CoordinatorNotAvailableError]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await manager.send_offsets({TP: 1}, "g")
+        await manager.send_offsets({TP: 2}, "g")
+        await manager.commit()
+        committed = [
+            request.topics[0].partitions[0].committed_offset
+            for name, request, *_ in bench.calls.asked
+            if name == "TxnOffsetCommit"
+        ]
+        assert committed == [1, 1, 2]
+        assert bench.calls.names().count("EndTxn") == 3
+
+    with_bench(test)
+
+
+# ---- without transactions
+
+
+def idempotent(calls: Coordinators, fatal: list[BaseException]) -> Idempotence:
+    start = Bench(1)._start
+    return Idempotence(calls, Backoff(100, 1000, make_random(0)), start, lambda: None, fatal.append)
+
+
+def test_an_idempotent_producer_asks_for_its_id_until_it_has_one() -> None:
+    async def main() -> None:
+        calls, fatal = Coordinators(1), []
+        calls.errors["InitProducerId"] = [CoordinatorLoadInProgressError, KafkaConnectionError]
+        guard = idempotent(calls, fatal)
+        guard.prepare()
+        guard.prepare()
+        await asyncio.sleep(1)
+        assert calls.names() == ["InitProducerId"] * 3
+        assert guard.sequences.identity == (7, 0)
+        assert not fatal
+
+    run(main())
+
+
+def test_an_idempotent_producer_that_may_not_have_an_id_is_done_for() -> None:
+    async def main() -> None:
+        calls, fatal = Coordinators(1), []
+        calls.errors["InitProducerId"] = [ClusterAuthorizationFailedError]
+        guard = idempotent(calls, fatal)
+        guard.prepare()
+        await asyncio.sleep(1)
+        guard.prepare()
+        await asyncio.sleep(1)
+        assert [type(error) for error in fatal] == [ClusterAuthorizationFailedError]
+        assert calls.names() == ["InitProducerId"]
+
+    run(main())
+
+
+def test_an_idempotent_producer_bumps_its_epoch_itself() -> None:
+    async def main() -> None:
+        calls: Coordinators = Coordinators(1)
+        guard = idempotent(calls, [])
+        guard.prepare()
+        await asyncio.sleep(1)
+        assert guard.lost_sequence(TP)
+        guard.prepare()
+        assert guard.sequences.identity == (7, 1)
+        assert calls.names() == ["InitProducerId"]
+
+    run(main())

@@ -1,0 +1,147 @@
+"""What all clients share: from settings to connections, and trying again."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.support.fake_brokers import FakeCluster
+from tests.support.virtual_loop import run
+
+from headrace.client.consumer_keys import CONSUMER_KEYS
+from headrace.client.core import ClientCore
+from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError, NoBrokersAvailable
+from headrace.client.producer_keys import PRODUCER_KEYS
+from headrace.client.settings import ADMIN_KEYS, ClientSettings, ClientTable
+from headrace.common.errors import ConfigError, NotLeaderForPartitionError, TopicAlreadyExistsError
+from headrace.protocol import ApiKey
+
+
+def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def call() -> None:
+        run(test())
+
+    call.__name__ = test.__name__
+    return call
+
+
+def make(table: ClientTable = ADMIN_KEYS, cluster: FakeCluster | None = None, **settings: Any) -> ClientCore:
+    cluster = cluster or FakeCluster()
+    values = ClientSettings.load(table, {"bootstrap.servers": "host1:9092", **settings})
+    return ClientCore(values, dialer=cluster.network)
+
+
+@virtual
+async def test_it_starts_where_it_is_told_to() -> None:
+    cluster = FakeCluster()
+    core = make(cluster=cluster, client_id="tester")
+    await core.start()
+    assert set(core.pool.nodes) == {1}
+    (request,) = cluster.brokers[0].asked(ApiKey.METADATA)
+    assert request.client_id == "tester"
+    await core.close()
+    await core.close()
+
+
+@virtual
+async def test_nobody_there() -> None:
+    cluster = FakeCluster()
+    cluster.brokers[0].accepts = False
+    core = make(cluster=cluster)
+    with pytest.raises(
+        NoBrokersAvailable, match=r"none of the bootstrap servers \(host1:9092\) can be reached: .*refused"
+    ):
+        await core.start(2000)
+    await core.close()
+
+
+@virtual
+async def test_settings_reach_the_connections() -> None:
+    core = make(
+        PRODUCER_KEYS,
+        **{
+            "max.in.flight.requests.per.connection": 2,
+            "request.timeout.ms": 7,
+            "reconnect.backoff.ms": 8,
+            "connections.max.idle.ms": 9,
+            "metadata.recovery.strategy": "none",
+        },
+    )
+    net = core.pool.settings
+    assert (net.max_in_flight, net.request_timeout_ms, net.reconnect_backoff_ms, net.max_idle_ms) == (2, 7, 8, 9)
+    assert not net.rebootstrap
+    await core.close()
+
+
+@virtual
+async def test_a_fetch_as_large_as_allowed_fits_a_reply() -> None:
+    core = make(CONSUMER_KEYS, **{"fetch.max.bytes": 500_000_000})
+    assert core.pool.settings.max_reply_bytes > 500_000_000
+    await core.close()
+
+
+def test_addresses_that_cannot_be() -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigError, match="'host:port' is not an address"):
+            ClientCore(ClientSettings.load(ADMIN_KEYS, bootstrap_servers="host:port"))
+
+    run(main())
+
+
+class Flaky:
+    """Fails a few times."""
+
+    def __init__(self, *errors: Exception):
+        self.errors = list(errors)
+        self.calls = 0
+
+    async def __call__(self) -> str:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "done"
+
+
+@virtual
+async def test_what_may_pass_is_tried_again() -> None:
+    core = make()
+    flaky = Flaky(KafkaConnectionError("lost"), NotLeaderForPartitionError("moved"))
+    assert await core.retry(flaky, 10_000, "a call") == "done"
+    assert flaky.calls == 3
+    await core.close()
+
+
+@virtual
+async def test_what_does_not_pass_is_raised_at_once() -> None:
+    core = make()
+    flaky = Flaky(TopicAlreadyExistsError("it is there"))
+    with pytest.raises(TopicAlreadyExistsError):
+        await core.retry(flaky, 10_000, "a call")
+    assert flaky.calls == 1
+    await core.close()
+
+
+@virtual
+async def test_until_time_is_up() -> None:
+    core = make()
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    flaky = Flaky(*[KafkaConnectionError("lost")] * 1000)
+    with pytest.raises(KafkaTimeoutError, match="a call took longer than 5000 ms; the last error: lost") as caught:
+        await core.retry(flaky, 5000, "a call")
+    assert isinstance(caught.value.__cause__, KafkaConnectionError)
+    assert loop.time() - since == pytest.approx(5.0)
+    assert 6 <= flaky.calls <= 12
+    await core.close()
+
+
+@virtual
+async def test_a_call_that_hangs_is_up_in_time_too() -> None:
+    core = make()
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(KafkaTimeoutError, match="a call took longer than 1000 ms"):
+        await core.retry(hang, 1000, "a call")
+    await core.close()

@@ -1,0 +1,90 @@
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import headrace.errors
+from headrace import errors
+from headrace.client.consumer.errors import _Located
+from headrace.client.errors import KafkaTimeoutError, check, error_for, is_stale_metadata
+from headrace.common.errors import (
+    ERRORS_BY_CODE,
+    KafkaError,
+    NotLeaderForPartitionError,
+    ProducerFencedError,
+    TopicAlreadyExistsError,
+    UnknownError,
+)
+from headrace.common.types import TopicPartition
+
+
+def test_one_place_to_import_from() -> None:
+    for cls in ERRORS_BY_CODE.values():
+        assert getattr(errors, cls.__name__) is cls
+    for name in ("KafkaTimeoutError", "NoBrokersAvailable", "CommitFailedError", "IllegalStateError", "ConfigError"):
+        assert name in headrace.errors.__all__
+    assert all(issubclass(getattr(errors, name), Exception) for name in errors.__all__)
+
+
+def test_everything_that_clients_raise_is_a_kafka_error() -> None:
+    from headrace.client import errors as own
+
+    raised = [value for value in vars(own).values() if isinstance(value, type) and issubclass(value, Exception)]
+    assert all(issubclass(each, KafkaError) for each in raised)
+    assert issubclass(KafkaTimeoutError, TimeoutError)
+
+
+def test_the_error_of_a_code() -> None:
+    assert error_for(0) is None
+    error = error_for(36, "it is there")
+    assert isinstance(error, TopicAlreadyExistsError)
+    assert str(error) == "it is there"
+    assert str(error_for(36)) == (TopicAlreadyExistsError.__doc__ or "").split("\n")[0]
+    assert type(error_for(31_000)) is UnknownError
+    assert "31000" in str(error_for(31_000))
+    check(0)
+    with pytest.raises(TopicAlreadyExistsError):
+        check(36)
+
+
+def test_what_says_that_the_view_is_old() -> None:
+    assert is_stale_metadata(NotLeaderForPartitionError())
+    assert is_stale_metadata(NotLeaderForPartitionError)
+    assert is_stale_metadata(6)
+    assert is_stale_metadata(errors.KafkaConnectionError("lost"))
+    assert not is_stale_metadata(TopicAlreadyExistsError())
+    assert not is_stale_metadata(0)
+
+
+def test_what_to_do_about_an_error_is_set_on_it() -> None:
+    error = ProducerFencedError("another one has come")
+    assert (error.fatal, error.abortable) == (False, False)
+    error.fatal = True
+    assert error.fatal
+    assert not ProducerFencedError("x").fatal
+
+
+def test_importing_headrace_is_quick_and_imports_no_arrow() -> None:
+    code = "import sys, headrace; headrace.TopicPartition; print(sorted(set(sys.modules) & {'pyarrow', 'asyncio'}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+    assert set(headrace.__all__) <= set(dir(headrace))
+    assert all(getattr(headrace, name).__name__ == name for name in headrace.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
+        _ = headrace.Nonsense
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_they_reach_other_processes(name: str) -> None:
+    cls = getattr(errors, name)
+    parts: tuple[object, ...] = ("what happened",)
+    if issubclass(cls, _Located):
+        parts = (TopicPartition("t", 3), 7, *{"OffsetsLostError": ()}.get(name, (None,)))
+    error = cls(*parts)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is cls
+    assert str(again) == str(error)
+    assert {key: value for key, value in vars(again).items() if key != "_parts"} == {
+        key: value for key, value in vars(error).items() if key != "_parts"
+    }

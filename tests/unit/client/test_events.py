@@ -1,0 +1,94 @@
+"""What clients tell their users beside what calls return."""
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from headrace.client.consumer_keys import CONSUMER_KEYS
+from headrace.client.events import ClientEvents, LogEvent, ThrottleEvent, Token
+from headrace.client.settings import ClientSettings
+from headrace.common.errors import FencedInstanceIdError, KafkaError, NetworkExceptionError
+from headrace.net.broker_pool import Node
+
+NODE = Node(3, "host", 9092)
+
+
+def make(**settings: Any) -> ClientEvents:
+    return ClientEvents(ClientSettings.load(CONSUMER_KEYS, settings))
+
+
+def test_without_callbacks_nothing_happens() -> None:
+    events = make()
+    events.error(KafkaError("x"))
+    events.throttled(NODE, 1, 100)
+    events.statistics("{}")
+    events.start()
+    events.stop()
+    assert not events.wants_statistics
+    assert events.throttled_total_ms == 100
+
+
+def test_throttling() -> None:
+    told: list[ThrottleEvent] = []
+    make(throttle_cb=told.append).throttled(NODE, 1, 1500)
+    assert told == [ThrottleEvent("host:9092/3", 3, 1.5)]
+
+
+def test_a_broker_that_is_down_is_told_once() -> None:
+    told: list[KafkaError] = []
+    events = make(error_cb=told.append)
+    first, second, third = (NetworkExceptionError(str(number)) for number in range(3))
+    events.connect_failed(NODE, "", first)
+    events.connect_failed(NODE, "", second)
+    events.connected(NODE, "")
+    events.disconnected(NODE, "", third)
+    events.disconnected(NODE, "", None)
+    events.connect_failed(NODE, "", second)
+    assert told == [first, third, second]
+    assert not any(error.fatal for error in told)
+
+
+def test_the_fatal_error_is_marked() -> None:
+    told: list[KafkaError] = []
+    events = make(error_cb=told.append)
+    events.error(FencedInstanceIdError("fenced"), fatal=True)
+    events.error(KafkaError("later"))
+    assert [error.fatal for error in told] == [True, False]
+    assert events.fatal is told[0]
+
+
+def test_a_callback_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    make(error_cb=lambda error: 1 / 0).error(KafkaError("x"))
+    assert "callback" in caplog.text
+
+
+def test_log_lines_of_the_own_thread() -> None:
+    told: list[LogEvent] = []
+    events = make(log_cb=told.append)
+    events.start()
+    try:
+        logger = logging.getLogger("headrace.client.group.membership")
+        logger.warning("one %d", 1)
+        logging.getLogger("headrace.broker").warning("not a client's")
+        other = threading.Thread(target=lambda: logger.warning("another client's"))
+        other.start()
+        other.join()
+    finally:
+        events.stop()
+    logging.getLogger("headrace.client").warning("after the end")
+    assert told == [LogEvent(logging.WARNING, "client.group.membership", "one 1")]
+
+
+def test_tokens() -> None:
+    async def later(settings: ClientSettings) -> Token:
+        return Token("late", 2.0)
+
+    assert asyncio.run(make(oauth_cb=lambda settings: ("value", 1.0)).token()) == Token("value", 1.0)
+    assert asyncio.run(make(oauth_cb=later).token()) == Token("late", 2.0)
+    with pytest.raises(KafkaError, match="oauth_cb returned int"):
+        asyncio.run(make(oauth_cb=lambda settings: 5).token())
+    with pytest.raises(KafkaError, match="no oauth_cb"):
+        asyncio.run(make().token())

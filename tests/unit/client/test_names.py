@@ -1,0 +1,37 @@
+"""The public clients: every method says what it does, and both faces have the same."""
+
+import inspect
+
+import pytest
+
+import headrace
+import headrace.aio
+
+PAIRS = [
+    (headrace.Producer, headrace.aio.Producer, {"start", "stop", "send_and_wait"}),
+    (headrace.Consumer, headrace.aio.Consumer, {"start", "stop", "getone", "getmany"}),
+    (headrace.Admin, headrace.aio.Admin, set()),
+]
+
+
+def methods(cls: type) -> dict[str, object]:
+    return {name: each for name, each in inspect.getmembers(cls, callable) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("cls", [cls for pair in PAIRS for cls in pair[:2]], ids=lambda cls: f"{cls.__module__}")
+def test_every_method_says_what_it_does(cls: type) -> None:
+    assert [name for name, each in methods(cls).items() if not inspect.getdoc(each)] == []
+    assert inspect.getdoc(cls)
+
+
+@pytest.mark.parametrize(("blocking", "asyncio", "more"), PAIRS, ids=["producer", "consumer", "admin"])
+def test_both_faces_have_the_same_methods(blocking: type, asyncio: type, more: set[str]) -> None:
+    assert set(methods(asyncio)) - set(methods(blocking)) == more
+    assert set(methods(blocking)) <= set(methods(asyncio))
+
+
+@pytest.mark.parametrize(("blocking", "asyncio", "more"), PAIRS, ids=["producer", "consumer", "admin"])
+def test_both_faces_take_the_same_arguments(blocking: type, asyncio: type, more: set[str]) -> None:
+    for name in sorted(set(methods(asyncio)) - more - {"choose_partition"}):
+        ours, theirs = (list(inspect.signature(getattr(cls, name)).parameters) for cls in (blocking, asyncio))
+        assert ours == theirs, name

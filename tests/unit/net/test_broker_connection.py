@@ -1,0 +1,326 @@
+"""One connection against a broker without a socket, in virtual time."""
+
+import asyncio
+import struct
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from tests.support.fake_brokers import FakeBroker, FakeTransport
+from tests.support.virtual_loop import run
+
+from headrace.common.errors import RequestTimedOutError, UnsupportedVersionError
+from headrace.net.broker_connection import BrokerConnection
+from headrace.net.errors import KafkaConnectionError
+from headrace.net.link_stats import LinkStats
+from headrace.net.nodes import Node
+from headrace.net.replies import ReplyMemory
+from headrace.protocol import ApiKey, Message, encode_response
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from headrace.protocol.messages.produce import ProduceRequest
+
+NODE = Node(1, "host", 9092)
+
+
+class Wire:
+    """A connection that is up, and the broker at its other end."""
+
+    def __init__(self, broker: FakeBroker | None = None, max_reply_bytes: int = 1_000_000):
+        self.broker = broker or FakeBroker(1, "host", 9092)
+        self.stats = LinkStats()
+        self.lost: list[KafkaConnectionError | None] = []
+        self.replies: list[Message] = []
+        self.connection = BrokerConnection(
+            asyncio.get_running_loop(),
+            NODE,
+            "me",
+            max_reply_bytes,
+            ReplyMemory(),
+            self.stats,
+            lambda _, error: self.lost.append(error),
+            lambda _, __, message: self.replies.append(message),
+        )
+        self.transport = FakeTransport(self.broker, self.connection)
+        self.broker.transports.append(self.transport)
+        self.connection.connection_made(self.transport)
+        self.broker.on(ApiKey.METADATA, lambda _: MetadataResponse(cluster_id="here"))
+
+    def ask(self, timeout_ms: float = 1000) -> "asyncio.Future[Any]":
+        return self.connection.send(MetadataRequest(topics=None), 12, timeout_ms)
+
+
+def in_virtual_time(main: Coroutine[Any, Any, None]) -> None:
+    run(main)
+
+
+def test_a_request_and_its_reply() -> None:
+    async def main() -> None:
+        wire = Wire()
+        reply = await wire.ask()
+        assert reply.cluster_id == "here"
+        (request,) = wire.broker.requests
+        assert (request.client_id, request.version, request.correlation_id) == ("me", 12, 0)
+        assert wire.replies == [reply]
+        assert wire.connection.in_flight == 0
+        assert (wire.stats.tx, wire.stats.rx, wire.stats.requests) == (1, 1, {ApiKey.METADATA: 1})
+        assert wire.stats.tx_bytes == len(wire.transport.sent)
+
+    in_virtual_time(main())
+
+
+def test_many_requests_in_flight_are_answered_in_order() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.broker.on(ApiKey.METADATA, lambda request: MetadataResponse(cluster_id=str(len(wire.broker.requests))))
+        futures = [wire.ask() for _ in range(5)]
+        assert wire.connection.in_flight == 5
+        replies = await asyncio.gather(*futures)
+        assert [reply.cluster_id for reply in replies] == ["1", "2", "3", "4", "5"]
+        assert [request.correlation_id for request in wire.broker.requests] == [0, 1, 2, 3, 4]
+
+    in_virtual_time(main())
+
+
+def test_a_connection_that_is_cut_at_every_byte_of_a_reply() -> None:
+    reply = encode_response(MetadataResponse(cluster_id="here"), 12, 0)
+    assert isinstance(reply, bytes)
+
+    async def cut(at: int) -> None:
+        wire = Wire()
+        wire.broker.on(ApiKey.METADATA, lambda _: None)
+        future = wire.ask()
+        wire.transport.deliver(reply[:at])
+        wire.transport.hang_up()
+        if at == len(reply):
+            assert (await future).cluster_id == "here"
+        else:
+            within = " within a reply" if at else ""
+            with pytest.raises(KafkaConnectionError, match=f"closed the connection{within}$") as caught:
+                await future
+            assert caught.value.sent
+            assert caught.value.retriable
+        assert wire.connection.closed
+        assert len(wire.lost) == 1
+
+    for at in range(len(reply) + 1):
+        in_virtual_time(cut(at))
+
+
+def test_replies_one_byte_at_a_time() -> None:
+    async def main() -> None:
+        wire = Wire(FakeBroker(1, "host", 9092, chunk=1))
+        replies = await asyncio.gather(*[wire.ask() for _ in range(3)])
+        assert [reply.cluster_id for reply in replies] == ["here"] * 3
+
+    in_virtual_time(main())
+
+
+def test_a_reply_that_does_not_come_costs_the_connection() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.broker.on(ApiKey.METADATA, lambda _: None)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        slow, other = wire.ask(1000), wire.ask(5000)
+        with pytest.raises(RequestTimedOutError, match=r"host:9092 \(broker 1\) did not answer Metadata in 1.000 s"):
+            await slow
+        assert loop.time() - started == pytest.approx(1.0)
+        with pytest.raises(KafkaConnectionError, match="so the connection was closed"):
+            await other
+        assert wire.connection.closed
+        assert wire.transport.closed
+        assert wire.stats.request_timeouts == 1
+
+    in_virtual_time(main())
+
+
+def test_a_later_request_may_time_out_first() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.broker.on(ApiKey.METADATA, lambda _: None)
+        patient, hasty = wire.ask(10_000), wire.ask(100)
+        with pytest.raises(RequestTimedOutError):
+            await hasty
+        with pytest.raises(KafkaConnectionError):
+            await patient
+
+    in_virtual_time(main())
+
+
+def test_timely_replies_disarm_the_timeout() -> None:
+    async def main() -> None:
+        wire = Wire()
+        for _ in range(10):
+            await wire.ask(1000)
+            await asyncio.sleep(0.5)
+        assert not wire.connection.closed
+        assert wire.stats.request_timeouts == 0
+
+    in_virtual_time(main())
+
+
+def test_whoever_goes_away_does_not_disturb_the_others() -> None:
+    async def main() -> None:
+        wire = Wire()
+        first, second = wire.ask(), wire.ask()
+        first.cancel()
+        assert (await second).cluster_id == "here"
+
+    in_virtual_time(main())
+
+
+def test_a_reply_out_of_order_closes_the_connection() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.broker.on(ApiKey.METADATA, lambda _: encode_response(MetadataResponse(), 12, 77))
+        with pytest.raises(KafkaConnectionError, match="a reply with correlation id 77, expected 0"):
+            await wire.ask()
+        assert wire.connection.closed
+
+    in_virtual_time(main())
+
+
+def test_a_reply_that_nobody_asked_for_closes_the_connection() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.transport.deliver(struct.pack(">ii", 4, 0))
+        assert wire.connection.closed
+        assert "a reply that nobody waits for" in str(wire.lost[0])
+
+    in_virtual_time(main())
+
+
+def test_a_reply_that_cannot_be_read_closes_the_connection() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.broker.on(ApiKey.METADATA, lambda _: struct.pack(">iib", 7, 0, 0) + b"\xff\xff")
+        with pytest.raises(KafkaConnectionError, match="sent what is no reply: MetadataResponse"):
+            await wire.ask()
+        assert wire.stats.rx_errors == 1
+
+    in_virtual_time(main())
+
+
+def test_what_is_no_broker_is_named() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.broker.on(ApiKey.METADATA, lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(KafkaConnectionError, match="looks like an HTTP server"):
+            await wire.ask()
+
+    in_virtual_time(main())
+
+
+def test_a_reply_that_is_larger_than_allowed_closes_the_connection() -> None:
+    async def main() -> None:
+        wire = Wire(max_reply_bytes=1000)
+        wire.broker.on(ApiKey.METADATA, lambda _: MetadataResponse(cluster_id="x" * 2000))
+        with pytest.raises(KafkaConnectionError, match=r"more than the 1000 that are allowed"):
+            await wire.ask()
+
+    in_virtual_time(main())
+
+
+def test_what_the_socket_does_not_take_waits_and_leaves_in_order() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.connection.pause_writing()
+        futures = [wire.ask() for _ in range(3)]
+        assert not wire.broker.requests
+        assert wire.connection.queued == 3
+        wire.connection.resume_writing()
+        await asyncio.gather(*futures)
+        assert [request.correlation_id for request in wire.broker.requests] == [0, 1, 2]
+
+    in_virtual_time(main())
+
+
+def test_a_request_without_a_reply_is_done_when_it_is_written() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.broker.on(ApiKey.PRODUCE, lambda _: None)
+        assert await wire.connection.send(ProduceRequest(acks=0), 9, 1000, expect_response=False) is None
+        assert (await wire.ask()).cluster_id == "here"
+        await asyncio.sleep(10)
+        assert not wire.connection.closed
+
+    in_virtual_time(main())
+
+
+def test_what_cannot_be_encoded_costs_nothing() -> None:
+    async def main() -> None:
+        wire = Wire()
+        with pytest.raises(TypeError):
+            wire.connection.send(HeartbeatRequest(group_id=None), 4, 1000)  # type: ignore[arg-type]
+        assert (await wire.ask()).cluster_id == "here"
+
+    in_virtual_time(main())
+
+
+def test_closing_fails_what_is_in_flight_and_what_comes_after() -> None:
+    async def main() -> None:
+        wire = Wire()
+        future = wire.ask()
+        wire.connection.close("enough")
+        wire.connection.close("again")
+        with pytest.raises(KafkaConnectionError, match="was closed: enough"):
+            await future
+        with pytest.raises(KafkaConnectionError, match="is closed"):
+            await wire.ask()
+        assert len(wire.lost) == 1
+
+    in_virtual_time(main())
+
+
+# ---- versions
+
+
+def test_the_highest_version_that_both_know() -> None:
+    async def main() -> None:
+        wire = Wire(FakeBroker(1, "host", 9092, versions={ApiKey.METADATA: (2, 7), ApiKey.HEARTBEAT: (3, 99)}))
+        await wire.connection.negotiate("1.0", 1000)
+        version_for = wire.connection.version_for
+        assert version_for(ApiKey.METADATA) == 7
+        assert version_for(ApiKey.METADATA, max_version=5) == 5
+        assert version_for(ApiKey.HEARTBEAT) == 4
+        assert version_for(ApiKey.METADATA, min_version=7) == 7
+        with pytest.raises(UnsupportedVersionError, match=r"Metadata in versions 2 to 7, and one of 8 to 13 is needed"):
+            version_for(ApiKey.METADATA, min_version=8)
+        with pytest.raises(UnsupportedVersionError, match=r"and one of 0 to 1 is needed"):
+            version_for(ApiKey.METADATA, max_version=1)
+
+    in_virtual_time(main())
+
+
+def test_an_api_that_the_broker_does_not_serve() -> None:
+    async def main() -> None:
+        wire = Wire()
+        with pytest.raises(UnsupportedVersionError, match=r"host:9092 \(broker 1\) does not serve Heartbeat"):
+            wire.connection.version_for(ApiKey.HEARTBEAT)
+
+    in_virtual_time(main())
+
+
+@pytest.mark.parametrize("highest", range(5))
+def test_a_broker_that_knows_only_older_versions_of_the_question(highest: int) -> None:
+    async def main() -> None:
+        wire = Wire(FakeBroker(1, "host", 9092, versions={ApiKey.API_VERSIONS: (0, highest)}))
+        await wire.connection.negotiate("1.0", 1000)
+        assert wire.broker.asked(ApiKey.API_VERSIONS)[-1].version == highest
+        assert wire.connection.version_for(ApiKey.HEARTBEAT) == 4
+        wire.broker.on(ApiKey.HEARTBEAT, lambda _: HeartbeatResponse(error_code=0))
+        await wire.connection.send(HeartbeatRequest(group_id="g"), 4, 1000)
+
+    in_virtual_time(main())
+
+
+def test_the_client_tells_what_it_is() -> None:
+    async def main() -> None:
+        wire = Wire()
+        await wire.connection.negotiate("1.2.3", 1000)
+        (request,) = wire.broker.asked(ApiKey.API_VERSIONS)
+        assert request.message.client_software_name == "headrace"
+        assert request.message.client_software_version == "1.2.3"
+
+    in_virtual_time(main())
