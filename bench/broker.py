@@ -11,7 +11,6 @@ after each case and dirty pages are written back before the next, so that the di
 
 import os
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from pathlib import Path
 from bench.broker_load import PARTITIONS, RECORD_BYTES, Java, Librdkafka, Load, build
 from bench.broker_sides import Headrace, Kafka, Side
 from bench.broker_wire import await_first_record, drop_topic, make_topic
-from bench.harness import Measurement, describe
+from bench.harness import Measurement, describe, from_pairs
 
 ROUNDS = 5
 RATE = 1000
@@ -76,21 +75,7 @@ class Results:
         return [self._measurement(name, goal, peer) for name, goal in self.goals.items()]
 
     def _measurement(self, name: str, goal: Goal, peer: str) -> Measurement:
-        pairs = self.pairs[name]
-        ratios = sorted(ours / theirs for ours, theirs in pairs)
-        return Measurement(
-            name,
-            goal.unit,
-            peer,
-            statistics.median(ours for ours, _ in pairs),
-            statistics.median(theirs for _, theirs in pairs),
-            statistics.median(ratios),
-            ratios[len(ratios) // 10],
-            ratios[-1 - len(ratios) // 10],
-            goal.target,
-            len(pairs),
-            goal.lower_is_better,
-        )
+        return from_pairs(name, goal.unit, peer, self.pairs[name], goal.target, goal.lower_is_better)
 
 
 class Bench:

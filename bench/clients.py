@@ -6,7 +6,6 @@ producing are made for one measurement and deleted after it; consumers all read 
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from bench.broker_sides import Headrace, Kafka, Side
 from bench.broker_wire import drop_topic, make_topic
-from bench.harness import Measurement, describe
+from bench.harness import Measurement, describe, from_pairs
 
 PARTITIONS = 4
 WORK_SECONDS = 300
@@ -185,20 +184,7 @@ def _add(
     target: float,
     lower: bool = False,
 ) -> None:
-    mine, other = [each[field] for each in ours], [each[field] for each in theirs]
-    ratios = sorted(a / b for a, b in zip(mine, other, strict=True))
-    measured = Measurement(
-        f"{name}",
-        unit,
-        peer,
-        statistics.median(mine),
-        statistics.median(other),
-        statistics.median(ratios),
-        ratios[len(ratios) // 10],
-        ratios[-1 - len(ratios) // 10],
-        target,
-        len(ratios),
-        lower_is_better=lower,
-    )
+    pairs = [(mine[field], other[field]) for mine, other in zip(ours, theirs, strict=True)]
+    measured = from_pairs(name, unit, peer, pairs, target, lower)
     print(describe(measured), f"({peer})", file=sys.stderr, flush=True)
     measurements.append(measured)

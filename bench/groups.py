@@ -10,7 +10,6 @@ turn; its own delay is in the times of both. Processor time is the broker's proc
 import asyncio
 import gc
 import random
-import statistics
 import struct
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from bench.broker_sides import Headrace, Kafka, Side
 from bench.broker_wire import HOST
-from bench.harness import Measurement
+from bench.harness import Measurement, from_pairs
 from headrace.protocol import decode, encode_request
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
@@ -242,19 +241,7 @@ def run(directory: Path, rounds: int, *, quick: bool = False) -> tuple[list[Meas
 
 
 def _compare(name: str, unit: str, ours: list[Outcome], theirs: list[Outcome], field: str) -> Measurement:
-    mine = [float(getattr(each, field)) for each in ours]
-    other = [float(getattr(each, field)) for each in theirs]
-    ratios = sorted(a / b for a, b in zip(mine, other, strict=True))
-    return Measurement(
-        name,
-        unit,
-        theirs[0].name,
-        statistics.median(mine),
-        statistics.median(other),
-        statistics.median(ratios),
-        ratios[0],
-        ratios[-1],
-        1.0,
-        len(ratios),
-        lower_is_better=True,
-    )
+    pairs = [
+        (float(getattr(mine, field)), float(getattr(other, field))) for mine, other in zip(ours, theirs, strict=True)
+    ]
+    return from_pairs(name, unit, theirs[0].name, pairs, 1.0, lower_is_better=True)

@@ -87,6 +87,26 @@ def compare(
     return measured
 
 
+def from_pairs(
+    name: str, unit: str, peer: str, pairs: list[tuple[float, float]], target: float, lower_is_better: bool = False
+) -> Measurement:
+    """What rounds came to that each gave a value of Headrace's and one of the peer's."""
+    ratios = sorted(ours / theirs for ours, theirs in pairs)
+    return Measurement(
+        name,
+        unit,
+        peer,
+        statistics.median(ours for ours, _ in pairs),
+        statistics.median(theirs for _, theirs in pairs),
+        statistics.median(ratios),
+        ratios[len(ratios) // 10],
+        ratios[-1 - len(ratios) // 10],
+        target,
+        len(pairs),
+        lower_is_better,
+    )
+
+
 def describe(measured: Measurement) -> str:
     mark = "ok" if measured.reached else "MISSED"
     return (
