@@ -49,7 +49,7 @@ class Server:
     def start(self) -> None:
         listener = f"listeners=PLAINTEXT://{self.address}"
         command = ["server", "--log-level", "ERROR", "-o", listener, "-o", f"log.dirs={self._directory}"]
-        command += ["-o", "group.initial.rebalance.delay.ms=0"]  # nobody else will come
+        command += ["-o", "group.initial.rebalance.delay.ms=1000"]  # both members of a group are there by then
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace", *command], stdout=subprocess.PIPE, text=True
         )
