@@ -2,8 +2,8 @@
 
 - Built in, compiled (`_send`): with a key, murmur2 of it as Java's client, confluent-kafka's `murmur2` and kafka-python
   compute it, modulo the number of partitions; without, the sticky partition of the topic.
-- Sticky (KIP-794): all records without keys go to one partition until it has got `batch.size` bytes, then another is
-  chosen, so that batches fill up. The choice is by chance, but partitions with a shorter queue are likelier:
+- Sticky (KIP-794): all records without keys go to one partition until it has got 16 KB (or `batch.size`, if that is
+  less), and with the next batch another is chosen. That is by chance, but partitions with a shorter queue are likelier:
 
       queued batches     0   3   1          longest + 1 = 4
       weight             4   1   3          4 - queued
