@@ -274,11 +274,12 @@ class TestGroups:
         write(broker, topic, numbered(9))
         with make(broker, topic, group_id=group, enable_auto_commit=False, max_poll_records=3) as consumer:
             assert [record.offset for record in read(consumer, 3)] == [0, 1, 2]
-            consumer.commit({tp: OffsetAndMetadata(3, "from headrace", -1)})
+            consumer.commit({tp: OffsetAndMetadata(3, "from headrace\0", -1)})
         confluent = Confluent(broker.bootstrap).consumer(group_id=group, enable_auto_commit=False)
         try:
             import confluent_kafka
 
+            # confluent-kafka takes what it gets for a C string and reads on to the next zero byte: hence the one above.
             (found,) = confluent.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=PATIENCE)
             assert (found.offset, found.metadata) == (3, "from headrace")
             confluent.commit(
