@@ -15,18 +15,20 @@ from headrace.common.errors import (
     NotLeaderForPartitionError,
     OffsetNotAvailableError,
     ReplicaNotAvailableError,
+    RetriableError,
     UnknownLeaderEpochError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     for_code,
 )
-from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
+from headrace.net.errors import IncompatibleBrokerVersion, KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 
 __all__ = [
     "CommitFailedError",
     "DeserializationError",
     "IllegalArgumentError",
     "IllegalStateError",
+    "IncompatibleBrokerVersion",
     "KafkaConnectionError",
     "KafkaTimeoutError",
     "LogTruncationError",
@@ -43,10 +45,8 @@ __all__ = [
 ]
 
 
-class KafkaTimeoutError(KafkaError, TimeoutError):
+class KafkaTimeoutError(RetriableError, TimeoutError):
     """What was waited for did not happen in the time that was given."""
-
-    retriable = True
 
 
 class NoBrokersAvailable(KafkaConnectionError):
@@ -96,6 +96,7 @@ _STALE_METADATA = (
     ReplicaNotAvailableError,
     BrokerNotAvailableError,
     NetworkExceptionError,
+    KafkaConnectionError,
     FencedLeaderEpochError,
     UnknownLeaderEpochError,
     KafkaStorageError,

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from headrace.common.errors import RequestTimedOutError, UnsupportedVersionError
 from headrace.common.types import Buffer
-from headrace.net.errors import KafkaConnectionError
+from headrace.net.errors import IncompatibleBrokerVersion, KafkaConnectionError
 from headrace.net.framing import InvalidFrameError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
@@ -137,14 +137,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         api = APIS[ApiKey(api_key)]
         served = self.versions.get(api_key)
         if served is None:
-            raise UnsupportedVersionError(f"{self.node} does not serve {api.name}")
+            raise IncompatibleBrokerVersion(f"{self.node} does not serve {api.name}")
         low = max(api.first_version, served[0], min_version or 0)
         high = min(api.last_version, served[1], api.last_version if max_version is None else max_version)
         if low > high:
             wanted_low, wanted_high = max(api.first_version, min_version or 0), api.last_version
             if max_version is not None:
                 wanted_high = min(wanted_high, max_version)
-            raise UnsupportedVersionError(
+            raise IncompatibleBrokerVersion(
                 f"{self.node} serves {api.name} in versions {served[0]} to {served[1]}, and one of {wanted_low} to "
                 f"{wanted_high} is needed"
             )

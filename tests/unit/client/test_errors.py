@@ -35,6 +35,23 @@ def test_everything_that_clients_raise_is_a_kafka_error() -> None:
     assert issubclass(KafkaTimeoutError, TimeoutError)
 
 
+@pytest.mark.parametrize("name", sorted(errors.__all__))
+def test_what_is_retriable_has_a_base_of_its_own(name: str) -> None:
+    cls = getattr(errors, name)
+    if issubclass(cls, KafkaError):
+        assert issubclass(cls, errors.RetriableError) == cls.retriable
+        assert issubclass(cls, errors.InvalidMetadataError) == cls.invalid_metadata
+        if cls in ERRORS_BY_CODE.values():
+            assert issubclass(cls, errors.BrokerResponseError)
+            assert (cls.errno, cls.message) == (cls.code, cls.name)
+
+
+def test_a_lost_connection_is_no_answer_of_a_broker() -> None:
+    assert not issubclass(errors.KafkaConnectionError, errors.BrokerResponseError)
+    assert errors.KafkaConnectionError.code == errors.NetworkExceptionError.code == 13
+    assert ERRORS_BY_CODE[13] is errors.NetworkExceptionError
+
+
 def test_the_error_of_a_code() -> None:
     assert error_for(0) is None
     error = error_for(36, "it is there")
