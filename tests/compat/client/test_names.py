@@ -58,8 +58,8 @@ _NEVER_RAISED = {
     "UnrecognizedBrokerVersion",
     "UnsupportedCodecError",
 }
-"""What kafka-python has for its own parts to tell each other, or for what cannot happen here. A reply that makes no sense
-costs the connection: KafkaConnectionError."""
+"""What kafka-python has for its own parts to tell each other, or for what cannot happen here. A reply that makes no
+sense costs the connection: KafkaConnectionError."""
 
 _BASES = ("KafkaError", "RetriableError", "InvalidMetadataError", "BrokerResponseError", "AuthorizationError")
 
