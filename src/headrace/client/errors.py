@@ -35,6 +35,7 @@ __all__ = [
     "NoBrokersAvailable",
     "NoOffsetForPartitionError",
     "NodeNotReadyError",
+    "NotAssignedError",
     "SerializationError",
     "TransactionAbortedError",
     "UnknownBrokerIdError",
@@ -55,6 +56,10 @@ class NoBrokersAvailable(KafkaConnectionError):
 
 class IllegalStateError(KafkaError):
     """A call that does not fit what the client is doing: poll() after close(), say."""
+
+
+class NotAssignedError(IllegalStateError, ValueError):
+    """A partition that this consumer does not have (now). kafka-python has ValueError for it in seeks."""
 
 
 class IllegalArgumentError(KafkaError, ValueError):

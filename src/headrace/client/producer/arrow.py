@@ -197,12 +197,12 @@ async def send_arrow_async(
 
 
 def _check(path: SendPath, core: ProducerCore, data: Any, partition: int | None) -> None:
-    if path.gate is not None:
-        path.gate()
+    if path._gate is not None:
+        path._gate()
     if core.fatal_error is not None:
         raise core.fatal_error
     if not isinstance(data, pa.Table | pa.RecordBatch):
-        raise IllegalArgumentError(f"send_arrow takes a pyarrow Table or RecordBatch, not {type(data).__name__}")
+        raise TypeError(f"send_arrow takes a pyarrow Table or RecordBatch, not {type(data).__name__}")
     if partition is not None and partition < 0:
         raise IllegalArgumentError(f"a partition is at least 0, not {partition}")
 
@@ -233,7 +233,7 @@ def _encode(
     names = data.schema.names
     if "value" not in names:
         raise IllegalArgumentError(f"the data needs a column 'value', it has {names}")
-    by_rows = partition is None and ("partition" in names or ("key" in names and not path.ignore_keys))
+    by_rows = partition is None and ("partition" in names or ("key" in names and not path._ignore_keys))
     queues = core.accumulator.topics[topic].queues
     largest = min(
         max_bytes * min(len(queues), _SLICE_BATCHES) if by_rows else max_bytes, core.settings.buffer_memory // 2
@@ -241,7 +241,7 @@ def _encode(
     for rows in _slices(data, largest):
         now_ms = core.clock.time_ms()
         fallback = partition if partition is not None else core.accumulator.next_sticky(topic)
-        shares = _by_partition(rows, len(queues), fallback, path.ignore_keys) if by_rows else [(fallback, rows)]
+        shares = _by_partition(rows, len(queues), fallback, path._ignore_keys) if by_rows else [(fallback, rows)]
         for number, share in shares:
             encoded = encode_arrow(
                 share,

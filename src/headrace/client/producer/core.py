@@ -10,10 +10,12 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from headrace.client import serialization
 from headrace.client.coordinators import COORDINATOR, CoordinatorType
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
 from headrace.client.metadata_cache import ClusterView, TopicInfo
+from headrace.client.producer import serializers
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
 from headrace.client.producer.accumulator import NEVER, TOPIC_FORGOTTEN, Accumulator, AccumulatorSettings
@@ -36,7 +38,7 @@ from headrace.protocol import ApiKey, Message
 from headrace.protocol.messages.produce import ProduceRequest
 from headrace.records import Compression
 
-__all__ = ["ProducerCore", "check_settings", "set_up_path"]
+__all__ = ["ProducerCore", "check_settings", "check_timeout", "set_up_path"]
 
 _logger = logging.getLogger(__name__)
 
@@ -82,15 +84,21 @@ def check_settings(settings: ClientSettings) -> ClientSettings:
     return settings
 
 
+def check_timeout(timeout: float | None) -> None:
+    """For how long `close` waits."""
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"timeout is a number of seconds, at least 0, not {timeout}")
+
+
 def set_up_path(path: SendPath, settings: ClientSettings, clock: Clock) -> None:
     """Gives the way of each record what it needs of the settings."""
-    path.clock = clock
-    path.key_serializer = settings.key_serializer
-    path.value_serializer = settings.value_serializer
-    path.partitioner = partitioner_for(settings.partitioner)
-    path.ignore_keys = settings.partitioner_ignore_keys
-    path.max_request_bytes = min(settings.max_request_size, settings.buffer_memory)
-    path.on_delivery = settings.on_delivery
+    path._clock = clock
+    path._key_serializer = serializers.prepare(settings.key_serializer)
+    path._value_serializer = serializers.prepare(settings.value_serializer)
+    path._partitioner = partitioner_for(settings.partitioner)
+    path._ignore_keys = settings.partitioner_ignore_keys
+    path._max_request_bytes = min(settings.max_request_size, settings.buffer_memory)
+    path._on_delivery = settings.on_delivery
 
 
 class ProducerCore:
@@ -323,7 +331,7 @@ class ProducerCore:
         deadline = self.clock.monotonic() + self.settings.max_block_ms / 1000
         buffer: bytearray | None = None
         while True:
-            while not path.choose_partition(request):
+            while not path._choose_partition(request):
                 left = (deadline - self.clock.monotonic()) * 1000
                 await self.know_topic(request.topic, request.partition, max(left, 0.0))
             outcome = self.accumulator.append(request, buffer)
@@ -514,6 +522,7 @@ class ProducerCore:
         self.sender.fail_in_flight(closed)
         self._fail_queued(closed)
         self.interceptors.close()
+        serialization.close(self.settings.key_serializer, self.settings.value_serializer)
 
 
 def _release(future: "asyncio.Future[None]") -> None:

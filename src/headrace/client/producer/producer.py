@@ -13,7 +13,7 @@ from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
 from headrace.client.producer.accumulator import TOPIC_FORGOTTEN
-from headrace.client.producer.core import ProducerCore, check_settings, set_up_path
+from headrace.client.producer.core import ProducerCore, check_settings, check_timeout, set_up_path
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.types import Headers, OnDelivery
 from headrace.client.producer_keys import PRODUCER_KEYS
@@ -47,8 +47,9 @@ class Producer(SendPath):
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object):
-        self.settings = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
-        set_up_path(self, self.settings, SystemClock())
+        self.config = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
+        """The settings; `config.acks`, say."""
+        set_up_path(self, self.config, SystemClock())
         self._thread = LoopThread("headrace-producer")
         self._close_lock = threading.Lock()
         self._is_closed = False
@@ -57,15 +58,15 @@ class Producer(SendPath):
         except BaseException:
             self._thread.stop()
             raise
-        self.topics = self._core.accumulator.topics
+        self._topics = self._core.accumulator.topics
         if self._core.transactions is not None:
-            self.gate = self._core.transactions.check_open
+            self._gate = self._core.transactions.check_open
         if self._core.interceptors:
             self.send = self._send_intercepted  # type: ignore[method-assign]
         self._thread.look_after(self, functools.partial(self._core.close, _LAST_SECONDS))
 
     async def _make_core(self) -> ProducerCore:
-        return ProducerCore(self.settings)
+        return ProducerCore(self.config)
 
     if TYPE_CHECKING:
 
@@ -114,8 +115,8 @@ class Producer(SendPath):
 
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, known or asked for."""
-        self._wait_for_topic(topic, -1, self._core.clock.monotonic() + self.settings.max_block_ms / 1000)
-        return set(range(len(self.topics[topic].queues)))
+        self._wait_for_topic(topic, -1, self._core.clock.monotonic() + self.config.max_block_ms / 1000)
+        return set(range(len(self._topics[topic].queues)))
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster is known."""
@@ -184,11 +185,12 @@ class Producer(SendPath):
         be called twice."""
         if self._thread.is_current:
             raise IllegalStateError("close() in a callback of the producer would wait for itself")
+        check_timeout(timeout)
         with self._close_lock:
             if self._is_closed:
                 return
             self._is_closed = True
-        self.gate = self._refuse
+        self._gate = self._refuse
         try:
             self._thread.run(self._core.close(timeout))
         finally:
@@ -201,7 +203,7 @@ class Producer(SendPath):
     def _forked(self) -> None:
         self._close_lock = threading.Lock()
         self._is_closed = True
-        self.gate = self._refuse
+        self._gate = self._refuse
 
     def __enter__(self) -> Self:
         return self
@@ -218,10 +220,10 @@ class Producer(SendPath):
         error = core.check_request(request)
         if error is not None:
             return request.refuse(error)
-        deadline = core.clock.monotonic() + self.settings.max_block_ms / 1000
+        deadline = core.clock.monotonic() + self.config.max_block_ms / 1000
         buffer: bytearray | None = None
         while True:
-            while not self.choose_partition(request):
+            while not self._choose_partition(request):
                 self._wait_for_topic(request.topic, request.partition, deadline)
             outcome = core.accumulator.append(request, buffer)
             if isinstance(outcome, FutureRecordMetadata):

@@ -34,7 +34,7 @@ def test_a_full_batch_does_not_wait() -> None:
         producer.put(RECORD)
     assert drained(producer) == [(0, 3)]
     assert drained(producer) == [], "the open batch is not due"
-    assert producer.accumulator.queued_batches() == {producer.topics["t"].queues[0].tp: 1}
+    assert producer.accumulator.queued_batches() == {producer.accumulator.topics["t"].queues[0].tp: 1}
 
 
 def test_one_batch_of_a_partition_goes_into_a_request() -> None:
@@ -48,23 +48,23 @@ def test_a_batch_grows_as_far_as_it_may() -> None:
     producer = SimProducer(batch_bytes=2000, first_bytes=200, linger=1.0)
     for _ in range(10):
         producer.put(b"v" * 80)
-    assert producer.accumulator.queued_batches() == {producer.topics["t"].queues[0].tp: 1}
+    assert producer.accumulator.queued_batches() == {producer.accumulator.topics["t"].queues[0].tp: 1}
     assert producer.buffers.available_bytes == 1_000_000 - 1600
-    while len(producer.topics["t"].queues[0].batches) == 1:
+    while len(producer.accumulator.topics["t"].queues[0].batches) == 1:
         producer.put(b"v" * 80)
-    first = producer.topics["t"].queues[0].batches[0]
+    first = producer.accumulator.topics["t"].queues[0].batches[0]
     assert first.capacity == 2000
     assert 1800 < first.size_in_bytes <= 2000
 
 
 def test_a_batch_that_cannot_grow_is_full() -> None:
     producer = SimProducer(batch_bytes=2000, first_bytes=200, linger=1.0, memory_bytes=500)
-    while len(producer.topics["t"].queues[0].batches) < 1 or producer.buffers.available_bytes > 100:
+    while len(producer.accumulator.topics["t"].queues[0].batches) < 1 or producer.buffers.available_bytes > 100:
         producer.put(b"v" * 80)
-    assert producer.topics["t"].queues[0].batches[0].capacity == 400
+    assert producer.accumulator.topics["t"].queues[0].batches[0].capacity == 400
     while (future := producer.send("t", b"v" * 80, partition=0)) is not None:
         assert not future.is_done
-    assert producer.topics["t"].queues[0].batches[0].is_closed
+    assert producer.accumulator.topics["t"].queues[0].batches[0].is_closed
 
 
 def test_requests_stay_below_their_limit_and_no_partition_starves() -> None:
@@ -119,7 +119,7 @@ def test_what_is_sent_again_goes_first_and_waits() -> None:
     assert drained(producer) == []
     assert now < producer.accumulator.ready(now).next_check <= now + 0.12
     producer.clock.advance(121)
-    assert producer.topics["t"].queues[0].batches[0] is batch
+    assert producer.accumulator.topics["t"].queues[0].batches[0] is batch
     assert drained(producer) == [(0, 1)]
 
 
@@ -197,7 +197,7 @@ def test_the_loop_is_woken_only_when_it_would_look_too_late() -> None:
     assert producer.accumulator.next_check < NEVER
     before = producer.wakes
     producer.accumulator.set_leaders("u", [1])
-    producer.topics = producer.accumulator.topics
+    producer.accumulator.topics = producer.accumulator.topics
     producer.send("u", RECORD)
     assert producer.wakes == before, "the timer that is set comes first"
 
@@ -210,7 +210,7 @@ def test_sticky_partitions_change_batch_by_batch() -> None:
     for tp, count in producer.accumulator.queued_batches().items():
         counts[tp.partition] = count
     assert all(counts), counts
-    full = [batch for queue in producer.topics["t"].queues for batch in queue.batches if batch.is_closed]
+    full = [batch for queue in producer.accumulator.topics["t"].queues for batch in queue.batches if batch.is_closed]
     assert all(len(batch) == len(full[0]) for batch in full), "a partition was left before its batch was full"
 
 
@@ -218,12 +218,12 @@ def test_the_sticky_choice_prefers_short_queues() -> None:
     producer = SimProducer(partitions=2, linger=60.0, random=make_random(3), memory_bytes=100_000_000)
     for _ in range(400):
         producer.put(RECORD, 0)
-    before = len(producer.topics["t"].queues[0].batches)
+    before = len(producer.accumulator.topics["t"].queues[0].batches)
     for _ in range(200):
         producer.clock.advance(20)
         producer.send("t", RECORD)
-    after = len(producer.topics["t"].queues[0].batches) - before
-    assert after * 4 < len(producer.topics["t"].queues[1].batches)
+    after = len(producer.accumulator.topics["t"].queues[0].batches) - before
+    assert after * 4 < len(producer.accumulator.topics["t"].queues[1].batches)
 
 
 def test_slow_leaders_get_nothing() -> None:
@@ -233,7 +233,7 @@ def test_slow_leaders_get_nothing() -> None:
     for _ in range(100):
         producer.clock.advance(20)
         producer.send("t", RECORD)
-    assert len(producer.topics["t"].queues[1].batches) <= 1
+    assert len(producer.accumulator.topics["t"].queues[1].batches) <= 1
 
 
 def test_expired_batches_are_taken_out() -> None:
@@ -254,9 +254,9 @@ def test_a_topic_is_forgotten_only_when_nothing_of_it_is_on_the_way() -> None:
     producer.accumulator.forget_topic("t")
     producer.poll()
     producer.accumulator.forget_topic("t")
-    assert "t" in producer.topics
+    assert "t" in producer.accumulator.topics
     producer.cluster.reply()
     producer.accumulator.forget_topic("t")
-    assert "t" not in producer.topics
+    assert "t" not in producer.accumulator.topics
     request = producer.send("t", RECORD)
     assert request is None, "it has to be asked for again"
