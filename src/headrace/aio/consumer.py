@@ -80,7 +80,7 @@ class Consumer(ConsumerBase):
     async def unsubscribe(self) -> None:
         """Gives up all topics and partitions, and leaves the group."""
         core = self._core
-        self._rewind()
+        self._put_back()
         self._subscription.user_is_done()
         await self._serve(core.unsubscribe())
 
@@ -126,7 +126,7 @@ class Consumer(ConsumerBase):
         try:
             # A program that always finds something must not keep the loop from fetching more.
             await asyncio.sleep(0)
-            self._rewind()
+            self._put_back()
             core.poll_began()
             while True:
                 ready.clear()
@@ -214,7 +214,7 @@ class Consumer(ConsumerBase):
                     break
                 self._index = index + 1
                 yield record
-            self._rewind()
+            self._put_back()
 
     # Positions
 
@@ -311,7 +311,7 @@ class Consumer(ConsumerBase):
             return
         core = self._made
         check_loop(core.loop)
-        self._rewind()
+        self._put_back()
         if autocommit:
             self._subscription.user_is_done()
         self._is_closing = True

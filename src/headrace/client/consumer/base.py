@@ -184,11 +184,15 @@ class ConsumerBase:
 
     # Inside
 
-    def _rewind(self) -> None:
-        """Iteration ended in the middle of a portion: the rest is fetched again, if it is wanted again."""
+    def _put_back(self) -> None:
+        """Iteration ended in the middle of a portion: the rest comes next, if it is still wanted. With interceptors it is
+        fetched again, as they have seen it, and each sees a record once for each time that it is handed out."""
         portion, self._portion = self._portion, None
         if portion is not None and self._index < len(portion.records):
-            self._core.rows.rewind(portion.state, portion.version)
+            if self.config.interceptors:
+                self._core.rows.rewind(portion.state, portion.version)
+            else:
+                self._core.rows.put_back(portion, self._index)
 
     def _next_portion(self) -> list[Portion]:
         while (portion := self._core.rows.portion(self.config.max_poll_records)) is not None:

@@ -80,7 +80,7 @@ class Consumer(ConsumerBase):
         """Gives up all topics and partitions, and leaves the group."""
         self._check_open()
         self._check_thread()
-        self._rewind()
+        self._put_back()
         self._subscription.user_is_done()
         self._serve(self._core.unsubscribe())
 
@@ -111,7 +111,7 @@ class Consumer(ConsumerBase):
             raise IllegalStateError("another thread is polling: a consumer is for one thread at a time")
         try:
             core, ready = self._core, self._ready
-            self._rewind()
+            self._put_back()
             core.poll_began()
             deadline = 0.0
             try:
@@ -196,7 +196,7 @@ class Consumer(ConsumerBase):
                         break
                 self._index = index + 1
                 yield record
-            self._rewind()
+            self._put_back()
 
     def __next__(self) -> ConsumerRecord:
         return next(iter(self))
@@ -307,7 +307,7 @@ class Consumer(ConsumerBase):
         self._ready.set()  # another thread may be in a poll, which ends now
         try:
             with self._polling:
-                self._rewind()
+                self._put_back()
                 if autocommit:
                     self._subscription.user_is_done()
                 self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))
