@@ -1,5 +1,6 @@
 """The blocking producer with a real broker: what it sends, how it waits, how it ends."""
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.support.broker_process import eventually
 from tests.support.producer_logs import read_records, read_values
 
+from headrace import aio
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.producer import Producer
@@ -366,6 +368,85 @@ def test_a_table_of_batches_too_large_for_their_topic(broker: EmbeddedBroker) ->
         assert len(metadata.ranges) > 5
         assert [part.base_offset for part in metadata.ranges] == sorted(part.base_offset for part in metadata.ranges)
     assert read_values(broker, topic) == [b"%d" % n for n in range(2000)]
+
+
+@pytest.mark.parametrize("wrong", [3, -1, 2**40])
+def test_a_partition_that_there_is_not_is_seen_before_the_first_row(
+    broker: EmbeddedBroker, topic: str, wrong: int
+) -> None:
+    rows = 20_000
+    values = pa.array([b"v" * 500] * rows, pa.binary())
+    partitions = pa.array([*(n % 3 for n in range(rows - 1)), wrong])
+    data = pa.table({"value": values, "partition": partitions})
+    with make(broker) as producer:
+        for each in (data, data.to_batches()[0]):
+            with pytest.raises(IllegalArgumentError, match=f"has {wrong}; the topic has 3 partitions"):
+                producer.send_arrow(topic, each)
+        with pytest.raises(IllegalArgumentError, match="holds string; expected integers"):
+            producer.send_arrow(topic, table(1, partition=pa.array(["0"])))
+        producer.flush(PATIENCE)
+    assert [read_values(broker, topic, partition) for partition in range(3)] == [[], [], []]
+
+
+def too_large_at_the_end() -> pa.Table:
+    """Three batches that will do, and a row that will not."""
+    values = [b"%06d" % n + b"v" * 1000 for n in range(3000)]
+    return pa.table({"value": pa.array([*values, b"v" * 2_000_000], pa.binary())})
+
+
+def test_an_error_behind_the_first_rows_is_the_futures(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker) as producer:
+        future = producer.send_arrow(topic, too_large_at_the_end(), partition=0)
+        with pytest.raises(MessageSizeTooLargeError, match=r"larger than max\.request\.size"):
+            future.get(PATIENCE)
+        assert future.failed()
+        assert future.value is None
+        written = sum(part.rows for part in future.acknowledged)
+        assert 2000 <= written <= 3000
+        with pytest.raises(MessageSizeTooLargeError):  # nothing was sent, so it is raised
+            producer.send_arrow(topic, too_large_at_the_end().slice(3000), partition=0)
+        assert producer._core.buffers.available_bytes == producer.config.buffer_memory
+    assert len(read_values(broker, topic)) == written
+
+
+def test_no_room_for_the_last_rows(broker: EmbeddedBroker, topic: str) -> None:
+    data = pa.table({"value": pa.array([b"v" * 1000] * 3000, pa.binary())})
+    with make(broker, **{"buffer.memory": 500_000, "max.block.ms": 300}) as producer:
+        producer.partitions_for(topic)
+        broker.pause()
+        try:
+            future = producer.send_arrow(topic, data, partition=0)
+            assert not future.is_done, "some rows are on their way"
+        finally:
+            broker.resume()
+        with pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms"):
+            future.get(PATIENCE)
+        written = sum(part.rows for part in future.acknowledged)
+        assert 0 < written < 3000
+    assert len(read_values(broker, topic)) == written
+
+
+def test_a_transaction_with_a_part_of_a_table_is_not_committed(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, transactional_id=topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        future = producer.send_arrow(topic, too_large_at_the_end(), partition=0)
+        with pytest.raises(MessageSizeTooLargeError, match="the transaction must be aborted"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        assert future.failed()
+
+
+def test_an_error_behind_the_first_rows_in_asyncio(broker: EmbeddedBroker, topic: str) -> None:
+    async def main() -> int:
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            future = await producer.send_arrow(topic, too_large_at_the_end(), partition=0)
+            with pytest.raises(MessageSizeTooLargeError):
+                await future
+            return sum(part.rows for part in future.acknowledged)
+
+    written = asyncio.run(main())
+    assert 2000 <= written == len(read_values(broker, topic)) <= 3000
 
 
 def test_what_is_no_table_for_a_topic(broker: EmbeddedBroker, topic: str) -> None:

@@ -185,8 +185,8 @@ class ConsumerBase:
     # Inside
 
     def _put_back(self) -> None:
-        """Iteration ended in the middle of a portion: the rest comes next, if it is still wanted. With interceptors it is
-        fetched again, as they have seen it, and each sees a record once for each time that it is handed out."""
+        """Iteration ended in the middle of a portion: the rest comes next, if it is still wanted. With interceptors it
+        is fetched again: a poll shows them all that it returns."""
         portion, self._portion = self._portion, None
         if portion is not None and self._index < len(portion.records):
             if self.config.interceptors:

@@ -5,6 +5,7 @@ themselves what else may be.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -213,16 +214,19 @@ class ProducerCore:
         for limit, most in limits:
             if size > most:
                 error = MessageSizeTooLargeError(f"a record of {size} bytes is larger than {limit}, {most}")
-                if self.transactions is not None:
-                    self._spoil(self.transactions, error)
+                self.spoil(error)
                 return error
         return None
 
-    def _spoil(self, transactions: TransactionManager, error: BaseException) -> None:
+    def spoil(self, error: BaseException) -> None:
+        """A record will not be sent, which only its future tells: the transaction, if there is one, must be aborted."""
+        if self.transactions is None:
+            return
         if threading.get_ident() == self._thread_id:
-            transactions.refused(error)
+            self.transactions.refused(error)
         else:  # before a commit that this thread may ask for next
-            self._loop.call_soon_threadsafe(transactions.refused, error)
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the transaction
+                self._loop.call_soon_threadsafe(self.transactions.refused, error)
 
     def no_memory(self) -> KafkaTimeoutError:
         return KafkaTimeoutError(

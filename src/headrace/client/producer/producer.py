@@ -87,7 +87,8 @@ class Producer(SendPath):
         """Sends every row of an Arrow table or record batch, without a Python object for any, and returns one future.
 
         Columns by name: `value` (required), `key`, `headers`, `timestamp`, `partition`; others are ignored. Rows of one
-        partition keep their order. Serializers and interceptors are passed by.
+        partition keep their order. Serializers and interceptors are passed by. What goes wrong when some rows are sent
+        already is the future's error.
         """
         from headrace.client.producer.arrow import send_arrow
 
