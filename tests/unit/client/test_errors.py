@@ -92,6 +92,15 @@ def test_importing_headrace_is_quick_and_imports_no_arrow() -> None:
         _ = headrace.Nonsense
 
 
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_a_client_imports_only_what_it_needs(name: str) -> None:
+    """Each of these takes memory: a server, codecs, and what the checksum's package would bring."""
+    heavy = {"pyarrow", "cramjam", "argparse", "importlib.metadata", "headrace.net.server", "headrace.broker"}
+    code = f"import sys, headrace; headrace.{name}; print(sorted(set(sys.modules) & {heavy!r}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("name", errors.__all__)
 def test_they_reach_other_processes(name: str) -> None:
     cls = getattr(errors, name)
