@@ -14,6 +14,8 @@ from tests.support.producer_logs import read_records, read_values
 
 from headrace import aio
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
+from headrace.client.producer import producer as producer_module
+from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.producer import Producer
 from headrace.common.errors import (
@@ -54,6 +56,59 @@ def calm(broker: EmbeddedBroker) -> Iterator[None]:
 
 def make(broker: EmbeddedBroker, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+
+
+class TestTurns:
+    """With much to send, `send` gives the loop its turns."""
+
+    def test_the_loop_gets_turns_when_much_waits(
+        self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        turns = 0
+        give_turn = ProducerCore.give_turn
+
+        def counted(core: ProducerCore, seconds: float) -> None:
+            nonlocal turns
+            turns += 1
+            give_turn(core, seconds)
+
+        monkeypatch.setattr(ProducerCore, "give_turn", counted)
+        with make(broker, **{"batch.size": 16_384}) as producer:
+            for number in range(1000):
+                producer.send(topic, b"%01000d" % number, partition=0)
+            assert turns == 0
+            monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
+            for number in range(1000, 2000):
+                producer.send(topic, b"%01000d" % number, partition=0)
+            assert turns >= 60  # one for each batch
+        assert read_values(broker, topic, 0) == [b"%01000d" % number for number in range(2000)]
+
+    def test_a_broker_that_does_not_answer_holds_nobody_up(
+        self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
+        with make(broker) as producer:
+            producer.send(topic, b"first").get(PATIENCE)
+            broker.pause()
+            for _ in range(20_000):  # 20 MB, less than buffer.memory
+                producer.send(topic, bytes(1000))
+            assert producer._core.buffers.used_bytes > 20_000_000
+            broker.resume()
+            producer.flush(PATIENCE)
+            assert producer._core.buffers.used_bytes == 0
+
+    def test_callbacks_may_send(self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They run on the loop, which cannot wait for itself."""
+        monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
+        monkeypatch.setattr(producer_module, "_TURN_SECONDS", PATIENCE)
+        done = threading.Event()
+        with make(broker) as producer:
+
+            def answered(_: Any) -> None:
+                producer.send(topic, b"second", partition=1).add_callback(lambda _: done.set())
+
+            producer.send(topic, b"first", partition=0).add_callback(answered)
+            assert done.wait(PATIENCE / 2)
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])

@@ -19,7 +19,13 @@ from headrace.client.metadata_cache import ClusterView, TopicInfo
 from headrace.client.producer import serializers
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
-from headrace.client.producer.accumulator import NEVER, TOPIC_FORGOTTEN, Accumulator, AccumulatorSettings
+from headrace.client.producer.accumulator import (
+    MIDDLE_BYTES,
+    NEVER,
+    TOPIC_FORGOTTEN,
+    Accumulator,
+    AccumulatorSettings,
+)
 from headrace.client.producer.buffer_pool import BufferPool
 from headrace.client.producer.idempotence import Idempotence
 from headrace.client.producer.interceptors import Interceptors
@@ -122,6 +128,7 @@ class ProducerCore:
         self._loop = self.client.loop
         self._thread_id = threading.get_ident()
         self._is_woken = False
+        self._has_polled = threading.Event()
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
@@ -145,11 +152,13 @@ class ProducerCore:
         elif settings.enable_idempotence:
             self.idempotence = Idempotence(self, self.client.backoff, self._start, self.wake, self._on_fatal)
         codec = Compression.from_name(settings.compression_type)
+        batch_bytes = min(settings.batch_size, settings.max_request_size)
         first_bytes = min(settings.batch_size, _FIRST_BYTES)
-        self.buffers = BufferPool(settings.buffer_memory, first_bytes)
+        large_bytes = batch_bytes if batch_bytes > MIDDLE_BYTES else 0
+        self.buffers = BufferPool(settings.buffer_memory, first_bytes, large_bytes)
         self.accumulator = Accumulator(
             AccumulatorSettings(
-                batch_bytes=min(settings.batch_size, settings.max_request_size),
+                batch_bytes=batch_bytes,
                 first_bytes=first_bytes,
                 linger=settings.linger_ms / 1000,
                 delivery_timeout=settings.delivery_timeout_ms / 1000,
@@ -200,6 +209,12 @@ class ProducerCore:
             self._loop.call_soon_threadsafe(self._poll)
         except RuntimeError:
             _logger.debug("the loop has ended before the producer was closed")
+
+    def give_turn(self, seconds: float) -> None:
+        """Waits until the sender has looked at what is due, or so long."""
+        self._has_polled.clear()
+        self.wake()
+        self._has_polled.wait(seconds)
 
     def check_request(self, request: SendRequest) -> BaseException | None:
         """Why a record can never be sent, however long it waits."""
@@ -261,6 +276,7 @@ class ProducerCore:
             _logger.exception("the sender failed; it tries again")
             at = self.clock.monotonic() + 1.0
         self._set_timer(at)
+        self._has_polled.set()
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:

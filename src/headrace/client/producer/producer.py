@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
+_AHEAD_BYTES = 6 * 1024 * 1024
+"""Enough to keep brokers busy: five requests of 1 MB in flight, and the next."""
+_TURN_SECONDS = 0.002
 _LAST_SECONDS = 4.0
 """How long a producer that nobody closed tries to send what it has."""
 
@@ -228,8 +231,17 @@ class Producer(SendPath):
                 self._wait_for_topic(request.topic, request.partition, deadline)
             outcome = core.accumulator.append(request, buffer)
             if isinstance(outcome, FutureRecordMetadata):
+                if core.buffers.used_bytes > _AHEAD_BYTES:
+                    self._let_pass()
                 return outcome
             buffer = None if outcome == TOPIC_FORGOTTEN else self._wait_for_room(outcome, deadline, True)
+
+    def _let_pass(self) -> None:
+        """Much waits to be sent already, so the loop gets a turn now. Python would give it one after 5 ms only, while
+        this thread works, and several are needed for a request: what waits meanwhile would fill the memory, however
+        quick the brokers are."""
+        if not self._thread.is_current:
+            self._core.give_turn(_TURN_SECONDS)
 
     def _wait_for_topic(self, topic: str, partition: int, deadline: float) -> None:
         left_ms = max(0.0, (deadline - self._core.clock.monotonic()) * 1000)

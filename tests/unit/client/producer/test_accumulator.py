@@ -4,8 +4,10 @@ import pytest
 from tests.support.producer_sim import SimProducer
 
 from headrace.client.errors import IllegalStateError
+from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer.accumulator import NEVER
 from headrace.common.ids import make_random
+from headrace.records import RecordBatch, decode_rows
 
 RECORD = b"v" * 100
 
@@ -65,6 +67,36 @@ def test_a_batch_that_cannot_grow_is_full() -> None:
     while (future := producer.send("t", b"v" * 80, partition=0)) is not None:
         assert not future.is_done
     assert producer.accumulator.topics["t"].queues[0].batches[0].is_closed
+
+
+def test_a_busy_batch_ends_with_a_large_buffer_which_is_used_again() -> None:
+    producer = SimProducer(batch_bytes=500_000, first_bytes=16_384, linger=1.0)
+    producer.buffers.large_bytes = 500_000
+    queue = producer.accumulator.topics["t"].queues[0]
+
+    def fill() -> tuple[list[int], ProducerBatch]:
+        capacities: list[int] = []
+        producer.put(b"v" * 1000)
+        batch = queue.batches[0]
+        while not batch.is_closed:
+            if batch.capacity not in capacities:
+                capacities.append(batch.capacity)
+                assert producer.buffers.used_bytes == batch.capacity
+            producer.put(b"v" * 1000)
+        return capacities, batch
+
+    capacities, batch = fill()
+    assert capacities == [16_384, 32_768, 65_536, 131_072, 500_000]
+    assert len(batch) > 480
+    assert [record.value for record in decode_rows(RecordBatch(batch.build()).records())] == [b"v" * 1000] * len(batch)
+    large = batch.buffer
+    for each in (batch, queue.batches[1]):
+        producer.accumulator.finished(each)
+    queue.batches.clear()
+    queue.open_batch = None
+    assert producer.buffers.used_bytes == 0
+    _, again = fill()
+    assert again.buffer is large
 
 
 def test_requests_stay_below_their_limit_and_no_partition_starves() -> None:

@@ -118,6 +118,21 @@ def test_a_batch_grows() -> None:
     assert [value for _, value, _, _ in rows_of(batch)] == [b"v" * 50, b"w" * 150]
 
 
+def test_a_batch_moves() -> None:
+    path = Path()
+    batch = path.open(size=200)
+    path.send("t", b"v" * 50)
+    buffer = bytearray(1000)
+    batch.move(bytearray(100))
+    batch.move(buffer)
+    assert batch.capacity == 1000
+    path.send("t", b"w" * 150)
+    assert [value for _, value, _, _ in rows_of(batch)] == [b"v" * 50, b"w" * 150]
+    assert batch.detach() == (buffer, 1000)
+    batch.move(bytearray(2000))
+    assert batch.buffer is None, "a batch that is closed stays where it is"
+
+
 def test_a_future_knows_when_its_batch_does() -> None:
     path = Path()
     batch = path.open()
@@ -508,7 +523,10 @@ def test_a_batch_that_is_closed_and_grown_meanwhile_has_every_record_that_got_a_
     for round_number in range(200):
         batch = path._topics["t"].queues[0].open_batch
         assert batch is not None
-        batch.grow(300 * (round_number % 7 + 1))
+        if round_number % 2:
+            batch.grow(300 * (round_number % 7 + 1))
+        else:
+            batch.move(bytearray(300 * (round_number % 7 + 1)))
         Litter()
         path.open(size=300)
         batch.close()
