@@ -5,7 +5,9 @@ succeed when it is sent again. Class names, and the bases that several have in c
 `except` clauses carry over.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 
 class HeadraceError(Exception):
@@ -29,6 +31,8 @@ class KafkaError(HeadraceError):
     """Set on an error that a client cannot go on after: a fenced producer, say. A new client is needed."""
     abortable: bool = False
     """Set on an error that spoils the transaction it came in: it must be aborted, and then the producer goes on."""
+    results: Mapping[Any, Any] = MappingProxyType({})
+    """Set on an error of an admin call about several items: the result of each, as the call would have returned it."""
 
 
 NO_ERROR = 0
