@@ -385,6 +385,8 @@ class Named(str):
         ({"partition": 0.0}, "a whole number, not float"),
         ({"timestamp_ms": 1.5}, "timestamp_ms is milliseconds since 1970, a whole number, not float"),
         ({"headers": 5}, "not iterable"),
+        ({"headers": ["name"]}, "a header is a pair of a name and bytes or None, not 'name'"),
+        ({"headers": [("name", b"1", b"2")]}, "a header is a pair"),
     ],
 )
 def test_what_has_the_wrong_type(arguments: dict[str, Any], words: str) -> None:
