@@ -7,10 +7,13 @@ copied out of a scratch buffer. A large one gets a buffer of its size as soon as
 yet is received straight into it.
 
 Fresh memory is dear (it is cleared, and each page of it faults), so large buffers are used again when nobody has a view
-of them any more. A view refers to its buffer, so the count of references tells; other threads may only drop some.
+of them any more. A view refers to its buffer, so the count of references tells; other threads may only drop some. Very
+large ones are mapped, in huge pages where the system has them, which fault a tenth as long.
 """
 
+import mmap
 import struct
+from contextlib import suppress
 from sys import getrefcount
 
 from headrace.common.types import Buffer
@@ -20,6 +23,7 @@ SCRATCH_BYTES = 64 * 1024
 ROUND_BYTES = 64 * 1024
 SMALL_BYTES = 16 * 1024
 """A reply up to this size waits in the scratch buffer until it is whole."""
+MAPPED_BYTES = 2 * 1024 * 1024
 
 _size = struct.Struct(">i").unpack_from
 
@@ -43,7 +47,7 @@ class ReplyMemory:
     def __init__(self, max_count: int = 8, max_bytes: int = 64 * 1024 * 1024):
         self.max_count = max_count
         self.max_bytes = max_bytes
-        self._buffers: list[bytearray] = []
+        self._buffers: list[bytearray | mmap.mmap] = []
         self._taken = 0
 
     def take(self, size: int) -> memoryview:
@@ -55,7 +59,7 @@ class ReplyMemory:
                 # To the end: those at the front have not been used for longest.
                 self._buffers.append(self._buffers.pop(index))
                 return memoryview(self._buffers[-1])[:size]
-        buffer = bytearray(-(-size // ROUND_BYTES) * ROUND_BYTES)
+        buffer = _new_buffer(-(-size // ROUND_BYTES) * ROUND_BYTES)
         held = len(buffer) + sum(map(len, self._buffers))
         while self._buffers and (held > self.max_bytes or len(self._buffers) >= self.max_count):
             held -= len(self._buffers.pop(0))
@@ -72,6 +76,15 @@ class ReplyMemory:
         if not self._taken:
             self._buffers.clear()
         self._taken = 0
+
+
+def _new_buffer(size: int) -> bytearray | mmap.mmap:
+    if size < MAPPED_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return bytearray(size)
+    buffer = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        buffer.madvise(mmap.MADV_HUGEPAGE)
+    return buffer
 
 
 _FREE = 2

@@ -39,6 +39,54 @@ cdef inline void copy_short(uint8_t* out, const uint8_t* start, Py_ssize_t size,
         memcpy(out, start, size)
 
 
+# Memory of columns that are gone, to be used again: the system clears fresh memory, and each page of it faults, which
+# takes longer than filling it. Guarded by the GIL.
+cdef enum:
+    SPARE_BLOCKS = 32
+    SPARE_BLOCK_BYTES = 64 * 1024           # smaller ones the allocator keeps by itself
+    SPARE_TOTAL_BYTES = 16 * 1024 * 1024
+
+cdef uint8_t* _spare_data[SPARE_BLOCKS]
+cdef Py_ssize_t _spare_sizes[SPARE_BLOCKS]
+cdef int _spare_count = 0
+cdef Py_ssize_t _spare_bytes = 0
+
+
+cdef uint8_t* _take_spare(Py_ssize_t wanted, Py_ssize_t* size) noexcept:
+    """The smallest block of at least so many bytes, and not of more than twice as many; NULL if there is none."""
+    global _spare_count, _spare_bytes
+    cdef int i, best = -1
+    cdef uint8_t* data
+    for i in range(_spare_count):
+        if wanted <= _spare_sizes[i] <= 2 * wanted and (best < 0 or _spare_sizes[i] < _spare_sizes[best]):
+            best = i
+    if best < 0:
+        return NULL
+    data = _spare_data[best]
+    size[0] = _spare_sizes[best]
+    _spare_count -= 1
+    _spare_bytes -= size[0]
+    _spare_data[best] = _spare_data[_spare_count]
+    _spare_sizes[best] = _spare_sizes[_spare_count]
+    return data
+
+
+cdef void _give_spare(uint8_t* data, Py_ssize_t size) noexcept:
+    global _spare_count, _spare_bytes
+    if size < SPARE_BLOCK_BYTES or _spare_count == SPARE_BLOCKS or _spare_bytes + size > SPARE_TOTAL_BYTES:
+        PyMem_RawFree(data)
+        return
+    _spare_data[_spare_count] = data
+    _spare_sizes[_spare_count] = size
+    _spare_count += 1
+    _spare_bytes += size
+
+
+def spare_bytes() -> int:
+    """What is kept to be used again."""
+    return _spare_bytes
+
+
 @cython.final
 cdef class OwnedBuffer:
     """Memory that grows while it is filled and is then handed to Arrow, which keeps this object alive."""
@@ -52,19 +100,28 @@ cdef class OwnedBuffer:
         self.reserve(64)
 
     def __dealloc__(self):
-        PyMem_RawFree(self.data)
+        _give_spare(self.data, self.capacity)
 
     cdef int reserve(self, Py_ssize_t extra) except -1:
         """Room for `extra` more bytes."""
-        cdef Py_ssize_t wanted = self.size + extra
+        cdef Py_ssize_t wanted = self.size + extra, capacity = 0
         cdef uint8_t* grown
-        if wanted > self.capacity:
-            wanted = max(wanted, 2 * self.capacity)
-            grown = <uint8_t*>PyMem_RawRealloc(self.data, wanted)
-            if grown == NULL:
-                raise MemoryError()
-            self.data = grown
-            self.capacity = wanted
+        if wanted <= self.capacity:
+            return 0
+        wanted = max(wanted, 2 * self.capacity)
+        if self.size <= SPARE_BLOCK_BYTES <= wanted:
+            grown = _take_spare(wanted, &capacity)
+            if grown != NULL:
+                memcpy(grown, self.data, self.size)
+                PyMem_RawFree(self.data)
+                self.data = grown
+                self.capacity = capacity
+                return 0
+        grown = <uint8_t*>PyMem_RawRealloc(self.data, wanted)
+        if grown == NULL:
+            raise MemoryError()
+        self.data = grown
+        self.capacity = wanted
         return 0
 
     def __getbuffer__(self, Py_buffer* view, int flags):
@@ -181,7 +238,7 @@ cdef class ColumnDecoder:
     cdef readonly Py_ssize_t length
     cdef int64_t _timestamp_scale
 
-    def __cinit__(self, int64_t timestamp_scale=1, Py_ssize_t size_hint=0):
+    def __cinit__(self, int64_t timestamp_scale=1, Py_ssize_t size_hint=0, Py_ssize_t rows_hint=0):
         if timestamp_scale < 1:
             raise ValueError(f"a timestamp scale is at least 1, not {timestamp_scale}")
         self._timestamp_scale = timestamp_scale
@@ -196,8 +253,14 @@ cdef class ColumnDecoder:
         self.header_offsets.reserve(4)
         (<int32_t*>self.header_offsets.data)[0] = 0
         self.header_offsets.size = 4
-        # Values are most of what comes: room for them at once saves growing, which copies.
+        # Room for what comes at once saves growing, which copies. Values are most of it.
         self.values.data.reserve(size_hint)
+        self.keys.offsets.reserve(4 * rows_hint)
+        self.values.offsets.reserve(4 * rows_hint)
+        self.header_offsets.reserve(4 * rows_hint)
+        self.offsets.reserve(8 * rows_hint)
+        self.timestamps.reserve(8 * rows_hint)
+        self.timestamp_types.reserve(4 * rows_hint)
 
     @property
     def size_in_bytes(self):

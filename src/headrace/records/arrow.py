@@ -41,14 +41,14 @@ _SCHEMAS = {unit: records_schema(unit) for unit in _TIMESTAMP_SCALES}
 class ArrowDecoder:
     """Collects the records of many batches into one Arrow record batch."""
 
-    def __init__(self, timestamp_unit: str = "ms", size_hint: int = 0):
-        """`size_hint` is about how many bytes of records will come."""
+    def __init__(self, timestamp_unit: str = "ms", size_hint: int = 0, rows_hint: int = 0):
+        """The hints are about how many bytes of records, and how many records, will come."""
         if timestamp_unit not in _TIMESTAMP_SCALES:
             raise ValueError(f"timestamps come in 'ms' or 'us', not {timestamp_unit!r}")
         self._schema = _SCHEMAS[timestamp_unit]
         self._timestamp_type = self._schema.field("timestamp").type
         self._scale = _TIMESTAMP_SCALES[timestamp_unit]
-        self._columns = ColumnDecoder(self._scale, min(size_hint, _LARGEST_HINT))
+        self._columns = ColumnDecoder(self._scale, min(size_hint, _LARGEST_HINT), min(rows_hint, _LARGEST_HINT // 8))
 
     def __len__(self) -> int:
         return self._columns.length

@@ -3,7 +3,15 @@ import struct
 import pytest
 
 from headrace.net.framing import InvalidFrameError
-from headrace.net.replies import ROUND_BYTES, SCRATCH_BYTES, SMALL_BYTES, ReplyMemory, ReplyReader, body_position
+from headrace.net.replies import (
+    MAPPED_BYTES,
+    ROUND_BYTES,
+    SCRATCH_BYTES,
+    SMALL_BYTES,
+    ReplyMemory,
+    ReplyReader,
+    body_position,
+)
 
 
 def frame(payload: bytes) -> bytes:
@@ -132,6 +140,23 @@ def test_views_of_any_kind_keep_a_buffer() -> None:
         other[:3] = b"xyz"
         del other
     assert bytes(kept) == b"abc"
+
+
+@pytest.mark.parametrize("size", [MAPPED_BYTES - ROUND_BYTES, MAPPED_BYTES, 3 * MAPPED_BYTES + 1])
+def test_mapped_buffers_are_used_again_like_others(size: int) -> None:
+    memory = ReplyMemory()
+    view = memory.take(size)
+    assert len(view) == size
+    view[-1] = 7
+    part, number = view[-1:], id(view.obj)
+    del view
+    assert id(memory.take(size).obj) != number
+    assert part[0] == 7
+    del part
+    assert number in {id(each.obj) for each in [memory.take(size), memory.take(size)]}
+    memory.trim()
+    memory.trim()
+    assert memory.held_bytes == 0
 
 
 def test_buffers_are_not_much_larger_than_what_they_are_for() -> None:

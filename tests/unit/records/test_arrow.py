@@ -6,7 +6,7 @@ from tests.support import reference_batch as reference
 
 from headrace.common.errors import CorruptRecordError
 from headrace.records import Compression, ControlType, RecordBatch, decode_rows, encode_marker, encode_rows
-from headrace.records._columns import ColumnDecoder, ColumnEncoder
+from headrace.records._columns import ColumnDecoder, ColumnEncoder, spare_bytes
 from headrace.records.arrow import HEADERS_TYPE, ArrowDecoder, decode_arrow, encode_arrow, records_schema
 
 VALUES = pa.array([b"one", None, b"three"])
@@ -235,6 +235,37 @@ def test_units_of_a_timestamp_column(column: pa.Array, expected: list[int]) -> N
 def test_timestamps_that_are_none(column: pa.Array, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         encode_arrow(pa.table({"value": pa.array([b""]), "timestamp": column}))
+
+
+MANY_ROWS = [(b"%05d" % number, b"%05d" % number * 20, number, None) for number in range(20_000)]
+
+
+class TestMemory:
+    """That of columns which are gone is used again."""
+
+    def table(self, size_hint: int = 0, rows_hint: int = 0) -> pa.RecordBatch:
+        decoder = ArrowDecoder(size_hint=size_hint, rows_hint=rows_hint)
+        decoder.add_all([RecordBatch(encode_rows(MANY_ROWS))])
+        return decoder.finish()
+
+    @pytest.mark.parametrize("hints", [(0, 0), (2_500_000, 20_000), (100, 1), (50_000_000, 1_000_000)])
+    def test_hints_change_nothing_but_speed(self, hints: tuple[int, int]) -> None:
+        for _ in range(3):
+            table = self.table(*hints)
+            assert table.column("value").to_pylist() == [value for _, value, _, _ in MANY_ROWS]
+            assert table.column("key").to_pylist() == [key for key, _, _, _ in MANY_ROWS]
+            table.validate(full=True)
+
+    def test_it_is_bounded_and_not_taken_from_who_still_has_it(self) -> None:
+        kept = [self.table(2_500_000, 20_000) for _ in range(20)]
+        others = [self.table(2_500_000, 20_000) for _ in range(20)]
+        del others
+        assert 0 < spare_bytes() <= 16 * 1024 * 1024
+        held = spare_bytes()
+        again = self.table(2_500_000, 20_000)
+        assert spare_bytes() < held
+        assert again.equals(kept[0])
+        assert all(each.equals(kept[0]) for each in kept)
 
 
 def test_a_default_timestamp_that_is_none() -> None:

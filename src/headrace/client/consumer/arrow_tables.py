@@ -38,11 +38,11 @@ class TableBuilder:
     def __len__(self) -> int:
         return self._rows
 
-    def columns(self, tp: TopicPartition, size_hint: int) -> ArrowDecoder:
-        """Where records of a partition go, of about so many bytes."""
+    def columns(self, tp: TopicPartition, size_hint: int, rows_hint: int) -> ArrowDecoder:
+        """Where records of a partition go, of about so many bytes, and about so many."""
         decoder = self._decoders.get(tp)
         if decoder is None:
-            decoder = self._decoders[tp] = ArrowDecoder(size_hint=size_hint)
+            decoder = self._decoders[tp] = ArrowDecoder(size_hint=size_hint, rows_hint=rows_hint)
         elif decoder.size_in_bytes > _LARGEST_PART:
             self._finish(tp, decoder)
         return decoder

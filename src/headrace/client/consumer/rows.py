@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NO_LIMIT = 2**31 - 1
+_SMALLEST_RECORD = 7
 
 
 class Portion(NamedTuple):
@@ -161,7 +162,7 @@ class Rows:
         while left > 0:
             with lock:
                 entry = self._buffer.next()
-                size_hint = 0 if entry is None else self._buffer.waiting_bytes(entry.state.tp)
+                size = 0 if entry is None else self._buffer.waiting_bytes(entry.state.tp)
             # More may come all the time, maybe quicker than it is taken: what was there at first is enough.
             if entry is None or (len(table) and (entry.records is None or room <= 0)):
                 break
@@ -169,8 +170,9 @@ class Rows:
                 self._special(entry)
                 continue
             fetched = entry.records
+            size, rows = _expected(entry.state.fetch_offset - fetched.next_offset, size, left)
             try:
-                count = fetched.take_columns(table.columns(entry.state.tp, size_hint), left)
+                count = fetched.take_columns(table.columns(entry.state.tp, size, rows), left)
             except KafkaError as error:
                 if len(table):
                     break
@@ -187,3 +189,10 @@ class Rows:
             self.traffic.note(entry.state.tp, count, entry.size if fetched.is_done else 0)
             left -= count
         return table.finish()
+
+
+def _expected(offsets: int, size: int, wanted: int) -> tuple[int, int]:
+    """About how many bytes and records will be taken of what waits for a partition: as many as are wanted at most, and
+    not every offset need have a record."""
+    rows = max(1, min(offsets, size // _SMALLEST_RECORD))
+    return (size * wanted // rows, wanted) if wanted < rows else (size, rows)
