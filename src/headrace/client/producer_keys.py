@@ -31,7 +31,8 @@ PRODUCER_KEYS = ClientTable(
             INT,
             1_000_000,
             "A batch is sent when it has so many bytes, or after `linger.ms`. It begins with 16 KB of memory and "
-            "grows, beyond 128 KB to all of this. Kafka's default is 16384, with which a request costs more than the records in it.",
+            "grows, beyond 128 KB to all of this. Kafka's default is 16384, with which a request costs more than the "
+            "records in it.",
             low=0,
         ),
         ConfigKey(
