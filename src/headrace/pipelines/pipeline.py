@@ -13,7 +13,7 @@ that orders the rows of a source partition. What `split` returns for a topic has
 
     value     bytes or text; a frame without it is made JSON of all its columns but those named here
     key       bytes or text, may be null; or `Topic.key` names the column that is the key
-    topic     where a row goes, if the output leaves it open (`Topic(None)`) or to route away from its topic
+    topic     where a row goes, if the output leaves it open: `Topic(None)`. Otherwise not used
     headers   as in the source
     _at, _seq the place of the row's origin, and the place within it where a row became many: rows of one key are
               written in this order. A frame that has them keeps its order per key; they are not written.
@@ -25,7 +25,9 @@ Invariant: a `split` is deterministic in its batch: replayed after a crash it re
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -127,6 +129,26 @@ class Batch(Context):
         return frame
 
 
+_current: ContextVar["Batch | None"] = ContextVar("batch", default=None)
+
+
+def current_batch() -> "Batch | None":
+    """The batch whose `split` is running in this thread, if any."""
+    return _current.get()
+
+
+@contextmanager
+def within(batch: "Batch") -> "Iterator[None]":
+    """The block belongs to this batch; what the batch kept is forgotten after it."""
+    token = _current.set(batch)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        for frame in batch.persisted:
+            frame.unpersist()
+
+
 Frames: TypeAlias = "Mapping[str, DataFrame]"
 Prepare: TypeAlias = "Callable[[Frames, Context], DataFrame]"
 Split: TypeAlias = "Callable[[DataFrame, Batch], Frames]"
@@ -180,6 +202,12 @@ class Pipeline:
         complete: dict[str, tuple[Output, ...]] = {}
         for output, places in {DEAD_LETTERS: f"{name.replace('-', '_')}_dead_letters", **outputs}.items():
             complete[output] = _places(name, output, places)
+        for setting, default in (settings or {}).items():
+            if type(default) not in _KINDS:
+                raise PipelineError(
+                    f"pipeline {name}: the default of setting {setting!r} is {default!r}: expected "
+                    "text, a number, or true or false"
+                )
         dead_letters = complete.pop(DEAD_LETTERS)
         if len(complete) != 1 and any(flow.split is None for flow in flows):
             raise PipelineError(f"pipeline {name}: a flow without split needs exactly one output, not {len(complete)}")
@@ -200,6 +228,36 @@ class Pipeline:
     @property
     def tables(self) -> list[Table]:
         return [place for places in self.outputs.values() for place in places if isinstance(place, Table)]
+
+
+def chosen_settings(pipeline: Pipeline, given: Mapping[str, object]) -> dict[str, Setting]:
+    """The pipeline's settings with what the run changes. Text takes the type of the default."""
+    chosen = dict(pipeline.settings)
+    for name, value in given.items():
+        if name not in chosen:
+            known = ", ".join(sorted(chosen)) or "none"
+            raise PipelineError(f"pipeline {pipeline.name} has no setting {name!r}; it has: {known}")
+        kind = type(chosen[name])
+        try:
+            chosen[name] = _setting(kind, value)
+        except (TypeError, ValueError):
+            raise PipelineError(f"setting {name}={value}: expected {_KINDS[kind]}") from None
+    return chosen
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def _setting(kind: type, value: object) -> Setting:
+    if kind is bool:
+        if str(value).lower() not in ("true", "false"):
+            raise ValueError(value)
+        return str(value).lower() == "true"
+    if kind is int:
+        return int(str(value))
+    if kind is float:
+        return float(str(value))
+    return str(value)
 
 
 def _check_flow(pipeline_name: str, flow: Flow) -> None:
