@@ -2,7 +2,7 @@
 
 A visit is a generator of events, written as the story that it is: the app starts, a page follows a page, something is
 put into the cart, ordered and paid. What happens after the visit (shipping, refunds) is a story of its own,
-`after_sale`. Who takes the next event decides when it happens: `Shop.now_ms` is the time of the event that is being
+`Order.after_sale`. Who takes the next event decides when it happens: `Shop.now_ms` is the time of the event that is being
 made.
 
 An event is a tuple (topic, key, value): LOG or DB, and JSON text without blanks.
@@ -199,7 +199,7 @@ class Visit:
         if random() < PRICE_CHANGES:
             yield change_price(shop)
         if random() < 0.12:  # does not pay
-            shop.after_sales.append(iter([order.update("cancelled", shop.transaction())]))
+            shop.after_sales.append(order.cancelled())
             return "home" if random() < 0.3 else None
         yield self._page("payment")
         xid = shop.transaction()
@@ -222,7 +222,8 @@ class Order:
         self._constant = (
             f'"user_id":{device.user_id},"mid":"{device.mid}","total_amount":{money(total)},"sku_count":{len(bought)},'
             f'"area":"{area}","consignee":"Customer {device.user_id}",'
-            f'"delivery_address":"{device.user_id % 90} Mill Lane, {area}","order_comment":"please ring twice, and leave it with the neighbours if nobody is in",'
+            f'"delivery_address":"{device.user_id % 90} Mill Lane, {area}",'
+            f'"order_comment":"please ring twice, and leave it with the neighbours if nobody is in",'
             f'"create_time":"{moment(shop.now_ms)}"'
         )
 
@@ -245,6 +246,9 @@ class Order:
             f'"payment_status":"succeeded","callback_time":"{moment(shop.now_ms)}"'
         )
         return shop.row_change("payment_info", "insert", shop.row_id(), xid, data)
+
+    def cancelled(self) -> Iterator[Event]:
+        yield self.update("cancelled", self.shop.transaction())
 
     def after_sale(self) -> Iterator[Event]:
         """Shipping, and sometimes the money back."""
