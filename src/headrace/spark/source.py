@@ -32,21 +32,20 @@ class HeadraceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """What is read without `.schema(...)`. Spark asks when `load()` is called, so wrong options fail there."""
-        from headrace.spark.options import check_source_options
+        from headrace.spark.options import SourceOptions
         from headrace.spark.schema import source_schema
 
-        check_source_options(self.options)
-        return source_schema(self.options)
+        return source_schema(SourceOptions.parse(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.batch import BatchReader
 
-        return BatchReader(self.options, schema)
+        return BatchReader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from headrace.spark.stream import StreamReader
 
-        return StreamReader(self.options, schema)
+        return StreamReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headrace.spark.sink import batch_writer
