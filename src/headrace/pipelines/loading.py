@@ -61,6 +61,10 @@ def _pipelines(path: str) -> list[Pipeline]:
         spec.loader.exec_module(module)
     except PipelineError:
         raise
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "pyspark":
+            raise
+        raise PipelineError(f"{path}{_line_of(error, file)}: {error}") from error
     except Exception as error:  # whatever a user's file may raise
         raise PipelineError(f"{path}{_line_of(error, file)}: {type(error).__name__}: {error}") from error
     return [each for each in vars(module).values() if isinstance(each, Pipeline)]

@@ -12,6 +12,7 @@ Invariants: a batch that has begun to write is never interrupted by a stop that 
 """
 
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from headrace.pipelines.pipeline import (
     Frames,
     Pipeline,
     PipelineError,
+    Setting,
     chosen_settings,
     within,
 )
@@ -48,6 +50,7 @@ _SESSION = {
 }
 _SPARK_SHUFFLES = "200"
 """Spark's default of `spark.sql.shuffle.partitions`: too many tasks for batches of a second."""
+_INTERVAL = re.compile(r"\d+(\.\d+)? *(milliseconds?|seconds?|minutes?|hours?)")
 _POLL = 0.1
 _POLL_STOPPING = 0.02
 
@@ -82,6 +85,18 @@ class RunSettings:
         return {**client, "kafka.bootstrap.servers": self.bootstrap_servers}
 
 
+def check_run(pipeline: Pipeline, settings: RunSettings) -> dict[str, Setting]:
+    """What can be told to be wrong before anything is started; returns the pipeline's settings for this run."""
+    if pipeline.tables and settings.warehouse is None:
+        names = ", ".join(table.name for table in pipeline.tables)
+        raise PipelineError(
+            f"pipeline {pipeline.name} writes tables ({names}): give a warehouse directory (--warehouse)"
+        )
+    if settings.trigger is not None and not _INTERVAL.fullmatch(settings.trigger.strip()):
+        raise PipelineError(f"trigger {settings.trigger!r}: expected a number and a unit, as '500 milliseconds'")
+    return chosen_settings(pipeline, settings.settings)
+
+
 class Runner:
     """A pipeline that runs. `run()` is `start()`, then `wait()`; `request_stop()` may be called from anywhere."""
 
@@ -96,10 +111,7 @@ class Runner:
     ) -> None:
         self.pipeline = pipeline
         self.settings = settings
-        self.chosen = chosen_settings(pipeline, settings.settings)
-        if pipeline.tables and settings.warehouse is None:
-            names = ", ".join(table.name for table in pipeline.tables)
-            raise PipelineError(f"pipeline {pipeline.name} writes tables ({names}): give a warehouse directory")
+        self.chosen = check_run(pipeline, settings)
         self.spark = _own_session(spark)
         self._on_progress = on_progress
         self._clock = clock or SystemClock()
