@@ -160,8 +160,8 @@ class Flow:
 
     name: str
     sources: Mapping[str, Topic]
-    prepare: Prepare | None = None
-    split: Split | None = None
+    prepare: "Prepare | None" = None
+    split: "Split | None" = None
     output_mode: str = "append"
     ordered: bool = True
     """Rows are shuffled by key and sorted by `_at`, `_seq` before they are written to topics: order per key holds
