@@ -145,7 +145,7 @@ def _whole(column: "Column") -> "Column":
     from pyspark.sql import functions as sf
 
     text = column.cast("string")
-    return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.base64(column))
+    return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.translate(sf.base64(column), "\r\n", ""))
 
 
 def _text(column: "Column") -> "Column":
