@@ -29,7 +29,7 @@ from headrace.spark.schema import RowsBuilder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RangePartition", "quick_ack", "read_range"]
+__all__ = ["RangePartition", "quick_ack", "read_range", "report_loss"]
 
 logger = logging.getLogger(__name__)
 _BATCH_BYTES = 2 * 1024 * 1024
@@ -68,13 +68,13 @@ def read_range(options: SourceOptions, schema: StructType, wanted: InputPartitio
             position = getattr(error, "offset", position)
             position = _go_on(options, cluster, tp, position, end)
         except UnknownTopicOrPartitionError as error:
-            _lost(options, f"{tp} is gone, of which offsets from {position} to {end - 1} were to be read", error)
+            report_loss(options, f"{tp} is gone, of which offsets from {position} to {end - 1} were to be read", error)
             return
         except KafkaTimeoutError as error:
             latest = cluster.latest([tp])[tp]
             if latest >= end:
                 raise
-            _lost(options, f"{tp} ends at offset {latest}, and was to be read up to {end - 1}", error)
+            report_loss(options, f"{tp} ends at offset {latest}, and was to be read up to {end - 1}", error)
             return
 
 
@@ -82,15 +82,15 @@ def _go_on(options: SourceOptions, cluster: Cluster, tp: TopicPartition, positio
     """Where to go on after offsets that are not there."""
     earliest, latest = cluster.earliest([tp])[tp], cluster.latest([tp])[tp]
     if position < earliest:
-        _lost(options, f"{tp} begins at offset {earliest} by now, and was to be read from {position} on")
+        report_loss(options, f"{tp} begins at offset {earliest} by now, and was to be read from {position} on")
         return min(earliest, end)
     if position > latest:
-        _lost(options, f"{tp} ends at offset {latest}, and was to be read from {position} to {end - 1}")
+        report_loss(options, f"{tp} ends at offset {latest}, and was to be read from {position} to {end - 1}")
         return end
     return position
 
 
-def _lost(options: SourceOptions, what: str, cause: Exception | None = None) -> None:
+def report_loss(options: SourceOptions, what: str, cause: Exception | None = None) -> None:
     if options.fail_on_data_loss:
         raise DataLossError(
             f"{what}. Records were deleted before they were read: by retention, or with their topic. To go on without "

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from headrace.client.consumer.ranges import EARLIEST, LATEST, RangeClient
-from headrace.client.errors import KafkaTimeoutError
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition
@@ -29,13 +28,19 @@ from headrace.spark.offsets import (
 )
 from headrace.spark.options import SourceOptions
 
-__all__ = ["Cluster", "DataLossError", "range_client"]
+__all__ = ["Cluster", "DataLossError", "NoSuchTopicError", "range_client"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _BELIEVE_SECONDS = 5.0
 """Brokers that have just started may not know a topic yet: only after so long it counts as gone."""
+
+
+class NoSuchTopicError(UnknownTopicOrPartitionError):
+    """A topic that an option names does not exist, and will not by waiting."""
+
+    retriable = False
 
 
 class DataLossError(KafkaError):
@@ -50,9 +55,17 @@ def range_client(settings: Mapping[str, str]) -> RangeClient:
 class Cluster:
     """See the module."""
 
-    def __init__(self, options: SourceOptions, client: RangeClient | None = None, clock: Clock | None = None):
+    def __init__(
+        self,
+        options: SourceOptions,
+        client: RangeClient | None = None,
+        clock: Clock | None = None,
+        timeout_ms: float | None = None,
+    ):
+        """`timeout_ms` bounds each question, instead of `default.api.timeout.ms`."""
         self._options = options
         self._client = client
+        self._timeout_ms = timeout_ms
         self._clock: Clock = clock or SystemClock()
 
     @property
@@ -83,7 +96,7 @@ class Cluster:
             self._clock.sleep(wait)
             wait = min(1.0, 2 * wait)
         if missing and (self._options.fail_on_data_loss or not wanted):
-            raise UnknownTopicOrPartitionError(
+            raise NoSuchTopicError(
                 f"there is no topic {', '.join(sorted(missing))}, which the option "
                 f"'{'assign' if self._options.subscription.partitions else 'subscribe'}' names"
             )
@@ -94,12 +107,12 @@ class Cluster:
         chosen = self._options.subscription
         if chosen.pattern is not None:
             pattern = re.compile(chosen.pattern)
-            names = {name for name in self.client.topics() if pattern.fullmatch(name)}
+            names = {name for name in self.client.topics(self._timeout_ms) if pattern.fullmatch(name)}
         elif chosen.partitions:
             names = {tp.topic for tp in chosen.partitions}
         else:
             names = set(chosen.topics)
-        parts = self.client.partitions(names)
+        parts = self.client.partitions(names, self._timeout_ms)
         found = {TopicPartition(name, number) for name, numbers in parts.items() for number in numbers}
         if chosen.partitions:
             # As in Spark's connector, partitions that a topic does not have yet are read when it has them.
@@ -107,19 +120,14 @@ class Cluster:
         return found, set() if chosen.pattern is not None else names - parts.keys()
 
     def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
-        wanted = dict.fromkeys(tps, EARLIEST)
-        return self._retry(lambda: self.client.offsets(wanted))
+        return self.at_times(dict.fromkeys(tps, EARLIEST))
 
-    def latest(self, tps: Iterable[TopicPartition], timeout_ms: float | None = None) -> Offsets:
-        """Ends of partitions; with `timeout_ms` asks once, for so long."""
-        wanted = dict.fromkeys(tps, LATEST)
-        if timeout_ms is not None:
-            return self.client.offsets(wanted, timeout_ms)
-        return self._retry(lambda: self.client.offsets(wanted))
+    def latest(self, tps: Iterable[TopicPartition]) -> Offsets:
+        return self.at_times(dict.fromkeys(tps, LATEST))
 
     def at_times(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
         """The first offsets of records that are not older; -1 where all are."""
-        return self._retry(lambda: self.client.offsets(timestamps))
+        return self._retry(lambda: self.client.offsets(timestamps, self._timeout_ms))
 
     # What users say
 
@@ -171,8 +179,3 @@ def _check_all_named(option: str, given: Mapping[TopicPartition, int], tps: set[
 
 def _list(tps: Iterable[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(tps))) or "none"
-
-
-def is_away(error: BaseException) -> bool:
-    """Whether an error says that brokers do not answer just now."""
-    return isinstance(error, KafkaTimeoutError) or (isinstance(error, KafkaError) and error.retriable)
