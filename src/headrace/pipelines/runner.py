@@ -203,6 +203,7 @@ class _Running:
         self._at_work: int | None = None
         self._done: int | None = None
         self._failure: BaseException | None = None
+        self._told_to_stop = False
         self._written: dict[int, Written] = {}
         self._seen = ""
         context = self._context(Context)
@@ -322,7 +323,7 @@ class _Running:
     def failed(self) -> BaseException | None:
         """Why the query ended, if it was not meant to. What went wrong in a batch is known first hand."""
         error = None if self.active else self._query.exception()
-        if error is None or isinstance(self._failure, _StoppedBetweenBatches):
+        if error is None or self._told_to_stop or isinstance(self._failure, _StoppedBetweenBatches):
             return None
         return self._failure or error
 
@@ -348,10 +349,15 @@ class _Running:
         """Stops the query if no batch is at work; True if it has ended."""
         if not self.active:
             return True
-        if self._at_work is not None or not self._committed():
+        if self._at_work is not None or not self._committed() or self._initializing():
             return False
+        self._told_to_stop = True
         self._query.stop()
         return True
+
+    def _initializing(self) -> bool:
+        """Its sources are being started: not a moment to interrupt it, and a short one."""
+        return str(self._query.status["message"]).startswith("Initializing")
 
     def _committed(self) -> bool:
         """The last batch that was written is in the checkpoint too."""

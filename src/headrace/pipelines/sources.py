@@ -19,6 +19,7 @@ _TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key: string, value: binary>>",
 }
+_DEFAULTS = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
 _OFFSET_BITS = 48
 """`_at` is the partition before the offset: 15 bits and 48 bits are more than either ever has."""
 
@@ -51,7 +52,7 @@ def source_options(topic: Topic, options: Mapping[str, str]) -> dict[str, str]:
     """The options of a source: what the run says for all, over it what the topic says."""
     of_topic = {"subscribe": topic.name} if topic.name is not None else {"subscribePattern": str(topic.pattern)}
     headers = {"includeHeaders": "true"} if "headers" in topic.columns else {}
-    return {"startingOffsets": "earliest", **options, **of_topic, **headers, **topic.options}
+    return {**_DEFAULTS, **options, **of_topic, **headers, **topic.options}
 
 
 assert set(SOURCE_COLUMNS) < set(_TYPES)
