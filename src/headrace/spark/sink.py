@@ -11,17 +11,20 @@ tasks have succeeded is finished by the next attempt, which finds the markers of
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headrace.client.admin.admin import Admin
 from headrace.common.errors import ConfigError, KafkaError
 from headrace.common.ids import make_random, random_uuid
 from headrace.spark import markers
+from headrace.spark.fetch import quick_ack
 from headrace.spark.sink_options import SinkOptions, check_columns, sink_options
+from headrace.spark.worker_input import check_end, find_input
+from headrace.spark.writing import TaskPart, sink_admin, write_at_least_once, write_exactly_once
 
 __all__ = ["BatchWriter", "StreamWriter", "TaskDone", "batch_writer", "stream_writer"]
 
@@ -70,6 +73,10 @@ class BatchWriter(DataSourceArrowWriter):
         self._query = options.query_id or job_id
         self._batch_id = options.batch_id or 0
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        quick_ack()
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         return _write(self._options, self._query, self._batch_id, iterator)
 
@@ -87,8 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
             if message is None
         ]
         try:
-            with Admin(dict(self._options.admin_settings)) as admin:
-                admin.fence_producers(names, timeout_ms=_ABORT_MS)
+            sink_admin(self._options).fence_producers(names, timeout_ms=_ABORT_MS)
         except KafkaError as error:
             _logger.info("transactions of failed tasks are left to their timeout: %s", error)
 
@@ -96,6 +102,10 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions):
         self._options = options
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        quick_ack()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         query, batch_id = _property(_QUERY_ID), _property(_BATCH_ID)
@@ -111,9 +121,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(options: SinkOptions, query: str, batch_id: int, rows: Iterator[pa.RecordBatch]) -> TaskDone:
-    from headrace.spark.worker_input import check_end, find_input
-    from headrace.spark.writing import TaskPart, write_at_least_once, write_exactly_once
-
     if not options.exactly_once:
         written = write_at_least_once(options, rows)
         return TaskDone(query, batch_id, written.rows, skipped=False, is_first=False)
@@ -145,5 +152,4 @@ def _check_tasks(options: SinkOptions, messages: Sequence[TaskDone | None]) -> N
     if not options.exactly_once or not any(message.is_first for message in done):
         return
     prefix = markers.names_prefix(done[0].query, options.sink_name)
-    with Admin(dict(options.admin_settings)) as admin:
-        markers.check_tasks(admin, prefix, len(messages), done[0].batch_id)
+    markers.check_tasks(sink_admin(options), prefix, len(messages), done[0].batch_id)

@@ -21,8 +21,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from headrace.client.admin.admin import Admin
+from headrace.client.errors import KafkaTimeoutError
 from headrace.client.producer.producer import Producer
 from headrace.client.types import OffsetAndMetadata
+from headrace.common.errors import ConfigError, InvalidTransactionTimeoutError
 from headrace.common.types import TopicPartition
 from headrace.spark import clients, markers
 from headrace.spark.columns import by_topic, normalize
@@ -30,7 +32,7 @@ from headrace.spark.digest import RowDigest
 from headrace.spark.markers import Marker
 from headrace.spark.sink_options import SinkOptions
 
-__all__ = ["TaskPart", "Written", "write_at_least_once", "write_exactly_once"]
+__all__ = ["TaskPart", "Written", "sink_admin", "write_at_least_once", "write_exactly_once"]
 
 _CLOSE_SECONDS = 5.0
 """How long a task that has failed may take to abort; brokers end by themselves what is left open."""
@@ -95,14 +97,14 @@ def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_e
     first = next(batches, None)
     if first is None:
         check_end()
-        marker = markers.read(_admin(options), part.name)
+        marker = markers.read(sink_admin(options), part.name)
         if marker is not None:
             markers.check_replay(marker, part.batch_id, 0, str(digest), part.name)
         return Written(0)
     with _Borrowed(dict(options.settings), part.name) as borrowed:
         producer = borrowed.producer
-        producer.init_transactions(part.name)
-        marker = markers.read(_admin(options), part.name)
+        _get_id(producer, part.name)
+        marker = markers.read(sink_admin(options), part.name)
         if marker is not None and marker.batch_id >= part.batch_id:
             for batch in _chain(first, batches):
                 digest.update(batch)
@@ -124,6 +126,21 @@ def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_e
     return Written(digest.rows)
 
 
+def _get_id(producer: Producer, name: str) -> None:
+    try:
+        producer.init_transactions(name)
+    except InvalidTransactionTimeoutError as error:
+        raise ConfigError(
+            f"{error}: expected the option kafka.transaction.timeout.ms to be at most the brokers' "
+            "transaction.max.timeout.ms"
+        ) from error
+    except KafkaTimeoutError as error:
+        raise KafkaTimeoutError(
+            f"{error}. Exactly once needs brokers that offer transactions; the option deliveryGuarantee "
+            "'at-least-once' does without"
+        ) from error
+
+
 def write_at_least_once(options: SinkOptions, rows: Rows) -> Written:
     count = 0
     with _Borrowed(dict(options.settings)) as borrowed:
@@ -143,7 +160,8 @@ def write_at_least_once(options: SinkOptions, rows: Rows) -> Written:
     return Written(count)
 
 
-def _admin(options: SinkOptions) -> Admin:
+def sink_admin(options: SinkOptions) -> Admin:
+    """The process's admin client, for markers."""
     settings = dict(options.admin_settings)
     return clients.cached(clients.settings_key("admin", settings), lambda: Admin(settings))
 
