@@ -1,7 +1,7 @@
 """`headrace pipeline audit`: a Spark job that says whether `ods-dwd` did its work.
 
-The report goes to standard output. The exit code is 0 if all is well, 1 if anything is lost, doubled or out of order, or
-if the audit could not be made, which is told in one line.
+The report goes to standard output. The exit code is 0 if all is well, 1 if anything is lost, doubled or out of order,
+or if the audit could not be made, which is told in one line.
 """
 
 import sys
