@@ -52,6 +52,9 @@ _PARTITIONS_SECONDS = 1.0
 _ASK_MS = 5_000
 """How long one question may take while brokers may be away, since Spark cannot stop a query meanwhile."""
 
+_PATIENCE_SECONDS = 60.0
+"""Times `fetchOffset.numRetries`: how long brokers may be away before the query ends."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module."""
@@ -132,12 +135,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _away(self, error: KafkaError) -> None:
         """A question failed. Raises the error if it is one that stays, or has stayed for long."""
+        if not error.retriable:
+            raise error
         now = self._clock.monotonic()
         if self._away_since is None:
             self._away_since = now
             logger.warning("the brokers do not answer, they are asked again: %s", error)
-        patience_ms = self._options.offset_retries * 60_000
-        if not error.retriable or (now - self._away_since) * 1000 > patience_ms:
+        if now - self._away_since > self._options.offset_retries * _PATIENCE_SECONDS:
             raise error
 
     def _next_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any] | None:
@@ -157,7 +161,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _first_offsets(self) -> Offsets:
         if self._start is None:
-            self._start = self._cluster.start(self._current_partitions())
+            tps = self._current_partitions() if self._target is None else set(self._target)
+            self._start = self._cluster.start(tps)
         return self._start
 
     def _added(self, begin: Offsets, tps: set[TopicPartition]) -> Offsets:
