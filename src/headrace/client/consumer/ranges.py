@@ -53,7 +53,7 @@ _PURPOSE = "fetch"
 _FIRST_WITH_TOPIC_IDS = 13
 _LAST_WITH_NAMES = 12
 _PROBE_ROWS = 64
-"""Rows that are decoded to learn how large they are."""
+"""Rows that are decoded first, to learn how large they are."""
 _MOST_ROWS = 100_000
 
 
@@ -330,7 +330,6 @@ class _Portions:
         self._end = end
         self._target = target_bytes
         self._decoder = ArrowDecoder(timestamp_unit, size_hint=target_bytes)
-        self._row_bytes = 0.0
 
     def decode(self, fetched: FetchedRecords) -> Generator[RangeColumns, None, None]:
         """The portions that are full with what a reply has; the rest is kept."""
@@ -341,10 +340,9 @@ class _Portions:
             if size >= self._target or rows >= _MOST_ROWS:
                 yield self._take()
                 continue
-            wanted = int((self._target - size) / self._row_bytes) + 1 if self._row_bytes else _PROBE_ROWS
-            fetched.take_columns(decoder, min(wanted, _MOST_ROWS - rows))
-            if len(decoder):
-                self._row_bytes = decoder.size_in_bytes / len(decoder) + _ROW_BYTES
+            # Few at first, then more: rows that are larger than those before do not make a portion too large.
+            wanted = int((self._target - size) * rows / size) + 1 if rows else _PROBE_ROWS
+            fetched.take_columns(decoder, min(wanted, max(_PROBE_ROWS, 3 * rows), _MOST_ROWS - rows))
 
     def finish(self) -> Generator[RangeColumns, None, None]:
         if len(self._decoder) and len(last := self._take()):
