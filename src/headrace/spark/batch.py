@@ -28,7 +28,7 @@ class _FilterTaker:
     `spark.sql.python.filterPushdown.enabled` is off, and calls it when it is on. This looks like a method that is not
     overridden, and takes the filters if they come."""
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, take: Callable[[list[Filter]], Iterable[Filter]]):
         self._take = take
