@@ -16,6 +16,8 @@ def one_line(error: BaseException) -> str:
         found = _of_traceback(text)
         if found is not None:
             return _tidy(found)
+    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        return _tidy(text) or type(error).__name__
     lines = [line.strip() for line in text.splitlines()]
     caused = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
     said = caused[-1] if caused else next((line for line in lines if line), "")

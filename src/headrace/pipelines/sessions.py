@@ -5,6 +5,7 @@ lives.
 """
 
 import atexit
+import logging
 import os
 import tempfile
 from collections.abc import Mapping
@@ -43,8 +44,9 @@ def quiet_session(
             raise
         raise PipelineError("pipelines need PySpark: pip install 'headrace[spark]'") from None
     chosen = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **(conf or {})}
-    logging = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
-    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {logging}".strip()
+    log = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
+    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {log}".strip()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or it shows what goes wrong in a batch as a traceback
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
