@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,8 @@ def quick_ack() -> None:
         return
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as each:
-                if each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM:
-                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                    with socket.socket(fileno=os.dup(int(name))) as each:
+                        if each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM:
+                            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
