@@ -7,9 +7,10 @@ lives.
 import atexit
 import logging
 import os
+import subprocess
 import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.causes import one_line
 from headrace.pipelines.pipeline import PipelineError
@@ -38,23 +39,39 @@ def quiet_session(
 ) -> "SparkSession":
     """`headrace.spark.session`, with Spark's log at that level and nothing else on the terminal."""
     try:
-        from headrace.spark.session import session
+        from headrace.spark.session import SETTINGS, session
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
         raise PipelineError("pipelines need PySpark: pip install 'headrace[spark]'") from None
-    chosen = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **(conf or {})}
+    chosen = {"spark.ui.enabled": "false", **SETTINGS, **(conf or {})}
     log = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {log}".strip()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or it shows what goes wrong in a batch as a traceback
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
+        _launch(master, chosen, silent=log_level.upper() == "OFF")
         return session(app, master, **chosen)
     except Exception as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
             raise PipelineError(f"cannot start Spark: {JAVA_HINT}") from error
         raise PipelineError(f"cannot start Spark at {master}: {one_line(error)}") from error
+
+
+def _launch(master: str, chosen: Mapping[str, str], *, silent: bool) -> None:
+    """Starts the JVM as Spark would, but in a process group of its own: what a terminal sends to all that runs in it
+    (Ctrl-C, or that it was closed) must not reach the JVM and its workers, which have a batch to finish."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(chosen.items()))
+    how: dict[str, Any] = {"start_new_session": True}
+    if silent:
+        how["stderr"] = subprocess.DEVNULL  # the JVM and Python workers talk even if Spark does not log
+    SparkContext._ensure_initialized(gateway=launch_gateway(conf, popen_kwargs=how))  # type: ignore[no-untyped-call]
 
 
 def _logging_file(level: str) -> str:
