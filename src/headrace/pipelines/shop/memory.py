@@ -16,10 +16,10 @@ Durable, in the flow's state directory:
     check            CRC-32 of all before
 
 Invariants:
-- A batch is judged by what batches before it have left in files, so a replay gives the same answers. The time of a batch
-  is taken when it first comes, and read from its file when it comes again.
-- An id is remembered in the generation of its batch: a quarter of the window by the clock. A generation is forgotten as a
-  whole, when all of it is older than the window.
+- A batch is judged by what batches before it have left in files, so a replay gives the same answers. The time of a
+  batch is taken when it first comes, and read from its file when it comes again.
+- An id is remembered in the generation of its batch: a quarter of the window by the clock. A generation is forgotten as
+  a whole, when all of it is older than the window.
 
 Runs in the driver, in the thread of the flow's query.
 """
@@ -136,7 +136,7 @@ class Memory:
         return self._first_days.size_bytes + sum(ids.size_bytes for ids in self._ids.values())
 
     def judge(self, batch_id: int, seen: Sightings) -> bytearray:
-        """A byte for each event: `DUPLICATE` if it was there before, `KNOWN` if its device is wrong to say it is new."""
+        """A byte for each event: `DUPLICATE` if it was there before, `KNOWN` if its device wrongly says it is new."""
         name = _batch_name(batch_id)
         replayed = None
         if self._next == batch_id:
@@ -157,9 +157,7 @@ class Memory:
         self._ids.setdefault(generation, IdSet()).add(lows, highs, marks)
         devices = days = b""
         if seen.devices is not None and seen.days is not None and seen.claims is not None:
-            devices, days = self._first_days.judge(
-                _longs(seen.devices), _longs(seen.days), _longs(seen.claims), marks
-            )
+            devices, days = self._first_days.judge(_longs(seen.devices), _longs(seen.days), _longs(seen.claims), marks)
         if replayed is None:
             new_lows, new_highs = _unmarked(lows, marks), _unmarked(highs, marks)
             added = _Added(arrived_ms, generation, new_lows, new_highs, devices, days)

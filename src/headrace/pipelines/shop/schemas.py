@@ -76,9 +76,7 @@ REFUND_INFO: Final = (
     "id BIGINT, order_id BIGINT, user_id BIGINT, refund_amount DECIMAL(16,2), refund_reason STRING, "
     "refund_status STRING, create_time TIMESTAMP"
 )
-CART_INFO: Final = (
-    "id BIGINT, user_id BIGINT, sku_id BIGINT, sku_name STRING, cart_price DECIMAL(16,2), sku_num INT"
-)
+CART_INFO: Final = "id BIGINT, user_id BIGINT, sku_id BIGINT, sku_name STRING, cart_price DECIMAL(16,2), sku_num INT"
 
 PAID: Final = "succeeded"
 """The status of a payment that counts as revenue."""

@@ -1,7 +1,7 @@
 """The state directory of a flow: whole files of bytes, by their names. Runs in the driver.
 
-Goes through the JVM's file systems as everything of the runner does, so that the directory may be on HDFS or in an object
-store. A file appears whole or not at all: it is written under another name first.
+Goes through the JVM's file systems as everything of the runner does, so that the directory may be on HDFS or in an
+object store. A file appears whole or not at all: it is written under another name first.
 """
 
 from typing import TYPE_CHECKING
