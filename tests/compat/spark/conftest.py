@@ -1,7 +1,6 @@
 """Spark, a broker in a process of its own (`HEADRACE_COMPAT_BROKER=kafka`: Apache Kafka's), and both formats on it."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,8 +22,3 @@ def formats(spark: Any, kafka_connector: str, spark_broker: Broker) -> Iterator[
     both = Formats(spark, spark_broker.bootstrap)
     yield both
     both.close()
-
-
-@pytest.fixture
-def new_topic(formats: Formats) -> Callable[..., str]:
-    return formats.new_topic

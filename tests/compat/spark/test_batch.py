@@ -1,4 +1,4 @@
-"""Batches: what is in a topic comes into a data frame, and the other way, with either format and by the same options."""
+"""Batches: from topics into data frames and back, with either format, by the same options."""
 
 import datetime
 import itertools
@@ -15,7 +15,7 @@ each_format = pytest.mark.parametrize("name", BOTH)
 
 
 def at(ms: int) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(ms / 1000)  # noqa: DTZ006 - as Spark's collect has it
+    return datetime.datetime.fromtimestamp(ms / 1000)
 
 
 @each_format
@@ -86,7 +86,7 @@ def test_topics_are_listed_matched_and_assigned(formats: Formats, name: str) -> 
     prefix = f"match-{name}"
     one, two = formats.new_topic(2, prefix=f"{prefix}-x"), formats.new_topic(1, prefix=f"{prefix}-x")
     other = formats.new_topic(1, prefix=f"{prefix}-y")
-    formats.send_numbers(one, range(0, 6), 2)
+    formats.send_numbers(one, range(6), 2)
     formats.send_numbers(two, range(10, 13))
     formats.send_numbers(other, range(20, 22))
     listed = formats.rows(name, subscribe=f"{one}, {other}")
@@ -142,7 +142,7 @@ def test_ranges_are_split_for_more_tasks(formats: Formats, name: str) -> None:
         found: dict[int, list[int]] = {}
         for row in parts:
             found.setdefault(row.task, []).append(row.number)
-        assert sorted(sum(found.values(), [])) == list(range(40))
+        assert sorted(row.number for row in parts) == list(range(40))
         return sorted(found.values(), key=len, reverse=True)
 
     assert [len(each) for each in tasks()] == [30, 10]
