@@ -40,7 +40,7 @@ class Stream:
     def run(self, source: str = "headrace", **options: object) -> None:
         query = self.start(source, **options)
         try:
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(300)
         finally:
             query.stop()
 
@@ -129,7 +129,7 @@ def test_each_batch_of_foreach_batch_is_written_once(stream: Stream) -> None:
         frame = stream.spark.readStream.option("maxFilesPerTrigger", 2).text(str(stream.input))
         writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(stream.checkpoint))
         query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
         stream.forget_commit(0)
     assert stream.numbers() == sorted([*range(10)] * 4)
 
@@ -142,7 +142,7 @@ def test_a_broker_that_restarts_is_waited_for(stream: Stream, headrace_broker: E
     query = stream.start()
     try:
         headrace_broker.start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
     finally:
         query.stop()
     assert stream.numbers() == [*range(20)]
