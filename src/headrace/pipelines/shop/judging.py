@@ -14,8 +14,9 @@ there is something to say, which Spark joins to the events without moving them.
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.common.clock import SystemClock
 from headrace.pipelines.pipeline import AT, SOURCE_COLUMNS, Batch
@@ -63,18 +64,25 @@ def hashes(column: "Column") -> list["Column"]:
     return [sf.xxhash64(column).alias("low"), sf.xxhash64(sf.lit(1), column).alias("high")]
 
 
-def memory_of(batch: Batch, window_ms: int) -> Memory:
-    """The memory of the batch's flow: one in this process as long as the same query runs."""
-    with _lock:
-        known = _memories.get(batch.state_dir)
-        if known is None or known[0] != batch.query_id:
-            known = (batch.query_id, Memory(StateFiles(batch.spark, batch.state_dir), window_ms, SystemClock()))
-            _memories[batch.state_dir] = known
-        return known[1]
+T = TypeVar("T")
 
 
-_memories: dict[str, tuple[str, Memory]] = {}
-_lock = threading.Lock()
+class KeptByFlow(Generic[T]):
+    """What flows keep between batches: one for each state directory, as long as the same query uses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[str, T]] = {}
+
+    def of(self, batch: Batch, make: Callable[[Batch], T]) -> T:
+        with self._lock:
+            known = self._kept.get(batch.state_dir)
+            if known is None or known[0] != batch.query_id:
+                known = self._kept[batch.state_dir] = (batch.query_id, make(batch))
+            return known[1]
+
+
+_memories: KeptByFlow[Memory] = KeptByFlow()
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ def judge(parsed: "DataFrame", batch: Batch, *sighting: "Column", window_ms: int
     numbers = parsed.select(AT, is_sound.alias("sound"), *hashes(event_id), *sighting).toArrow()
     sound = numbers.filter(numbers["sound"]).sort_by(AT)
     columns = {name: _buffer(sound[name]) for name in sound.column_names if name not in (AT, "sound")}
-    memory = memory_of(batch, window_ms)
+    memory = _memories.of(batch, lambda _: Memory(StateFiles(batch.spark, batch.state_dir), window_ms, SystemClock()))
     marks = memory.judge(
         batch.id,
         Sightings(columns["low"], columns["high"], columns.get("device"), columns.get("day"), columns.get("claim")),
