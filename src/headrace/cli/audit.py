@@ -22,21 +22,14 @@ if TYPE_CHECKING:
 @click.option(
     "--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs: spark://host:7077."
 )
-@click.option(
-    "--route",
-    "routes",
-    multiple=True,
-    callback=key_values,
-    metavar="TABLE=TOPIC",
-    help="A route that was added to those of the pipeline.",
-)
+@click.option("--routes", metavar="FILE", help="Routes that the pipeline was given (--set routes=FILE).")
 @click.option("--dead-letters", default="ods_dwd_dead_letters", show_default=True, help="The topic of dead letters.")
 @click.option("--conf", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A setting of Spark.")
 @click.option("--command-config", metavar="FILE", help="Client settings, such as those of security, as properties.")
 def audit(
     bootstrap_server: str,
     master: str,
-    routes: dict[str, str],
+    routes: str | None,
     dead_letters: str,
     conf: dict[str, str],
     command_config: str | None,
@@ -59,15 +52,17 @@ def audit(
 def _audit(
     bootstrap_server: str,
     master: str,
-    routes: dict[str, str],
+    routes: str | None,
     dead_letters: str,
     conf: dict[str, str],
     client: dict[str, str],
 ) -> "Report":
-    from headrace.pipelines.audit import DEFAULT_ROUTES, audit
+    from headrace.pipelines.audit import audit
     from headrace.pipelines.causes import one_line
     from headrace.pipelines.pipeline import PipelineError
+    from headrace.pipelines.shop.routes import ROUTES, load_routes
 
+    chosen = load_routes(routes) if routes else ROUTES
     try:
         from headrace.spark import session
 
@@ -76,9 +71,7 @@ def _audit(
     except Exception as error:
         raise PipelineError(f"cannot start Spark at {master}: {one_line(error)}") from error
     try:
-        return audit(
-            spark, bootstrap_server, routes={**DEFAULT_ROUTES, **routes}, dead_letters=dead_letters, client=client
-        )
+        return audit(spark, bootstrap_server, routes=chosen, dead_letters=dead_letters, client=client)
     except HeadraceError:
         raise
     except Exception as error:

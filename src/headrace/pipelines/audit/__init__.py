@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.audit.report import Report
+from headrace.pipelines.shop import schemas
+from headrace.pipelines.shop.routes import ROUTES, Route
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,16 +19,14 @@ def audit(
     spark: "SparkSession",
     bootstrap_servers: str,
     *,
-    routes: Mapping[str, str] | None = None,
+    routes: Mapping[str, Route] = ROUTES,
     dead_letters: str = DEAD_LETTERS,
     client: Mapping[str, str] | None = None,
 ) -> Report:
     """Reads the ODS topics, the DWD topics and the dead letters as they are now, from the first record to the last, and
-    compares them. `routes` names the topic of each table that has one, `client` has more client settings."""
+    compares them. `routes` are those that the pipeline ran with, `client` has more client settings."""
     from headrace.pipelines.audit.checks import reconcile
-    from headrace.pipelines.shop import schemas
 
-    routes = dict(DEFAULT_ROUTES if routes is None else routes)
     options = {f"kafka.{name}": value for name, value in (client or {}).items()}
 
     def read(*topics: str) -> "DataFrame":
@@ -36,15 +36,7 @@ def audit(
     return reconcile(
         read(schemas.ODS_LOG),
         read(schemas.ODS_DB),
-        read(*schemas.LOG_TOPICS, *dict.fromkeys(routes.values())),
+        read(*schemas.LOG_TOPICS, *dict.fromkeys(route.topic for route in routes.values())),
         read(dead_letters),
         routes,
     )
-
-
-DEFAULT_ROUTES = {
-    "order_info": "dwd_order",
-    "payment_info": "dwd_payment",
-    "refund_info": "dwd_refund",
-    "cart_info": "dwd_cart",
-}

@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 from headrace.pipelines.audit.expected import judge_db, judge_log
 from headrace.pipelines.audit.report import DeadLetters, Input, Latency, Output, Report
 from headrace.pipelines.shop import schemas
+from headrace.pipelines.shop.routes import Route
 
 _ROW = "event_id STRING, seq INT, src STRUCT<p: INT, o: BIGINT>"
 _LETTER = "reason STRING, topic STRING, partition INT, offset BIGINT"
@@ -26,10 +27,10 @@ _NOT_THERE = ("lost", "doubled", "unexpected")
 
 
 def reconcile(
-    log: DataFrame, db: DataFrame, outputs: DataFrame, dead_letters: DataFrame, routes: Mapping[str, str]
+    log: DataFrame, db: DataFrame, outputs: DataFrame, dead_letters: DataFrame, routes: Mapping[str, Route]
 ) -> Report:
     """Judges the outputs of `ods-dwd` by its inputs. All frames have the columns of `format("headrace")`: the two ODS
-    topics, all DWD topics together, and the dead letters. `routes` is the topic of each table that has one."""
+    topics, all DWD topics together, and the dead letters. `routes` are those of the pipeline."""
     records = judge_log(log).unionByName(judge_db(db, routes)).persist()
     found = _found(outputs).persist()
     try:
@@ -41,7 +42,7 @@ def reconcile(
         compared = _compare(events, found).persist()
         letters = _compare_letters(records, dead_letters).persist()
         try:
-            topics = [*schemas.LOG_TOPICS, *dict.fromkeys(routes.values())]
+            topics = [*schemas.LOG_TOPICS, *dict.fromkeys(route.topic for route in routes.values())]
             disorder = _disorder(found)
             report = Report(
                 inputs=_inputs(records, events),

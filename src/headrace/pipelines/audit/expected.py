@@ -1,14 +1,15 @@
 """What the records of the ODS topics ask for: which rows have to be in which topics, and what is broken.
 
-Written apart from the pipelines, from the description of the formats (`shop.schemas`) alone: an audit that used the
-code that it judges would share its mistakes. Makes columns in the driver; the work is done in Spark's JVMs.
+Written apart from the pipeline, from the description of formats and routes alone (`shop.schemas`, `shop.routes`): an
+audit that used the code that it judges would share its mistakes. Makes columns in the driver; Spark's JVMs do the work.
 
 A record's verdict has the columns
 
-    topic, partition, offset, timestamp, key   where it is, and what is known of it
-    event_id                                   null if it is broken
-    problem                                    what is broken, or null
-    rows                                       array of (topic, rows): what has to be in the outputs
+    topic, partition, offset, timestamp   where it is, and when it was sent
+    event_id                              null if it is broken
+    problem                               what is broken, or null
+    key                                   that its rows must have
+    rows                                  array of (topic, rows): what has to be in the outputs
 """
 
 from collections.abc import Mapping
@@ -17,12 +18,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from headrace.pipelines.shop import schemas
+from headrace.pipelines.shop.routes import Route
 
-_LOG = (
-    "event_id STRING, ts BIGINT, common STRUCT<mid: STRING>, start STRING, page STRING, "
-    "displays ARRAY<STRING>, actions ARRAY<STRING>, err STRING, _bad STRING"
-)
-_DB = "event_id STRING, ts BIGINT, `table` STRING, type STRING, data STRING, _bad STRING"
+_TIMES = {"timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSS][.SSS]", "timeZone": "UTC"}
+"""As databases write times."""
+_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
 _ROWS = "array<struct<topic:string,rows:int>>"
 
 
@@ -47,11 +47,12 @@ def judge_log(frame: DataFrame) -> DataFrame:
             for topic, count in counts.items()
         )
     )
-    return _verdicts(frame, _LOG, problem, sf.filter(rows, lambda each: each["rows"] > 0))
+    rows = sf.filter(rows, lambda each: each["rows"] > 0)
+    return _verdicts(frame, schemas.LOG_EVENT, problem, rows, sf.trim(event["common"]["mid"]))
 
 
-def judge_db(frame: DataFrame, routes: Mapping[str, str]) -> DataFrame:
-    """The verdict on each record of `ods_db`; `routes` names the topic of each table that has one."""
+def judge_db(frame: DataFrame, routes: Mapping[str, Route]) -> DataFrame:
+    """The verdict on each record of `ods_db`, with the routes of tables that have one."""
     event = sf.col("event")
     problem = (
         _problem(event)
@@ -59,15 +60,26 @@ def judge_db(frame: DataFrame, routes: Mapping[str, str]) -> DataFrame:
         .when(~sf.coalesce(event["type"], sf.lit("")).isin(*schemas.OPERATIONS), sf.lit("no such type"))
         .when(~sf.coalesce(event["data"], sf.lit("")).startswith("{"), sf.lit("no data"))
     )
-    topics = sf.create_map(*(sf.lit(each) for route in routes.items() for each in route))
-    topic = topics[event["table"]]
+    topic = sf.lit(None).cast("string")
+    for table, route in routes.items():
+        is_here = event["table"] == table
+        topic = sf.when(is_here, sf.lit(route.topic)).otherwise(topic)
+        if route.columns is not None:
+            problem = problem.when(
+                is_here & ~_fits(event["data"], route.columns), sf.lit("data does not fit its table")
+            )
     one = sf.array(sf.struct(topic.alias("topic"), sf.lit(1).alias("rows")))
-    return _verdicts(frame, _DB, problem, sf.when(topic.isNotNull(), one))
+    return _verdicts(frame, schemas.DB_EVENT, problem, sf.when(topic.isNotNull(), one), sf.col("key"))
 
 
-def _verdicts(frame: DataFrame, schema: str, problem: Column, rows: Column) -> DataFrame:
+def _fits(row: Column, columns: str) -> Column:
+    """Whether a row of a table, as JSON, has what its columns say."""
+    parsed = sf.from_json(row, f"{columns}, {schemas.CORRUPT} STRING", {**_OPTIONS, **_TIMES})
+    return parsed[schemas.CORRUPT].isNull()
+
+
+def _verdicts(frame: DataFrame, schema: str, problem: Column, rows: Column, key: Column) -> DataFrame:
     text = sf.col("value").cast("string")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_bad"}
     parsed = frame.select(
         "topic",
         "partition",
@@ -75,7 +87,7 @@ def _verdicts(frame: DataFrame, schema: str, problem: Column, rows: Column) -> D
         "timestamp",
         sf.col("key").cast("string").alias("key"),
         sf.coalesce(sf.ltrim(text).startswith("{") & sf.is_valid_utf8(text), sf.lit(False)).alias("is_object"),
-        sf.from_json(text, schema, options).alias("event"),
+        sf.from_json(text, schema, _OPTIONS).alias("event"),
     )
     judged = parsed.withColumn("problem", problem)
     sound = sf.col("problem").isNull()
@@ -84,7 +96,7 @@ def _verdicts(frame: DataFrame, schema: str, problem: Column, rows: Column) -> D
         "partition",
         "offset",
         "timestamp",
-        "key",
+        key.alias("key"),
         sf.when(sound, sf.col("event")["event_id"]).alias("event_id"),
         "problem",
         sf.coalesce(sf.when(sound, rows).cast(_ROWS), sf.array().cast(_ROWS)).alias("rows"),
@@ -96,7 +108,7 @@ def _problem(event: Column) -> Column:
     in_time = event["ts"].between(schemas.EARLIEST_TS, schemas.LATEST_TS)
     return (
         sf.when(~sf.col("is_object"), sf.lit("no JSON object"))
-        .when(event.isNull() | event["_bad"].isNotNull(), sf.lit("does not fit the format"))
+        .when(event.isNull() | event[schemas.CORRUPT].isNotNull(), sf.lit("does not fit the format"))
         .when(_is_blank(event["event_id"]), sf.lit("no event_id"))
         .when(~sf.coalesce(in_time, sf.lit(False)), sf.lit("no usable ts"))
     )
