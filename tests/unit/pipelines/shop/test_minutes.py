@@ -88,8 +88,6 @@ def test_what_was_not_finished_is_done_again(make: Callable[[], Minutes], files:
 def test_many_batches_leave_few_files(
     make: Callable[[], Minutes], files: FilesInMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make: Callable[[], Minutes], files: FilesInMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("headrace.pipelines.shop.minutes._FILES_BEFORE_SNAPSHOT", 5)
     minutes, expected = make(), 0
     for batch_id in range(23):
