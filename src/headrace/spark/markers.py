@@ -14,19 +14,21 @@ Pure but for `read` and `check_tasks`, which ask a broker. Runs in tasks; `check
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.client.admin.admin import Admin
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
 
 __all__ = ["Marker", "NotDeterministicError", "check_replay", "check_tasks", "names_prefix", "read", "task_name"]
 
 _PREFIX = "headrace-spark"
 _WHAT_TO_DO = (
     "Exactly once needs a batch that runs again to give the same rows to the same tasks. Run it with the settings of "
-    "the run before (spark.sql.shuffle.partitions, spark.sql.adaptive.*, the options of the source), without "
-    "repartition(n) that names no columns, without rand(), uuid() and the like; give each of several writes of one "
+    "the run before (spark.sql.shuffle.partitions, spark.sql.adaptive.*, options of the source) and without rand(), "
+    "uuid() and the like, leave spark.sql.execution.sortBeforeRepartition on, and give each of several writes of one "
     "batch its own option 'sinkName'. To write the batch all the same, with rows that may be doubled, set the option "
     "deliveryGuarantee to 'at-least-once' until it is through"
 )
@@ -68,7 +70,7 @@ def task_name(query: str, sink: str, partition: int) -> str:
     return f"{names_prefix(query, sink)}{partition}"
 
 
-def read(admin: Admin, name: str) -> Marker | None:
+def read(admin: "Admin", name: str) -> Marker | None:
     """The marker of a task. The caller has its transactional id to itself, so nothing of it is undecided."""
     found = admin.list_group_offsets([name])[name]
     for error in found.errors.values():
@@ -87,7 +89,7 @@ def check_replay(marker: Marker, batch_id: int, rows: int, digest: str, where: s
     )
 
 
-def check_tasks(admin: Admin, prefix: str, task_count: int, batch_id: int) -> None:
+def check_tasks(admin: "Admin", prefix: str, task_count: int, batch_id: int) -> None:
     """Raises if a task of an earlier run, which this run has no more, has written its part of the batch."""
     groups = {each.group_id for each in admin.list_groups()}
     gone = [name for name in groups if _is_beyond(name, prefix, task_count)]

@@ -2,7 +2,8 @@
 
 A writer is made in the driver, when a write is planned, checks what it was given, and is pickled to the tasks, where
 `write` gets the rows as Arrow batches. `commit` and `abort` run in the driver again; a stream makes a new writer for
-each of them, so what they need to know comes with the tasks' messages.
+each of them, so what they need to know comes with the tasks' messages. What only tasks need is imported there: planning
+happens in a process of its own.
 
 A task writes its part by itself, as a transaction (`writing`): there is none over all tasks. So a batch some of whose
 tasks have succeeded is finished by the next attempt, which finds the markers of those that did.
@@ -21,10 +22,7 @@ from pyspark.sql.types import StructType
 from headrace.common.errors import ConfigError, KafkaError
 from headrace.common.ids import make_random, random_uuid
 from headrace.spark import markers
-from headrace.spark.fetch import quick_ack
 from headrace.spark.sink_options import SinkOptions, check_columns, sink_options
-from headrace.spark.worker_input import check_end, find_input
-from headrace.spark.writing import TaskPart, sink_admin, write_at_least_once, write_exactly_once
 
 __all__ = ["BatchWriter", "StreamWriter", "TaskDone", "batch_writer", "stream_writer"]
 
@@ -74,6 +72,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._batch_id = options.batch_id or 0
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        from headrace.spark.fetch import quick_ack
+
         self.__dict__.update(state)
         quick_ack()
 
@@ -86,6 +86,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[TaskDone | None]) -> None:  # type: ignore[override]
         """Ends what failed tasks may have left open, so that no reader waits for it."""
+        from headrace.spark.writing import sink_admin
+
         if not self._options.exactly_once:
             return
         names = [
@@ -104,6 +106,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        from headrace.spark.fetch import quick_ack
+
         self.__dict__.update(state)
         quick_ack()
 
@@ -121,25 +125,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(options: SinkOptions, query: str, batch_id: int, rows: Iterator[pa.RecordBatch]) -> TaskDone:
+    from headrace.spark.worker_input import check_end, find_input
+    from headrace.spark.writing import TaskPart, write_at_least_once, write_exactly_once
+
     if not options.exactly_once:
         written = write_at_least_once(options, rows)
         return TaskDone(query, batch_id, written.rows, skipped=False, is_first=False)
     context = TaskContext.get()
     part = TaskPart(query, options.sink_name, batch_id, 0 if context is None else context.partitionId())
     stream = find_input()
-    is_first = _is_first(part.query, part.sink)
     written = write_exactly_once(options, part, rows, lambda: check_end(stream))
-    return TaskDone(query, batch_id, written.rows, written.skipped, is_first)
-
-
-def _is_first(query: str, sink: str) -> bool:
     run = _property(_RUN_ID)
-    if run is None:
-        return True
-    key = (query, sink, run)
-    is_first = key not in _seen
+    key = (part.query, part.sink, run or "")
+    is_first = run is None or key not in _seen
     _seen.add(key)
-    return is_first
+    return TaskDone(query, batch_id, written.rows, written.skipped, is_first)
 
 
 def _property(name: str) -> str | None:
@@ -148,6 +148,8 @@ def _property(name: str) -> str | None:
 
 
 def _check_tasks(options: SinkOptions, messages: Sequence[TaskDone | None]) -> None:
+    from headrace.spark.writing import sink_admin
+
     done = [message for message in messages if message is not None]
     if not options.exactly_once or not any(message.is_first for message in done):
         return

@@ -108,6 +108,15 @@ def test_a_plan_with_other_rows_is_refused(stream: Stream) -> None:
     assert stream.numbers() == [*range(10)]
 
 
+@pytest.mark.parametrize("columns", [(), ("value",)])
+def test_rows_that_are_dealt_out_again_are_dealt_out_alike(stream: Stream, columns: tuple[str, ...]) -> None:
+    stream.feed(range(15), range(15, 30))
+    stream.run(change=lambda frame: frame.repartition(3, *columns))
+    stream.forget_commit(0)
+    stream.run(change=lambda frame: frame.repartition(3, *columns))
+    assert stream.numbers() == [*range(30)]
+
+
 def test_at_least_once_writes_again(stream: Stream) -> None:
     stream.feed(range(5), range(5, 10))
     stream.run(deliveryGuarantee="at-least-once")
