@@ -8,6 +8,7 @@ import atexit
 import logging
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ def quiet_session(
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or it shows what goes wrong in a batch as a traceback
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the JVM starts planners of streams with its own
     try:
         _launch(master, chosen, silent=log_level.upper() == "OFF")
         return session(app, master, **chosen)
