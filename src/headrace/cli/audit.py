@@ -60,16 +60,11 @@ def _audit(
     from headrace.pipelines.audit import audit
     from headrace.pipelines.causes import one_line
     from headrace.pipelines.pipeline import PipelineError
+    from headrace.pipelines.sessions import quiet_session
     from headrace.pipelines.shop.routes import ROUTES, load_routes
 
     chosen = load_routes(routes) if routes else ROUTES
-    try:
-        from headrace.spark import session
-
-        quiet = {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
-        spark = session("headrace pipeline audit", master, **{**quiet, **conf})
-    except Exception as error:
-        raise PipelineError(f"cannot start Spark at {master}: {one_line(error)}") from error
+    spark = quiet_session("headrace pipeline audit", master, conf)
     try:
         return audit(spark, bootstrap_server, routes=chosen, dead_letters=dead_letters, client=client)
     except HeadraceError:

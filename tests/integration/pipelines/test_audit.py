@@ -236,7 +236,7 @@ def send(broker: EmbeddedBroker, records: Sequence[Record]) -> None:
 
 
 def test_command(spark: Any, inputs: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.spark.session", lambda *_, **__: Kept(spark))
+    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: Kept(spark))
     written = shop_reference.run(inputs)
     kept = {"log.retention.ms": -1}  # the shop's day is long past
     topics = dict.fromkeys((*DWD, LETTERS, "ods_log", "ods_db"), 2)
@@ -252,7 +252,7 @@ def test_command(spark: Any, inputs: list[Record], monkeypatch: pytest.MonkeyPat
 
 
 def test_command_without_topics(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.spark.session", lambda *_, **__: Kept(spark))
+    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: Kept(spark))
     with EmbeddedBroker(properties={"auto.create.topics.enable": False}) as broker:
         ran = CliRunner().invoke(main, ["pipeline", "audit", "--bootstrap-server", broker.bootstrap_servers])
     assert ran.exit_code == 1

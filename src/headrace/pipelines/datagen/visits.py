@@ -2,8 +2,8 @@
 
 A visit is a generator of events, written as the story that it is: the app starts, a page follows a page, something is
 put into the cart, ordered and paid. What happens after the visit (shipping, refunds) is a story of its own,
-`Order.after_sale`. Who takes the next event decides when it happens: `Shop.now_ms` is the time of the event that is being
-made.
+`Order.after_sale`. Who takes the next event decides when it happens: `Shop.now_ms` is the time of the event that is
+being made.
 
 An event is a tuple (topic, key, value): LOG or DB, and JSON text without blanks.
 
