@@ -54,3 +54,6 @@ class FakeRanges:
             begin, end = self.logs[tp]
             found[tp] = {EARLIEST: begin, LATEST: end}.get(timestamp, self.times.get((tp, timestamp), -1))
         return found
+
+    def wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
+        return any(self.logs[tp][1] > offset for tp, offset in positions.items() if tp in self.logs)

@@ -129,6 +129,10 @@ class Cluster:
         """The first offsets of records that are not older; -1 where all are."""
         return self._retry(lambda: self.client.offsets(timestamps, self._timeout_ms))
 
+    def wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
+        """Waits until there is something new behind the ends that were found last; False if time is up before."""
+        return self.client.wait_for_records(positions, timeout_ms)
+
     # What users say
 
     def start(self, tps: Iterable[TopicPartition]) -> Offsets:

@@ -46,7 +46,7 @@ T = TypeVar("T")
 _LONG_POLL_SECONDS = 0.1
 """Without news, `latestOffset` waits so long for some. Spark would ask again after 10 ms; on the other hand a query can
 be stopped only between two questions."""
-_STEP_SECONDS = 0.004
+_STEP_SECONDS = 0.02
 _PARTITIONS_SECONDS = 1.0
 """How old may be what is known of topics and their partitions."""
 _ASK_MS = 5_000
@@ -117,9 +117,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._planned = offset
                     return offset
                 is_over = True
-            if is_over and (self._target is not None or self._clock.monotonic() >= deadline):
+            left = deadline - self._clock.monotonic()
+            if is_over and (self._target is not None or left <= 0):
                 return start
-            self._clock.sleep(_STEP_SECONDS)
+            if self._away_since is not None or not self._latest:
+                self._clock.sleep(_STEP_SECONDS)
+            elif not self._cluster.wait_for_records(self._latest, 1000 * left):
+                return start
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """What is asked of brokers, as soon as they answer."""

@@ -1,5 +1,7 @@
 """Stretches of partitions, as the Spark source reads them."""
 
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -179,3 +181,18 @@ def test_who_reads_only_a_part_can_read_another(
     next(reading)
     reading.close()
     assert offsets(list(client.read(tp, 100, 110))) == list(range(100, 110))
+
+
+def test_waiting_for_records(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
+    tp = TopicPartition(headrace_topic, 0)
+    assert client.partitions([headrace_topic])
+    assert not client.wait_for_records({tp: 0}, 50)
+    sender = threading.Timer(0.05, send, (headrace_broker, headrace_topic, [b"1"]))
+    sender.start()
+    deadline = time.monotonic() + 60
+    while not client.wait_for_records({tp: 0}, 5000):
+        assert time.monotonic() < deadline
+    assert client.offsets({tp: LATEST}) == {tp: 1}
+    assert not client.wait_for_records({tp: 1}, 50)
+    assert client.wait_for_records({tp: 7}, 50), "an offset that is not there is news too"
+    sender.join()

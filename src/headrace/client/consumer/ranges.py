@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.client.background import LoopThread
 from headrace.client.consumer.errors import CorruptBatchError, OffsetsLostError, RecordTooLargeError
 from headrace.client.consumer.fetch_sessions import FetchSession, Wanted
-from headrace.client.consumer.list_offsets import EARLIEST, LATEST, find_offsets
+from headrace.client.consumer.list_offsets import EARLIEST, LATEST, by_leader, find_offsets
 from headrace.client.consumer_keys import CONSUMER_KEYS
 from headrace.client.core import ClientCore
 from headrace.client.errors import KafkaTimeoutError, error_for, is_stale_metadata
@@ -50,6 +50,8 @@ __all__ = ["EARLIEST", "LATEST", "RangeClient", "RangeColumns"]
 logger = logging.getLogger(__name__)
 
 _PURPOSE = "fetch"
+_WAIT_PURPOSE = "wait"
+_LONGEST_WAIT_AFTER_ERROR_SECONDS = 0.02
 _FIRST_WITH_TOPIC_IDS = 13
 _LAST_WITH_NAMES = 12
 _PROBE_ROWS = 64
@@ -140,6 +142,51 @@ class RangeClient:
         )
         return {tp: each.offset for tp, each in found.items()}
 
+    def wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
+        """Waits until a partition has records from its position on, or what keeps it from telling; False if time is up
+        before. With `read_committed` records of open transactions do not count."""
+        return self._thread.run(self._wait_for_records(positions, timeout_ms))
+
+    async def _wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
+        view, loop = self._core.metadata.view, self._core.loop
+        nodes, _ = by_leader(view, positions)
+        if not nodes:
+            await asyncio.sleep(timeout_ms / 1000)
+            return False
+        waiting = {
+            loop.create_task(self._wait_at(node_id, {tp: positions[tp] for tp in tps}, timeout_ms))
+            for node_id, tps in nodes.items()
+        }
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.result() for task in done):
+                    return True
+            return False
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    async def _wait_at(self, node_id: int, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
+        """Has a broker hold a fetch back until it has something. As little as possible is asked for, since it is not
+        looked at."""
+        core, view = self._core, self._core.metadata.view
+        try:
+            await core.pool.connect(node_id, _WAIT_PURPOSE)
+            version = core.pool.version(node_id, ApiKey.FETCH)
+            wanted = {
+                tp: Wanted(view.topic_id(tp.topic), offset, 1, view.leader_epoch(tp))
+                for tp, offset in positions.items()
+            }
+            reply = await _fetch(core, node_id, version, wanted, timeout_ms, 1, 1, _WAIT_PURPOSE)
+        except KafkaError as error:
+            logger.debug("broker %d does not tell of new records: %s", node_id, error)
+            await asyncio.sleep(_LONGEST_WAIT_AFTER_ERROR_SECONDS)
+            return True
+        return bool(reply.error_code) or any(
+            part.error_code or part.records for topic in reply.responses for part in topic.partitions
+        )
+
     # Records
 
     def read(
@@ -190,7 +237,6 @@ class RangeFetch:
         self._position = start
         self._end = end
         self._patience_ms = patience_ms
-        self._session = FetchSession(enabled=False)
         self._ahead: asyncio.Task[FetchedRecords] | None = None
         self._replica = -1
         """Another replica than the leader that the leader wants to be asked (KIP-392)."""
@@ -272,17 +318,17 @@ class RangeFetch:
         await core.pool.connect(node_id, _PURPOSE)
         version = core.pool.version(node_id, ApiKey.FETCH)
         topic_id = view.topic_id(tp.topic)
-        by_id = version is not None and version >= _FIRST_WITH_TOPIC_IDS and topic_id != ZERO_UUID
         settings = core.settings
         wanted = Wanted(topic_id, offset, settings.max_partition_fetch_bytes, info.leader_epoch)
-        request = self._session.plan({tp: wanted}, by_id)
-        request.max_wait_ms = settings.fetch_max_wait_ms
-        request.min_bytes = settings.fetch_min_bytes
-        request.max_bytes = settings.fetch_max_bytes
-        request.isolation_level = 1 if settings.isolation_level == "read_committed" else 0
-        request.rack_id = settings.client_rack
-        reply: FetchResponse = await core.pool.send(
-            node_id, request, max_version=None if by_id else _LAST_WITH_NAMES, purpose=_PURPOSE
+        reply = await _fetch(
+            core,
+            node_id,
+            version,
+            {tp: wanted},
+            settings.fetch_max_wait_ms,
+            settings.fetch_min_bytes,
+            settings.fetch_max_bytes,
+            _PURPOSE,
         )
         failed = error_for(reply.error_code)
         if failed is not None:
@@ -319,6 +365,34 @@ class RangeFetch:
         if not found.has_batches:
             raise RecordTooLargeError(self._tp, offset, settings.max_partition_fetch_bytes)
         return found
+
+
+async def _fetch(
+    core: ClientCore,
+    node_id: int,
+    version: int | None,
+    wanted: dict[TopicPartition, Wanted],
+    max_wait_ms: float,
+    min_bytes: int,
+    max_bytes: int,
+    purpose: str,
+) -> FetchResponse:
+    """One fetch outside of any session."""
+    by_id = (
+        version is not None
+        and version >= _FIRST_WITH_TOPIC_IDS
+        and all(each.topic_id != ZERO_UUID for each in wanted.values())
+    )
+    request = FetchSession(enabled=False).plan(wanted, by_id)
+    request.max_wait_ms = int(max_wait_ms)
+    request.min_bytes = min_bytes
+    request.max_bytes = max_bytes
+    request.isolation_level = 1 if core.settings.isolation_level == "read_committed" else 0
+    request.rack_id = core.settings.client_rack
+    reply: FetchResponse = await core.pool.send(
+        node_id, request, max_version=None if by_id else _LAST_WITH_NAMES, purpose=purpose
+    )
+    return reply
 
 
 class _Portions:
