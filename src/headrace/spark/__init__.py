@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.spark.session import session
+    from headrace.spark.sessions import session
     from headrace.spark.source import HeadraceDataSource
 
 __all__ = ["HeadraceDataSource", "session"]
 
-_HOMES = {"HeadraceDataSource": "headrace.spark.source", "session": "headrace.spark.session"}
+_HOMES = {"HeadraceDataSource": "headrace.spark.source", "session": "headrace.spark.sessions"}
 
 
 def __getattr__(name: str) -> object:

@@ -18,6 +18,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Writes a checkpoint's files with fewer round trips of the file system.
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    # Workers begin with Headrace imported.
+    "spark.python.daemon.module": "headrace.spark.daemon",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
