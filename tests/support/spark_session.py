@@ -32,6 +32,8 @@ _CONNECTOR = (
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For little data, compiling well takes longer than running."""
 _ROOT = Path(__file__).parents[2]
 _LOGGING = """\
 status = error
@@ -78,7 +80,7 @@ def session_settings(directory: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} -Dderby.system.home={directory}",
+        "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Dlog4j2.configurationFile={logging}",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": "2",

@@ -140,7 +140,6 @@ def test_both_refuse_it(filled: Formats, bad: tuple[dict[str, object], str]) -> 
 BAD_STREAMS: list[tuple[dict[str, object], str]] = [
     ({"endingOffsets": "latest"}, "endingOffsets"),
     ({"endingOffsetsByTimestamp": offsets(1, 1)}, "endingOffsetsByTimestamp"),
-    ({"endingTimestamp": 1}, "endingTimestamp"),
     ({"maxOffsetsPerTrigger": "few"}, "maxOffsetsPerTrigger"),
     ({"minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 3}, "minOffsetsPerTrigger"),
     ({"maxTriggerDelay": "later", "minOffsetsPerTrigger": 1}, "maxTriggerDelay"),
@@ -211,7 +210,7 @@ def test_unknown_columns_and_modes(filled: Formats, tmp_path: Path) -> None:
         filled.write(name, frame, topic=topic)
         for mode in ("overwrite", "ignore"):
             writer = frame.write.format(name).mode(mode).options(**filled.options({"topic": topic}))
-            with pytest.raises(Exception, match=mode if name == KAFKA else "."):
+            with pytest.raises(Exception, match="(?i)append"):
                 writer.save()
         finish(filled.copy_stream(filled.load_stream(name, subscribe=topic), name, tmp_path / name, topic=topic))
     assert filled.values(topic) == [b"v", b"v"]
