@@ -84,7 +84,7 @@ def _why_not(row: "Column", schema: "StructType") -> "Column":
         )
         for column in schema.fields
     )
-    is_misfit = row[schemas.CORRUPT].isNotNull()
+    is_misfit = row[schemas.CORRUPT].isNotNull() & sf.col("change.data").startswith("{")
     return sf.when(is_misfit, sf.coalesce(*misfits, sf.lit("a column of data has a wrong type")))
 
 
