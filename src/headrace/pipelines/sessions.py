@@ -40,7 +40,7 @@ def quiet_session(
 ) -> "SparkSession":
     """`headrace.spark.session`, with Spark's log at that level and nothing else on the terminal."""
     try:
-        from headrace.spark.session import SETTINGS, session
+        from headrace.spark.sessions import SETTINGS, session
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
