@@ -174,6 +174,7 @@ def run(
         found = _load(name)
         from headrace.pipelines.runner import RunSettings, check_run
         from headrace.pipelines.sessions import quiet_session
+        from headrace.pipelines.topics import make_topics
 
         how = RunSettings(
             bootstrap_servers=bootstrap_server,
@@ -188,6 +189,7 @@ def run(
         )
         check_run(found, how)
         with _metrics_file(metrics) as lines:
+            make_topics(found, bootstrap_server, how.client)  # a wrong address is told before Spark starts
             spark = quiet_session(f"headrace {found.name}", master, conf, log_level=log_level)
             try:
                 _run(found, spark, how, lines, None if quiet else sys.stderr)

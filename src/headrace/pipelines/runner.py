@@ -53,6 +53,8 @@ _SPARK_SHUFFLES = "200"
 _INTERVAL = re.compile(r"\d+(\.\d+)? *(milliseconds?|seconds?|minutes?|hours?)")
 _POLL = 0.1
 _POLL_STOPPING = 0.02
+_OBSERVED_LATER = 1.0
+"""What a write observed is told by another thread of Spark's, at about the time when the write returns."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +116,15 @@ class Runner:
         self.chosen = check_run(pipeline, settings)
         self.spark = _own_session(spark)
         self._on_progress = on_progress
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._stopping = threading.Event()
         self._running: list[_Running] = []
         self._totals = {flow.name: Totals() for flow in pipeline.flows}
-        self._began = self._clock.monotonic()
+        self._began = self.clock.monotonic()
 
     def start(self) -> None:
         """Creates output topics that are not there, and starts a query for each flow."""
-        self._began = self._clock.monotonic()
+        self._began = self.clock.monotonic()
         make_topics(self.pipeline, self.settings.bootstrap_servers, self.settings.client)
         try:
             for flow in self.pipeline.flows:
@@ -134,14 +136,14 @@ class Runner:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until all flows have ended; False if time was up before. Raises `PipelineError` if a flow failed."""
-        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        deadline = None if timeout is None else self.clock.monotonic() + timeout
         while any(running.active for running in self._running):
             self._collect()
             if self._stopping.is_set() or any(not running.active and running.failed for running in self._running):
                 self.request_stop()
                 self._stop_between_batches()
                 break
-            if deadline is not None and self._clock.monotonic() >= deadline:
+            if deadline is not None and self.clock.monotonic() >= deadline:
                 return False
             self._stopping.wait(_POLL)
         self._collect()
@@ -168,7 +170,7 @@ class Runner:
 
     def summary(self) -> Summary:
         """What was done so far."""
-        return Summary(self.pipeline.name, self._clock.monotonic() - self._began, self._totals)
+        return Summary(self.pipeline.name, self.clock.monotonic() - self._began, self._totals)
 
     @property
     def stopping(self) -> bool:
@@ -184,7 +186,7 @@ class Runner:
     def _stop_between_batches(self) -> None:
         left = list(self._running)
         while left := [running for running in left if not running.stopped_if_idle()]:
-            self._clock.sleep(_POLL_STOPPING)
+            self.clock.sleep(_POLL_STOPPING)
 
 
 class _StoppedBetweenBatches(Exception):
@@ -200,6 +202,7 @@ class _Running:
         settings = runner.settings
         self._home = f"{settings.checkpoint.rstrip('/')}/{runner.pipeline.name}/{flow.name}"
         self._tasks = self._remembered(flow)
+        self._unfinished = self._begun_before()
         self._at_work: int | None = None
         self._done: int | None = None
         self._failure: BaseException | None = None
@@ -241,6 +244,15 @@ class _Running:
         files.write(name, json.dumps({"sources": list(flow.sources), "write_tasks": tasks}))
         return tasks
 
+    def _begun_before(self) -> int | None:
+        """The batch that an earlier run began and did not finish, if there is one: Spark keeps a file for each."""
+        files = Files(self._runner.spark, self._home)
+        begun, done = (
+            {int(name) for name in files.names(f"{self._home}/query/{log}") if name.isdigit()}
+            for log in ("offsets", "commits")
+        )
+        return max(begun - done, default=None)
+
     def _context(self, kind: Callable[..., Any], **more: Any) -> Any:
         runner = self._runner
         return kind(
@@ -278,7 +290,7 @@ class _Running:
             to_tables = table_frames(self._runner.pipeline, frames)
             if len(to_topics) + len(to_tables) > 1:
                 batch.keep(frame)  # or each of them would read the sources again
-            written = Written()
+            written = Written(replayed=batch_id == self._unfinished)
             if to_topics:
                 self._write_topics(to_topics, batch, written)
             for table, rows in to_tables:
@@ -286,11 +298,19 @@ class _Running:
                 count = write_table(
                     rows, table, warehouse, query_id=query_id, batch_id=batch_id, files_per_hour=self._tasks
                 )
-                written.replayed |= count is None
                 written.outputs[table.name] = written.outputs.get(table.name, 0) + (count or 0)
             for observation in batch.observed:
-                written.figures.update(observation.get)
+                written.figures.update(self._figures(observation))
         return written
+
+    def _figures(self, observation: Any) -> dict[str, Any]:
+        """What was observed; nothing if the frame was not written, as that of a table which had the batch already."""
+        deadline = self._runner.clock.monotonic() + _OBSERVED_LATER
+        while not observation._jo.future().isCompleted():
+            if self._runner.clock.monotonic() >= deadline:
+                return {}
+            self._runner.clock.sleep(_POLL_STOPPING)
+        return dict(observation.get)
 
     def _split(self, frame: "DataFrame", batch: Batch) -> Frames:
         if self.flow.split is not None:

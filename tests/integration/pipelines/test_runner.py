@@ -114,11 +114,39 @@ def test_a_batch_that_failed_half_way_is_replayed_exactly_once(
             Runner(orders_pipeline("half"), spark, settings).run()
     assert len(values(servers, "half-large")) == 20, "topics come first"
     put(servers, "half-orders", [order(30)])
+    told: list[Progress] = []
     for _ in range(2):
-        Runner(orders_pipeline("half"), spark, settings).run()
+        Runner(orders_pipeline("half"), spark, settings, on_progress=told.append).run()
         assert sorted(value["id"] for value in values(servers, "half-large")) == sorted(f"o{n}" for n in range(10, 31))
         assert table_ids(spark, settings, "half") == sorted(f"o{n}" for n in range(31))
         assert len(values(servers, "half_dead_letters")) == 1
+    assert [progress.replayed for progress in told if progress.rows] == [True, False]
+
+
+def test_a_batch_whose_tables_are_done_is_not_observed_again(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("done-in", 1)
+    put(broker.bootstrap_servers, "done-in", [(None, number) for number in range(3)])
+
+    @pipeline("done", sources={"rows": "done-in"}, outputs={"kept": Table("done", time="timestamp")})
+    def done(rows: Any, batch: Batch) -> Any:
+        from pyspark.sql import functions as sf
+
+        return {"kept": batch.observe(rows, many=sf.count("*"))}
+
+    def crash(self: Any, observation: Any) -> Any:
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner._Running, "_figures", crash)
+        with pytest.raises(PipelineError, match="gone"):
+            Runner(done, spark, settings).run()
+    summary = Runner(done, spark, settings).run()
+    assert (summary.flows["done"].figures, summary.outputs) == ({}, {"done": 0})
+    put(broker.bootstrap_servers, "done-in", [(None, 3)])
+    assert Runner(done, spark, settings).run().flows["done"].figures == {"many": 1}
+    assert spark.read.parquet(f"{settings.warehouse}/done").count() == 4
 
 
 class Gate:
@@ -152,7 +180,7 @@ def test_a_stop_lets_the_batch_finish(spark: Any, broker: EmbeddedBroker, settin
     assert gate.entered.wait(DEADLINE)
     assert not running.wait(timeout=0)
     running.request_stop()
-    threading.Timer(0.2, gate.go_on.set).start()
+    gate.go_on.set()
     assert running.wait(DEADLINE)
     assert running.summary().rows == 5
     assert sorted(values(servers, "stop-out")) == [*range(5)]

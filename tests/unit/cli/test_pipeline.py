@@ -127,3 +127,12 @@ def test_a_command_line_that_makes_no_sense(arguments: list[str], said: str) -> 
     code, output = invoke(*arguments)
     assert code == 2
     assert said in output
+
+
+def test_a_broker_that_is_not_there(mine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.pipelines.topics._TIMEOUT_MS", 500)
+    arguments = ["--checkpoint", str(tmp_path), "--warehouse", str(tmp_path)]
+    code, output = invoke("run", mine, "--bootstrap-server", "127.0.0.1:1", *arguments)
+    assert code == 1
+    assert output.startswith("headrace: broker at 127.0.0.1:1: ")
+    assert output.count("\n") == 1
