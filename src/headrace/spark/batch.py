@@ -55,7 +55,10 @@ class BatchReader(DataSourceReader):
         return _FilterTaker(self._take_filters)
 
     def _take_filters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._bounds = bounds_of(filters)
+        """Spark 4.3 keeps for a frame what was planned for it last: with filters of one use of it, any other use would
+        lack rows. So they count only where the user says that the frame is used once."""
+        if self._options.push_filters:
+            self._bounds = bounds_of(filters)
         return filters
 
     def partitions(self) -> list[InputPartition]:

@@ -138,6 +138,8 @@ class SourceOptions:
     """Where no record is as new as a starting time: the latest offset, instead of an error."""
     fail_on_data_loss: bool
     include_headers: bool
+    push_filters: bool
+    """A batch reads only what the filters of its query leave: an option of ours, for frames that are used once."""
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
@@ -166,6 +168,7 @@ class SourceOptions:
             == "latest",
             fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
             include_headers=_boolean(given, "includeHeaders", False),
+            push_filters=_boolean(given, "pushFilters", False),
             min_partitions=_positive(given, "minPartitions"),
             max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
             max_offsets_per_trigger=_positive(given, "maxOffsetsPerTrigger"),

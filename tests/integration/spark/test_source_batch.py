@@ -165,17 +165,26 @@ def test_options_that_are_wrong_in_a_batch(spark: Any, headrace_broker: Embedded
 
 def test_filters_narrow_down_what_is_read(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     send(headrace_broker, headrace_topic, {0: 12})
-    frame = reader(spark, headrace_broker, subscribe=headrace_topic, maxRecordsPerPartition=2).load()
     after = datetime.fromtimestamp((T0 + 8000) / 1000, UTC)
-    for pushed in ("true", "false"):
-        with settings(spark, {"spark.sql.python.filterPushdown.enabled": pushed}):
-            some = frame.where("offset >= 3 and offset < 7 and partition = 0 and topic is not null")
-            assert values(some) == expected((0, 3, 7))
-            assert some.rdd.getNumPartitions() == (2 if pushed == "true" else 6)
-            recent = frame.where(F.col("timestamp") >= F.lit(after))
-            assert values(recent) == expected((0, 8, 12))
-            assert recent.rdd.getNumPartitions() == (2 if pushed == "true" else 6)
-            assert frame.where("partition = 7").count() == 0
+    offsets = "offset >= 3 and offset < 7 and partition = 0 and topic is not null"
+    with settings(spark, {"spark.sql.python.filterPushdown.enabled": "true"}):
+        for condition, rows in ((offsets, (0, 3, 7)), (F.col("timestamp") >= F.lit(after), (0, 8, 12))):
+            options = {"subscribe": headrace_topic, "maxRecordsPerPartition": 2, "pushFilters": True}
+            frame = reader(spark, headrace_broker, **options).load().where(condition)
+            assert values(frame) == expected(rows)
+            assert frame.rdd.getNumPartitions() == 2
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_a_frame_is_used_several_times_with_different_filters(
+    spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, enabled: str
+) -> None:
+    send(headrace_broker, headrace_topic, {0: 12})
+    with settings(spark, {"spark.sql.python.filterPushdown.enabled": enabled}):
+        frame = reader(spark, headrace_broker, subscribe=headrace_topic).load()
+        assert values(frame.where("offset < 3").union(frame.where("offset >= 10"))) == expected((0, 0, 3), (0, 10, 12))
+        assert values(frame.where("partition = 7")) == []
+        assert values(frame) == expected((0, 0, 12))
 
 
 def test_committed_records_only(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
