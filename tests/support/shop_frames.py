@@ -39,7 +39,7 @@ class Run:
         self.directory = directory
         self.settings = {**pipeline.settings, **settings}
         self.next_id = 0
-        self.figures: dict[str, int] = {}
+        self.figures: dict[str, int | float] = {}
 
     def batch(self, frame: Any, batch_id: int | None = None) -> dict[str, list[dict[str, Any]]]:
         """What comes of a batch: for each topic its rows, with `_key` beside what is in the value; and dead letters."""
@@ -59,7 +59,9 @@ class Run:
         with within(batch):
             frames = self.flow.split(frame, batch)
             found = {output: frame.collect() for output, frame in frames.items()}
-            self.figures = {name: figure for each in batch.observed for name, figure in each.get.items()}
+            self.figures = dict(batch.figures)
+            for observation in batch.observed:
+                self.figures.update(observation.get)
         return _rows_by_topic(found)
 
 

@@ -114,6 +114,8 @@ class Batch(Context):
     query_id: str
     observed: list[Any] = field(default_factory=list, repr=False)
     persisted: list["DataFrame"] = field(default_factory=list, repr=False)
+    figures: dict[str, int | float] = field(default_factory=dict)
+    """What `split` itself has to tell, added to the metrics of the batch."""
 
     def observe(self, frame: "DataFrame", **figures: "Column") -> "DataFrame":
         """The same frame, which counts while it is written: aggregates by name, added to the metrics of the batch."""

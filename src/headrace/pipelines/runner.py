@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.common.clock import Clock, SystemClock
+from headrace.common.errors import HeadraceError
 from headrace.pipelines.causes import one_line
 from headrace.pipelines.files import Files
 from headrace.pipelines.outputs import check_outputs, one_frame, table_frames, topic_frames
@@ -128,11 +129,19 @@ class Runner:
         make_topics(self.pipeline, self.settings.bootstrap_servers, self.settings.client)
         try:
             for flow in self.pipeline.flows:
-                self._running.append(_Running(self, flow))
+                self._running.append(self._started(flow))
         except BaseException:
             self.request_stop()
             self._stop_between_batches()
             raise
+
+    def _started(self, flow: Flow) -> "_Running":
+        try:
+            return _Running(self, flow)
+        except HeadraceError:
+            raise
+        except Exception as error:  # of Spark, or of the pipeline's own code
+            raise PipelineError(f"flow {flow.name} cannot start: {one_line(error)}") from error
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until all flows have ended; False if time was up before. Raises `PipelineError` if a flow failed."""
@@ -299,6 +308,7 @@ class _Running:
                     rows, table, warehouse, query_id=query_id, batch_id=batch_id, files_per_hour=self._tasks
                 )
                 written.outputs[table.name] = written.outputs.get(table.name, 0) + (count or 0)
+            written.figures.update(batch.figures)
             for observation in batch.observed:
                 written.figures.update(self._figures(observation))
         return written

@@ -151,7 +151,7 @@ def test_the_flag_of_new_visitors_is_repaired(log: Run) -> None:
         page("h", "newer", is_new="maybe", ts=tomorrow),
     )
     assert [row["is_new"] for row in rows["dwd_page"]] == [True, False, True, True, False]
-    assert log.figures["known_devices"] == 3
+    assert log.figures["new_devices"] == 1
 
 
 # ---- changes of rows

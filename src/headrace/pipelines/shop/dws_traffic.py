@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.common.clock import SystemClock
 from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Flow, Frames, Pipeline, PipelineError, Table, Topic
 from headrace.pipelines.shop import schemas
-from headrace.pipelines.shop.judging import Figures, KeptByFlow
+from headrace.pipelines.shop.judging import KeptByFlow
 from headrace.pipelines.shop.minutes import MINUTE_MS, Changed, Minute, Minutes
 from headrace.pipelines.shop.reasons import in_common, refused
 from headrace.pipelines.shop.state_files import StateFiles
@@ -60,7 +60,7 @@ def split_traffic(frame: "DataFrame", batch: Batch) -> Frames:
         else:
             found.append(Minute(row["start_ms"], row["page_views"], row["orders"], row["revenue"], row["visitors"]))
     changed = minutes.add(batch.id, found)
-    batch.observed.append(Figures({"minutes": len(changed.minutes), "too_late": late_rows}))
+    batch.figures.update(minutes=len(changed.minutes), too_late=late_rows)
     frames = {TRAFFIC: minute_rows(changed, batch.spark)}
     if refused_rows or late_rows:
         is_late = sf.col("start_ms") < horizon_ms

@@ -15,7 +15,7 @@ there is something to say, which Spark joins to the events without moving them.
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.common.clock import SystemClock
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 MARK = "_mark"
 _OFFSET_BITS = 48
 _MARKED = re.compile(rb"[^\0]")
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What a batch tells of itself beside what is counted while it is written."""
-
-    get: dict[str, int] = field(default_factory=dict)
 
 
 def place() -> "Column":
@@ -92,7 +85,6 @@ class Judged:
     events: "DataFrame"
     """Those to be written: the columns of the parsed frame, and `_mark`, null or what memory says of it."""
     dead_letters: "DataFrame | None"
-    figures: Figures
 
 
 def judge(parsed: "DataFrame", batch: Batch, *sighting: "Column", window_ms: int) -> Judged:
@@ -110,15 +102,11 @@ def judge(parsed: "DataFrame", batch: Batch, *sighting: "Column", window_ms: int
         batch.id,
         Sightings(columns["low"], columns["high"], columns.get("device"), columns.get("day"), columns.get("claim")),
     )
-    figures = Figures(
-        {
-            "duplicates": marks.count(DUPLICATE),
-            **({"repaired": marks.count(KNOWN), "known_devices": memory.devices} if sighting else {}),
-        }
-    )
-    batch.observed.append(figures)
+    batch.figures["duplicates"] = marks.count(DUPLICATE)
+    if sighting:
+        batch.figures.update(repaired=marks.count(KNOWN), new_devices=memory.new_devices)
     bad = parsed.where(~is_sound).select("reason", AT, "record.*").coalesce(1) if len(sound) < len(numbers) else None
-    return Judged(_with_marks(parsed.where(is_sound), sound[AT], marks, batch), bad, figures)
+    return Judged(_with_marks(parsed.where(is_sound), sound[AT], marks, batch), bad)
 
 
 def _with_marks(events: "DataFrame", places: Any, marks: bytearray, batch: Batch) -> "DataFrame":

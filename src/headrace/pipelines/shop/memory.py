@@ -109,6 +109,8 @@ class Memory:
         self._clock = clock
         self._quarter_ms = window_ms // _QUARTERS
         self._next: int | None = None
+        self.new_devices = 0
+        """Those that the last batch has seen first."""
         self._forget_all()
 
     def _forget_all(self) -> None:
@@ -156,6 +158,7 @@ class Memory:
             before.mark_known(lows, highs, marks)
         self._ids.setdefault(generation, IdSet()).add(lows, highs, marks)
         devices = days = b""
+        devices_before = self.devices
         if seen.devices is not None and seen.days is not None and seen.claims is not None:
             devices, days = self._first_days.judge(_longs(seen.devices), _longs(seen.days), _longs(seen.claims), marks)
         if replayed is None:
@@ -164,6 +167,7 @@ class Memory:
             self._files.store(name, added.pack())
         self._kept[batch_id] = generation
         self._loose += len(devices) // 8
+        self.new_devices = self.devices - devices_before
         self._next = batch_id + 1
         return marks
 
