@@ -6,6 +6,7 @@ Spark's workers import this module, so nothing here may need more than they have
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -60,6 +61,7 @@ class FaultySource(HeadraceDataSource):
     raise-after     the rows are committed, and the task fails
     kill-after      the same, as its worker dies
     kill-before     its worker dies after the last row is sent, and before they are committed
+    stand-still     its worker writes its rows, makes the file `while`, and does not come back
     fail-task-1     task 1 fails before its first row, in each attempt, for as long as there is the file `while`
     """
 
@@ -88,7 +90,11 @@ class _Faults:
         fault = self.fault if context.attemptNumber() == 0 else ""
         if self.fault == "fail-task-1" and context.partitionId() == 1 and os.path.exists(self.file):
             raise RuntimeError("this task was to fail")
-        done = self.inner.write(_then_die(iterator) if fault == "kill-before" else iterator)
+        if fault == "kill-before":
+            iterator = _then_die(iterator)
+        elif fault == "stand-still":
+            iterator = _then_wait(iterator, Path(self.file))
+        done = self.inner.write(iterator)
         if fault == "raise-after":
             raise RuntimeError("this attempt was to fail")
         if fault == "kill-after":
@@ -115,7 +121,19 @@ class FaultyStreamWriter(_Faults, DataSourceStreamArrowWriter):
 
 def _then_die(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from rows
+    _flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _then_wait(rows: Iterator[pa.RecordBatch], file: Path) -> Iterator[pa.RecordBatch]:
+    yield from rows
+    _flush()
+    file.touch()
+    signal.pause()
+
+
+def _flush() -> None:
+    """Has the process's producers send what they have."""
     for client in clients._clients.values():
         if hasattr(client, "producer"):
             client.producer.flush(30)
-    os.kill(os.getpid(), signal.SIGKILL)

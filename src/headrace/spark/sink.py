@@ -86,19 +86,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[TaskDone | None]) -> None:  # type: ignore[override]
         """Ends what failed tasks may have left open, so that no reader waits for it."""
-        from headrace.spark.writing import sink_admin
-
-        if not self._options.exactly_once:
-            return
-        names = [
-            markers.task_name(self._query, self._options.sink_name, partition)
-            for partition, message in enumerate(messages)
-            if message is None
-        ]
-        try:
-            sink_admin(self._options).fence_producers(names, timeout_ms=_ABORT_MS)
-        except KafkaError as error:
-            _logger.info("transactions of failed tasks are left to their timeout: %s", error)
+        _fence(self._options, self._query, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -120,8 +108,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[TaskDone | None], batchId: int) -> None:  # type: ignore[override]  # noqa: ARG002, N803
         _check_tasks(self._options, messages)
 
-    def abort(self, messages: list[TaskDone | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
-        """The next attempt ends what is open: it gets the transactional ids, which are those of the query."""
+    def abort(self, messages: list[TaskDone | None], batchId: int) -> None:  # type: ignore[override]  # noqa: ARG002, N803
+        """As that of a batch, if a task has told which query it is. Else the query's next start ends what is open."""
+        done = next((message for message in messages if message is not None), None)
+        if done is not None:
+            _fence(self._options, done.query, messages)
 
 
 def _write(options: SinkOptions, query: str, batch_id: int, rows: Iterator[pa.RecordBatch]) -> TaskDone:
@@ -155,3 +146,20 @@ def _check_tasks(options: SinkOptions, messages: Sequence[TaskDone | None]) -> N
         return
     prefix = markers.names_prefix(done[0].query, options.sink_name)
     markers.check_tasks(sink_admin(options), prefix, len(messages), done[0].batch_id)
+
+
+def _fence(options: SinkOptions, query: str, messages: Sequence[TaskDone | None]) -> None:
+    """Shuts out the tasks that have not said that they are done, and aborts what they wrote."""
+    from headrace.spark.writing import sink_admin
+
+    if not options.exactly_once:
+        return
+    names = [
+        markers.task_name(query, options.sink_name, partition)
+        for partition, message in enumerate(messages)
+        if message is None
+    ]
+    try:
+        sink_admin(options).fence_producers(names, timeout_ms=_ABORT_MS)
+    except KafkaError as error:
+        _logger.info("transactions of failed tasks are left to their timeout: %s", error)

@@ -1,10 +1,14 @@
 """`df.write.format("headrace")`: columns and topics, wrong ones, and each row once whatever happens to a task."""
 
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, expr
+from tests.support.broker_process import eventually
 from tests.support.spark_session import settings
 from tests.support.spark_sink import FaultySource, numbers, read_all, save
 
@@ -162,6 +166,32 @@ def test_a_zombie_is_fenced(spark: Any, bootstrap: str, headrace_topic: str) -> 
         with pytest.raises(ProducerFencedError):
             zombie.commit_transaction()
     assert numbers(bootstrap, headrace_topic) == [*range(20)]
+
+
+def test_a_job_that_is_cancelled_leaves_nothing_open(
+    spark: Any, bootstrap: str, headrace_topic: str, faulty: str, tmp_path: Path
+) -> None:
+    context = spark.sparkContext
+    waits = tmp_path / "waits"
+
+    def cancel() -> None:
+        eventually(waits.exists, "the task writes", 300)
+        context.cancelJobGroup(headrace_topic)
+
+    thread = Thread(target=cancel)
+    thread.start()
+    context.setJobGroup(headrace_topic, "to be cancelled", interruptOnCancel=True)
+    try:
+        with pytest.raises((PySparkException, Py4JJavaError)):
+            save(rows(spark, tasks=1), bootstrap, faulty, topic=headrace_topic, fault="stand-still", **{"while": waits})
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)
+        thread.join()
+    with headrace.Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send(headrace_topic, b"100")
+    eventually(lambda: numbers(bootstrap, headrace_topic) == [100], "readers get past what was aborted")
+    assert len(numbers(bootstrap, headrace_topic, isolation="read_uncommitted")) == 21
 
 
 @two_partitions
