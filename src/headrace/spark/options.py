@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from headrace.client.consumer_keys import CONSUMER_KEYS
 from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ADMIN_KEYS, ALIASES, ClientTable
+from headrace.client.settings import ADMIN_KEYS, ALIASES, ClientSettings, ClientTable
 from headrace.common.config import unknown_key
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
@@ -159,6 +159,10 @@ class SourceOptions:
         if "group.id" in settings and "groupidprefix" in given:
             logger.warning("the option 'groupIdPrefix' is ignored, since 'kafka.group.id' is set")
         settings.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
+        try:
+            ClientSettings.load(CONSUMER_KEYS, settings)
+        except ConfigError as error:
+            raise ConfigError(f"the options 'kafka.*': {error}") from None
         parsed = cls(
             settings=settings,
             subscription=_subscription(given),
