@@ -10,7 +10,7 @@ Durable, in the flow's state directory:
     batch-<id>       what the batch has added; written before the batch is, never changed after
     devices-<id>     all first days after that batch; takes the place of those in older files
 
-    header           struct <QqqQQ: format, time of arrival, generation, events, devices
+    header           struct <QqqqQQ: format, time of arrival, generation, its length in ms, events, devices
     events           64-bit numbers: the low halves of all ids, then the high ones
     devices, days    64-bit numbers, then 32-bit ones
     check            CRC-32 of all before
@@ -26,7 +26,7 @@ Runs in the driver, in the thread of the flow's query.
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headrace.common.clock import Clock
@@ -36,7 +36,7 @@ from headrace.pipelines.shop._seen import DUPLICATE, KNOWN, FirstDays, IdSet
 __all__ = ["DUPLICATE", "KNOWN", "Files", "Memory", "Sightings"]
 
 _FORMAT = 1
-_HEADER = struct.Struct("<QqqQQ")
+_HEADER = struct.Struct("<QqqqQQ")
 _CHECK = struct.Struct("<I")
 _QUARTERS = 4
 _FILES_BEFORE_SNAPSHOT = 500
@@ -73,13 +73,15 @@ class _Added:
 
     arrived_ms: int
     generation: int
+    quarter_ms: int
     lows: bytes = b""
     highs: bytes = b""
     devices: bytes = b""
     days: bytes = b""
 
     def pack(self) -> bytes:
-        header = _HEADER.pack(_FORMAT, self.arrived_ms, self.generation, len(self.lows) // 8, len(self.devices) // 8)
+        times = (self.arrived_ms, self.generation, self.quarter_ms)
+        header = _HEADER.pack(_FORMAT, *times, len(self.lows) // 8, len(self.devices) // 8)
         content = b"".join((header, self.lows, self.highs, self.devices, self.days))
         return content + _CHECK.pack(zlib.crc32(content))
 
@@ -88,7 +90,7 @@ class _Added:
         whole = memoryview(content)
         if len(whole) < _HEADER.size + _CHECK.size or zlib.crc32(whole[:-4]) != _CHECK.unpack(whole[-4:])[0]:
             raise ValueError(f"state file {name} is damaged: its check sum is not that of its content")
-        form, arrived_ms, generation, events, devices = _HEADER.unpack_from(content)
+        form, arrived_ms, generation, quarter_ms, events, devices = _HEADER.unpack_from(content)
         if form != _FORMAT:
             raise ValueError(f"state file {name} has format {form}; expected {_FORMAT}")
         parts = []
@@ -96,7 +98,7 @@ class _Added:
         for size in (events * 8, events * 8, devices * 8, devices * 4):
             parts.append(bytes(whole[at : at + size]))
             at += size
-        return cls(arrived_ms, generation, *parts)
+        return cls(arrived_ms, generation, quarter_ms, *parts)
 
 
 class Memory:
@@ -163,7 +165,7 @@ class Memory:
             devices, days = self._first_days.judge(_longs(seen.devices), _longs(seen.days), _longs(seen.claims), marks)
         if replayed is None:
             new_lows, new_highs = _unmarked(lows, marks), _unmarked(highs, marks)
-            added = _Added(arrived_ms, generation, new_lows, new_highs, devices, days)
+            added = _Added(arrived_ms, generation, self._quarter_ms, new_lows, new_highs, devices, days)
             self._files.store(name, added.pack())
         self._kept[batch_id] = generation
         self._loose += len(devices) // 8
@@ -185,7 +187,9 @@ class Memory:
     def _write_all_devices(self) -> None:
         devices, days = self._first_days.items()
         covered = max(self._kept)
-        self._files.store(_devices_name(covered), _Added(0, self._generation, b"", b"", devices, days).pack())
+        self._files.store(
+            _devices_name(covered), _Added(0, self._generation, self._quarter_ms, b"", b"", devices, days).pack()
+        )
         if self._covered >= 0:
             self._files.remove(_devices_name(self._covered))
         self._covered, self._loose = covered, 0
@@ -217,7 +221,10 @@ class Memory:
             self._loose += len(added.devices) // 8
 
     def _read(self, name: str) -> _Added:
-        return _Added.unpack(name, self._files.load(name))
+        added = _Added.unpack(name, self._files.load(name))
+        if added.quarter_ms != self._quarter_ms:  # the window was another one then
+            added = replace(added, generation=added.arrived_ms // self._quarter_ms)
+        return added
 
     def _advance(self, generation: int) -> None:
         """Forgets generations that are older than the window, seen from this one."""

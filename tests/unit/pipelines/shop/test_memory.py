@@ -103,6 +103,19 @@ def test_a_replay_is_judged_as_the_first_time(files: FilesInMemory, clock: Manua
     assert again.judge(2, ids(4, 5)) == bytes([0, 0]), "time goes on after it"
 
 
+def test_the_window_may_change(files: FilesInMemory, clock: ManualClock) -> None:
+    Memory(files, WINDOW_MS, clock).judge(0, ids(1))
+    clock.advance(WINDOW_MS)
+    longer = Memory(files, WINDOW_MS * 10, clock)
+    assert longer.judge(1, ids(1, 2)) == bytes([DUPLICATE, 0])
+    clock.advance(WINDOW_MS * 20)
+    assert longer.judge(2, ids(1, 2)) == bytes([0, 0])
+    shorter = Memory(files, WINDOW_MS // 10, clock)
+    assert shorter.judge(3, ids(1)) == bytes([DUPLICATE])
+    clock.advance(WINDOW_MS)
+    assert shorter.judge(4, ids(1)) == bytes([0])
+
+
 def test_a_batch_whose_file_was_not_finished_is_new(files: FilesInMemory, clock: ManualClock) -> None:
     memory = Memory(files, WINDOW_MS, clock)
     memory.judge(0, ids(1))
