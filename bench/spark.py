@@ -5,10 +5,10 @@
 Batches read every column of every row and throw it away; they are written from rows that Spark holds in memory.
 Streams copy a topic, with a limit that cuts it into several batches. Latency is that of a stream that copies single
 records, from the producer's call to the consumer's, and the time that Spark takes for such a batch. The session is
-`headrace.spark.session()`, which the connector profits from as well.
+`headrace.spark.session()`, which the connector profits from as well. Each format writes to topics of its own that stay:
+Java's producer, which the connector keeps, asks again and again for topics that are gone. Their records are deleted.
 """
 
-import itertools
 import os
 import statistics
 import sys
@@ -20,16 +20,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from tests.support.broker_process import Headrace
 from tests.support.spark_session import CONNECTOR_VERSION, connector_jars
 
-from bench.broker_sides import Headrace
-from bench.broker_wire import drop_topic, make_topic
+import headrace
 from bench.harness import Measurement, compare, describe, from_pairs, seconds_of
+from headrace.admin import NewTopic
 
 ROUNDS = 5
 PARTITIONS = 4
 STREAM_BATCHES = 4
 KAFKA, HEADRACE = "kafka", "headrace"
+BROKER = {
+    "auto.create.topics.enable": "false",
+    "log.segment.bytes": 64 * 1024 * 1024,
+    "log.segment.delete.delay.ms": 1000,
+    "log.retention.check.interval.ms": 1000,
+}
 PEER = f"Spark's connector {CONNECTOR_VERSION}"
 
 
@@ -47,26 +55,32 @@ class Sizes:
 QUICK = Sizes(rows_100=200_000, rows_1000=40_000, latency_records=25, latency_warm=5)
 
 
+TOPICS = [
+    *(f"filled-{size}" for size in (100, 1000)),
+    *(f"{what}-{name}" for what in ("written", "paced", "copied") for name in (KAFKA, HEADRACE)),
+]
+
+
 class Bench:
     def __init__(self, spark: Any, side: Headrace, sizes: Sizes, directory: Path) -> None:
         self.spark = spark
         self.sizes = sizes
         self._side = side
         self._directory = directory
-        self._numbers = itertools.count(1)
+        self._admin = headrace.Admin(bootstrap_servers=side.bootstrap)
         self._options = {"kafka.bootstrap.servers": side.bootstrap}
         self._frames: dict[int, Any] = {}
+        for topic in TOPICS:
+            self._admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+
+    def close(self) -> None:
+        self._admin.close()
 
     # ---- topics
 
     def fill(self, size: int) -> None:
         """The topic that is read. Rows differ, and each has a key of 8 bytes."""
-        import pyarrow as pa
-
-        import headrace
-
         topic = f"filled-{size}"
-        make_topic(self._side.port, topic, PARTITIONS)
         count = min(self.sizes.rows(size), 20_000)
         block = pa.table(
             {
@@ -78,13 +92,8 @@ class Bench:
             for _ in range(self.sizes.rows(size) // count):
                 producer.send_arrow(topic, block).get(timeout=120)
 
-    def _new_topic(self) -> str:
-        topic = f"work-{next(self._numbers)}"
-        make_topic(self._side.port, topic, PARTITIONS)
-        return topic
-
-    def _drop(self, topic: str) -> None:
-        drop_topic(self._side.port, topic, self._side.data_dir)
+    def _empty(self, topic: str) -> None:
+        self._admin.delete_records({headrace.TopicPartition(topic, number): -1 for number in range(PARTITIONS)})
 
     # ---- batches
 
@@ -93,10 +102,10 @@ class Bench:
         return seconds_of(frame.write.format("noop").mode("overwrite").save)
 
     def write(self, name: str, size: int, **options: str) -> float:
-        topic = self._new_topic()
+        topic = f"written-{name}"
         writer = self._rows(size).write.format(name).mode("append").options(**self._options, **options)
         taken = seconds_of(writer.option("topic", topic).save)
-        self._drop(topic)
+        self._empty(topic)
         return taken
 
     def _rows(self, size: int) -> Any:
@@ -126,7 +135,7 @@ class Bench:
 
     def copy(self, name: str, size: int) -> float:
         """A topic copied in a few batches."""
-        target = self._new_topic()
+        target = f"written-{name}"
         limit = self.sizes.rows(size) // STREAM_BATCHES
 
         def run() -> None:
@@ -134,21 +143,20 @@ class Bench:
             query.awaitTermination()
 
         taken = seconds_of(run)
-        self._drop(target)
+        self._empty(target)
         return taken
 
     def latency(self, name: str) -> dict[str, float]:
         """Single records through a stream that copies them: one is sent when the one before has come, and a little
         later, so that they do not meet the stream in step."""
-        source, target = self._new_topic(), self._new_topic()
+        source, target = f"paced-{name}", f"copied-{name}"
         query = self._stream(name, source, target)
         try:
             taken = self._ping(source, target, query)
             batches = [each["batchDuration"] for each in query.recentProgress if each["numInputRows"]]
         finally:
             query.stop()
-        for topic in (source, target):
-            self._drop(topic)
+        self._empty(target)
         warm = self.sizes.latency_warm
         return {
             "p50": statistics.median(taken[warm:]),
@@ -157,8 +165,6 @@ class Bench:
         }
 
     def _ping(self, source: str, target: str, query: Any) -> list[float]:
-        import headrace
-
         arrived = threading.Semaphore(0)
         ended = threading.Event()
 
@@ -199,16 +205,14 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
     sizes = QUICK if quick else Sizes()
     jars = connector_jars()
     load = os.getloadavg()[0]
-    side = Headrace(directory / "broker")
-    side.start()
-    try:
+    with Headrace(directory / "broker", BROKER) as side:
         spark = _session(directory, jars)
+        bench = Bench(spark, side, sizes, directory)
         try:
-            measurements = _measure_all(Bench(spark, side, sizes, directory), rounds, only)
+            measurements = _measure_all(bench, rounds, only)
         finally:
+            bench.close()
             spark.stop()
-    finally:
-        side.stop()
     return measurements, [
         f"Spark {spark.version} on local[2], {PEER}; broker: Headrace in a process of its own, topics of {PARTITIONS} "
         f"partitions. Load average of the machine before: {load:.1f}.",
@@ -220,20 +224,14 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
 
 
 def _session(directory: Path, jars: tuple[Path, ...]) -> Any:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from headrace.spark import session
+    from headrace.pipelines.sessions import quiet_session
 
-    logging = directory / "log4j2.properties"
-    logging.write_text("rootLogger.level = off\n")
     settings = {
         "spark.jars": ",".join(map(str, jars)),
-        "spark.ui.enabled": "false",
         "spark.driver.memory": "3g",
         "spark.local.dir": str(directory / "local"),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
     }
-    return session("headrace bench", "local[2]", **settings)
+    return quiet_session("headrace bench", "local[2]", settings)
 
 
 def _measure_all(bench: Bench, rounds: int, only: str) -> list[Measurement]:

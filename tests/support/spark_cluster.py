@@ -21,7 +21,7 @@ from .apache_kafka_jvm import require_java
 from .broker_process import HOST, free_port
 from .spark_session import worker_environment
 
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 WORKER_CORES = 1
 EXECUTOR_SETTINGS = {
     "spark.executor.memory": "512m",

@@ -210,7 +210,7 @@ def test_unknown_columns_and_modes(filled: Formats, tmp_path: Path) -> None:
         filled.write(name, frame, topic=topic)
         for mode in ("overwrite", "ignore"):
             writer = frame.write.format(name).mode(mode).options(**filled.options({"topic": topic}))
-            with pytest.raises(Exception, match="(?i)append"):
+            with pytest.raises(Exception, match=r"(?i)append"):
                 writer.save()
         finish(filled.copy_stream(filled.load_stream(name, subscribe=topic), name, tmp_path / name, topic=topic))
     assert filled.values(topic) == [b"v", b"v"]

@@ -10,7 +10,8 @@ from tests.support.broker_process import Broker
 from tests.support.spark_cluster import EXECUTOR_SETTINGS, SparkCluster, kill_tree, start_headrace, start_python
 from tests.support.spark_formats import Formats
 
-JOB_SECONDS = 300
+pytestmark = pytest.mark.timeout(1800)
+JOB_SECONDS = 600
 
 
 @pytest.fixture(scope="module")

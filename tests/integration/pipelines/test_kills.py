@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,40 @@ class Lab:
         small = ["--conf", "spark.driver.memory=700m", "--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}"]
         return start_headrace(["pipeline", "run", "ods-dwd", *place, *how, *small], self.log)
 
-    def finish(self, process: subprocess.Popen[bytes]) -> None:
+    @contextmanager
+    def run_until(self, point: "Point", master: str = "local[2]") -> Iterator[subprocess.Popen[bytes]]:
+        """The pipeline, when it has come to a point. At the end of the block it is gone."""
+        reached = point(self)
+        process = self.start(master)
         try:
-            assert process.wait(SECONDS) == 0, self.log.read_text()
+            deadline = time.monotonic() + SECONDS
+            while not reached():
+                if process.poll() is not None and self._started_too_slowly():
+                    process = self.start(master)
+                assert process.poll() is None, f"the pipeline has ended\n{self.log.read_text()}"
+                assert time.monotonic() < deadline, self.log.read_text()
+                time.sleep(0.01)
+            yield process
+        finally:
+            kill_tree(process.pid)
+            process.wait()
+            self.broker.faults.clear()
+
+    def run_to_the_end(self) -> None:
+        process = self.start()
+        try:
+            while process.wait(SECONDS) != 0:
+                assert self._started_too_slowly(), self.log.read_text()
+                process = self.start()
         finally:
             kill_tree(process.pid)
             process.wait()
 
-    def run_to_the_end(self) -> None:
-        self.finish(self.start())
+    def _started_too_slowly(self) -> bool:
+        """Spark gives its Python processes 10 s to start, which a busy machine may exceed."""
+        too_slow = "failed to connect back" in self.log.read_text()
+        self.log.write_text("")
+        return too_slow
 
     def committed_batches(self) -> int:
         return len(list(self.checkpoint.glob("*/*/query/commits/[0-9]*")))
@@ -74,56 +100,52 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield Lab(broker, tmp_path)
 
 
-def hold_up(api: ApiKey, how: str) -> Callable[[Lab], None]:
-    """A point: the first request of an API after the pipeline's first batch, not done (`before`) or done and not
-    answered (`after`)."""
+Point = Callable[[Lab], Callable[[], bool]]
+"""Gets ready for a point in a run, and returns what tells that it is reached."""
 
-    def wait(lab: Lab) -> None:
+
+def hold_up(api: ApiKey, how: str) -> Point:
+    """A request of an API, not done (`before`), or done and not answered (`after`)."""
+
+    def prepare(lab: Lab) -> Callable[[], bool]:
         faults = lab.broker.faults
         fault = faults.delay(api, 600_000, times=1) if how == "before" else faults.drop_reply(api, times=1)
-        fault.wait_for_hits(1, SECONDS)
+        return lambda: fault.hits > 0
 
-    return wait
+    return prepare
 
 
-def after_a_commit(lab: Lab) -> None:
-    """A point: a batch more is done, and the next may have begun."""
+def batch_is_done(lab: Lab) -> Callable[[], bool]:
+    """One batch more is committed, and the next may have begun."""
     before = lab.committed_batches()
-    eventually(lambda: lab.committed_batches() > before, "a batch is committed", SECONDS)
+    return lambda: lab.committed_batches() > before
 
 
 POINTS = {
     "rows are written, without their marker": hold_up(ApiKey.TXN_OFFSET_COMMIT, "before"),
     "the marker is written, the transaction is open": hold_up(ApiKey.END_TXN, "before"),
     "the transaction is committed, and Spark does not know": hold_up(ApiKey.END_TXN, "after"),
-    "between batches": after_a_commit,
+    "between batches": batch_is_done,
 }
 
 
 def test_driver_is_killed(lab: Lab, spark: Any) -> None:
     """With all its processes, at one point after another; each run goes on where the last one was killed."""
-    for point, wait in POINTS.items():
-        process = lab.start()
-        try:
-            wait(lab)
-            assert process.poll() is None, f"{point}: the pipeline has ended\n{lab.log.read_text()}"
-        finally:
-            kill_tree(process.pid)
-            process.wait()
-            lab.broker.faults.clear()
+    for point in POINTS.values():
+        with lab.run_until(point):
+            pass
     lab.run_to_the_end()
     lab.check(spark)
 
 
 def test_driver_is_killed_and_its_workers_go_on(lab: Lab, spark: Any) -> None:
     """The driver's process alone: its JVM and tasks notice later, while the next run works already."""
-    process = lab.start()
+    left: list[int] = []
     try:
-        hold_up(ApiKey.TXN_OFFSET_COMMIT, "after")(lab)
-        left = descendants(process.pid)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        lab.broker.faults.clear()
+        with lab.run_until(hold_up(ApiKey.TXN_OFFSET_COMMIT, "after")) as process:
+            left = descendants(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
         lab.run_to_the_end()
     finally:
         for pid in left:
@@ -132,18 +154,21 @@ def test_driver_is_killed_and_its_workers_go_on(lab: Lab, spark: Any) -> None:
 
 
 def test_tasks_are_killed(lab: Lab, spark: Any) -> None:
-    process = lab.start("local[2,4]")
-    try:
-        for point in (ApiKey.PRODUCE, ApiKey.END_TXN):
-            hold_up(point, "before")(lab)
-            workers = python_workers(process.pid)
-            assert workers, lab.log.read_text()
-            for pid in workers:
-                os.kill(pid, signal.SIGKILL)
-            lab.broker.faults.clear()
-    finally:
-        lab.finish(process)
+    with lab.run_until(hold_up(ApiKey.PRODUCE, "before"), "local[2,4]") as process:
+        kill_workers(lab, process)
+        reached = hold_up(ApiKey.END_TXN, "before")(lab)
+        eventually(lambda: reached() or process.poll() is not None, "the task is tried again", SECONDS)
+        kill_workers(lab, process)
+        assert process.wait(SECONDS) == 0, lab.log.read_text()
     lab.check(spark)
+
+
+def kill_workers(lab: Lab, process: subprocess.Popen[bytes]) -> None:
+    workers = python_workers(process.pid)
+    assert workers, lab.log.read_text()
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    lab.broker.faults.clear()
 
 
 def python_workers(pid: int) -> list[int]:
@@ -160,13 +185,12 @@ def python_workers(pid: int) -> list[int]:
 
 
 def test_broker_is_killed(lab: Lab, spark: Any) -> None:
-    process = lab.start()
-    try:
-        for point in (ApiKey.PRODUCE, ApiKey.END_TXN):
-            hold_up(point, "before")(lab)
+    with lab.run_until(hold_up(ApiKey.PRODUCE, "before")) as process:
+        for point in (ApiKey.END_TXN, None):
             lab.broker.kill()
             lab.broker.faults.clear()
+            reached = hold_up(point, "before")(lab) if point is not None else lambda: True
             lab.broker.start()
-    finally:
-        lab.finish(process)
+            eventually(lambda on=reached: on() or process.poll() is not None, "it goes on", SECONDS)
+        assert process.wait(SECONDS) == 0, lab.log.read_text()
     lab.check(spark)
