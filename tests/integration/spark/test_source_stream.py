@@ -54,11 +54,23 @@ class Batches:
 @contextlib.contextmanager
 def running(frame: Any, checkpoint: Path, batches: Batches, **trigger: object) -> Iterator[Any]:
     writer = frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(checkpoint))
-    query = (writer.trigger(**trigger) if trigger else writer).start()
+    query = _start(writer.trigger(**trigger) if trigger else writer)
     try:
         yield query
     finally:
         query.stop()
+
+
+def _start(writer: Any) -> Any:
+    """A query whose Python process runs. Spark gives it 10 s to start, which on a busy machine may be too short."""
+    for _ in range(5):
+        query = writer.start()
+        while query.isActive and "Initializing" in query.status["message"]:
+            time.sleep(0.05)
+        error = query.exception()
+        if error is None or "failed to connect back" not in str(error):
+            return query
+    raise error
 
 
 def wait(condition: Callable[[], object], query: Any) -> None:
