@@ -1,6 +1,7 @@
 """`ods-dwd`: on plain frames against a few lines of Python, and between topics with the audit as judge."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -242,12 +243,17 @@ def test_settings_that_cannot_be(spark: Any, tmp_path: Path) -> None:
 # ---- between topics
 
 
-def test_from_topics_to_topics(spark: Any, broker: EmbeddedBroker, tmp_path: Path) -> None:
-    servers = broker.bootstrap_servers
-    for topic in ("ods_log", "ods_db"):
-        broker.create_topic(topic, 2)
-    for topic in (topic.name for topic in ods_dwd.topics):
-        broker.create_topic(str(topic), 2)
+@pytest.fixture
+def shop() -> Iterator[EmbeddedBroker]:
+    """A broker of its own: the names of the shop's topics are what they are."""
+    with EmbeddedBroker() as broker:
+        for topic in ("ods_log", "ods_db", *(str(topic.name) for topic in ods_dwd.topics)):
+            broker.create_topic(topic, 2)
+        yield broker
+
+
+def test_from_topics_to_topics(spark: Any, shop: EmbeddedBroker, tmp_path: Path) -> None:
+    servers = shop.bootstrap_servers
     stream = EventStream(StreamSettings(events=1200, rate=100.0, broken=0.05, duplicates=0.1, devices=40), TS)
     how = RunSettings(servers, str(tmp_path / "checkpoint"), available_now=True, max_rows_per_batch=300)
     read = written = 0

@@ -62,7 +62,9 @@ def _parsed_row(table: str, schema: "StructType") -> "Column":
 
     with_corrupt = StructType([*schema.fields, StructField(schemas.CORRUPT, StringType())])
     options = {**_TIMES, "columnNameOfCorruptRecord": schemas.CORRUPT}
-    return sf.when(sf.col("change.table") == table, sf.from_json(sf.col("change.data"), with_corrupt, options))
+    data = sf.col("change.data")
+    is_row = (sf.col("change.table") == table) & data.startswith("{")
+    return sf.when(is_row, sf.from_json(data, with_corrupt, options))
 
 
 def _written(row: "Column", schema: "StructType") -> "Column":
@@ -84,7 +86,7 @@ def _why_not(row: "Column", schema: "StructType") -> "Column":
         )
         for column in schema.fields
     )
-    is_misfit = row[schemas.CORRUPT].isNotNull() & sf.col("change.data").startswith("{")
+    is_misfit = row[schemas.CORRUPT].isNotNull()
     return sf.when(is_misfit, sf.coalesce(*misfits, sf.lit("a column of data has a wrong type")))
 
 
