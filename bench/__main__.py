@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tests.support.apache_kafka import KafkaUnavailable
 
-from bench import broker, clients, groups, log, protocol, records
+from bench import broker, clients, groups, log, pipeline, protocol, records, spark
 from bench.harness import describe, write_results
 
 ROUNDS = 11
-ALL = ["records", "log", "protocol", "broker", "groups", "clients"]
+ALL = ["records", "log", "protocol", "broker", "groups", "clients", "spark", "pipeline"]
 
 
 def main() -> None:
@@ -22,14 +22,19 @@ def main() -> None:
     parser.add_argument(
         "--rounds",
         type=int,
-        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS})",
+        help=f"alternating rounds of each comparison (default: {ROUNDS}; broker, groups, clients: {broker.ROUNDS};"
+        f" spark: {spark.ROUNDS})",
     )
     parser.add_argument("--directory", type=Path, help="where to put data (default: beside the project, on its disk)")
     parser.add_argument(
-        "--quick", action="store_true", help="broker, groups, clients: less of it; results are not written"
+        "--quick",
+        action="store_true",
+        help="broker, groups, clients, spark, pipeline: less of it; results are not written",
     )
     parser.add_argument("--self-check", action="store_true", help="broker: Apache Kafka beside itself; not written")
-    parser.add_argument("--only", default="", help="broker, clients: only cases whose name has this text; not written")
+    parser.add_argument(
+        "--only", default="", help="broker, clients, spark: only cases whose name has this text; not written"
+    )
     arguments = parser.parse_args()
     which = arguments.which or ALL
     if "records" in which:
@@ -48,6 +53,12 @@ def main() -> None:
     if "clients" in which:
         with data_directory(arguments.directory) as directory:
             run_clients(arguments, directory)
+    if "spark" in which:
+        with data_directory(arguments.directory) as directory:
+            run_spark(arguments, directory)
+    if "pipeline" in which:
+        with data_directory(arguments.directory) as directory:
+            run_pipeline(arguments, directory)
 
 
 @contextmanager
@@ -94,6 +105,27 @@ def run_clients(arguments: argparse.Namespace, directory: Path) -> None:
     )
     if not arguments.quick and not arguments.only:
         write_results("clients", measurements, notes)
+
+
+def run_spark(arguments: argparse.Namespace, directory: Path) -> None:
+    rounds = arguments.rounds or (2 if arguments.quick else spark.ROUNDS)
+    try:
+        measurements, notes = spark.run(directory, rounds, quick=arguments.quick, only=arguments.only)
+    except KafkaUnavailable as reason:
+        print(f"spark: not measured, as Java or Spark's Kafka connector is not to be had: {reason}", file=sys.stderr)
+        return
+    if not arguments.quick and not arguments.only:
+        write_results("spark", measurements, notes)
+
+
+def run_pipeline(arguments: argparse.Namespace, directory: Path) -> None:
+    try:
+        measurements, notes = pipeline.run(directory, quick=arguments.quick)
+    except KafkaUnavailable as reason:
+        print(f"pipeline: not measured, as Java is not to be had: {reason}", file=sys.stderr)
+        return
+    if not arguments.quick:
+        write_results("pipeline", measurements, notes)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def kafka_classpath() -> str:
         raise _failure
     if _classpath is None:
         try:
-            _require_java()
+            require_java()
             _classpath = str(_kafka_home() / "libs" / "*")
         except KafkaUnavailable as error:
             _failure = error
@@ -184,17 +184,38 @@ def _cache_root() -> Path:
 
 
 def _kafka_home() -> Path:
-    """Return the directory of the cached jars, filling it when it is missing or outdated."""
+    """Return the directory of Kafka's jars, with the configuration of their logging."""
+    return fetch_jars(
+        f"kafka-{KAFKA_VERSION}",
+        f"Apache Kafka {KAFKA_VERSION}",
+        _DEPENDENCIES,
+        files={"log4j2.properties": _LOGGING},
+    )
+
+
+def fetch_jars(
+    name: str,
+    title: str,
+    dependencies: Sequence[tuple[str, str, str]],
+    *,
+    files: Mapping[str, str] | None = None,
+    transitive: bool = True,
+) -> Path:
+    """Return a directory of the cache, with the jars in its ``libs``; it is filled when it is missing or outdated.
+
+    *dependencies* are group, artifact and version; what they depend on comes along unless *transitive* is false.
+    """
     root = _cache_root()
-    home = root / f"kafka-{KAFKA_VERSION}"
-    manifest = _pom() + _LOGGING
+    home = root / name
+    pom = _pom(dependencies, transitive)
+    manifest = pom + "".join((files or {}).values())
     if _is_complete(home, manifest):
         return home
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _file_lock(root / f"kafka-{KAFKA_VERSION}.lock"):
+        with _file_lock(root / f"{name}.lock"):
             if not _is_complete(home, manifest):
-                _download(root, home, manifest)
+                _download(root, home, title, pom, {**(files or {}), "manifest": manifest})
     except OSError as error:
         raise KafkaUnavailable(f"the jar cache cannot be used: {error}") from error
     return home
@@ -214,12 +235,12 @@ def _file_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _download(root: Path, home: Path, manifest: str) -> None:
+def _download(root: Path, home: Path, title: str, pom: str, files: Mapping[str, str]) -> None:
     _require_command("mvn")
-    _say(f"fetching Apache Kafka {KAFKA_VERSION} with Maven; this may take a minute")
-    with tempfile.TemporaryDirectory(dir=root, prefix="kafka-fetch-") as name:
+    _say(f"fetching {title} with Maven; this may take a minute")
+    with tempfile.TemporaryDirectory(dir=root, prefix="fetch-") as name:
         work = Path(name)
-        (work / "pom.xml").write_text(_pom())
+        (work / "pom.xml").write_text(pom)
         new_home = work / "home"
         _run_installer(
             [
@@ -233,38 +254,44 @@ def _download(root: Path, home: Path, manifest: str) -> None:
                 f"-DoutputDirectory={new_home / 'libs'}",
             ]
         )
-        (new_home / "log4j2.properties").write_text(_LOGGING)
-        (new_home / "manifest").write_text(manifest)
+        for file_name, text in files.items():
+            (new_home / file_name).write_text(text)
         if home.exists():
             shutil.rmtree(home)
         new_home.rename(home)
-    _say(f"Apache Kafka {KAFKA_VERSION} is ready")
+    _say(f"{title} is ready")
 
 
-def _pom() -> str:
-    dependencies = "".join(
+def _pom(dependencies: Sequence[tuple[str, str, str]], transitive: bool) -> str:
+    alone = (
+        ""
+        if transitive
+        else "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    )
+    listed = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
-        for group, artifact, version in _DEPENDENCIES
+        f"<version>{version}</version>{alone}</dependency>"
+        for group, artifact, version in dependencies
     )
     return (
         "<project><modelVersion>4.0.0</modelVersion><groupId>headrace</groupId>"
         "<artifactId>kafka-jars</artifactId><version>1</version><packaging>pom</packaging>"
-        f"<dependencies>{dependencies}</dependencies><build><pluginManagement><plugins><plugin>"
+        f"<dependencies>{listed}</dependencies><build><pluginManagement><plugins><plugin>"
         "<groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId>"
         f"<version>{_COPY_PLUGIN_VERSION}</version></plugin></plugins></pluginManagement></build>"
         "</project>\n"
     )
 
 
-def _require_java() -> None:
+def require_java() -> None:
+    """Make sure of a Java that Kafka and Spark run on: install one where that is possible, or say what is missing."""
     _require_command("java")
     shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
     if shown.returncode != 0 or found is None:
         raise KafkaUnavailable(f"java does not run: {shown.stderr.strip()}")
     if int(found[1]) < MINIMUM_JAVA:
-        raise KafkaUnavailable(f"Java {found[1]} is too old, Kafka needs {MINIMUM_JAVA}")
+        raise KafkaUnavailable(f"Java {found[1]} is too old, {MINIMUM_JAVA} is needed")
 
 
 def _require_command(command: str) -> None:

@@ -196,6 +196,8 @@ class SimCluster:
 class SimGuard:
     """Sequences without a coordinator: the identity is there when it is needed."""
 
+    transactional_id = None
+
     def __init__(self, producer_id: int = 7):
         self.sequences = Sequences()
         self.sequences.set_identity(ProducerIdentity(producer_id, 0))

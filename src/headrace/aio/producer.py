@@ -142,9 +142,10 @@ class Producer(SendPath):
 
     # ---- transactions
 
-    async def init_transactions(self) -> None:
-        """Once, before the first transaction."""
-        await self._core.transact("init_transactions")
+    async def init_transactions(self, transactional_id: str | None = None) -> None:
+        """Once, before the first transaction. With a transactional id, also between transactions: the producer goes on
+        under that one, with the connections that it has."""
+        await self._core.transact("init_transactions", transactional_id)
 
     async def begin_transaction(self) -> None:
         """From here on, what is sent belongs to a transaction, until it is committed or aborted."""

@@ -7,6 +7,8 @@ import click
 from headrace import __version__
 
 TOOLS = {
+    "datagen": ("headrace.cli.datagen:datagen", "Write events of a simulated shop to topics."),
+    "pipeline": ("headrace.cli.pipeline:pipeline", "Run streaming pipelines on Spark."),
     "server": ("headrace.cli.server:server", "Run a broker."),
 }
 """Each tool's function, and what the list of tools says about it."""

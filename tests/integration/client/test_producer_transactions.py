@@ -174,6 +174,19 @@ def test_a_newer_producer_fences_the_older(broker: EmbeddedBroker, topic: str) -
         assert committed(broker, topic) == [b"new"]
 
 
+def test_one_producer_under_many_ids(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, topic) as one, make(broker, f"{topic}-2") as other:
+        other.begin_transaction()
+        other.send(topic, b"other", partition=0).get(PATIENCE)
+        for name in (f"{topic}-1", f"{topic}-2", topic):
+            one.init_transactions(name)
+            with one.transaction():
+                one.send(topic, name.encode(), partition=0)
+        with pytest.raises(ProducerFencedError):
+            other.commit_transaction()
+    assert committed(broker, topic) == [f"{topic}-1".encode(), f"{topic}-2".encode(), topic.encode()]
+
+
 def test_a_spoilt_transaction_is_aborted_and_the_next_one_goes_well(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as producer:
         producer.begin_transaction()

@@ -183,7 +183,6 @@ class ProducerCore:
                 request_timeout_ms=settings.request_timeout_ms,
                 delivery_timeout=settings.delivery_timeout_ms / 1000,
                 availability_timeout=settings.partitioner_availability_timeout_ms / 1000,
-                transactional_id=settings.transactional_id,
                 timer_slack=_TIMER_SLACK,
             ),
             self.accumulator,

@@ -92,6 +92,7 @@ class Idempotence:
     ):
         """`start` makes a task; `wake` has the sender look again; `on_fatal` hears of the error that ends it all."""
         self.sequences = Sequences(transactional)
+        self.transactional_id: str | None = None
         self._calls = calls
         self._backoff = backoff
         self._start = start

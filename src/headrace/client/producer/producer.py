@@ -132,10 +132,11 @@ class Producer(SendPath):
 
     # ---- transactions
 
-    def init_transactions(self) -> None:
+    def init_transactions(self, transactional_id: str | None = None) -> None:
         """Once, before the first transaction: gets the identity of the transactional id, fences producers that have it
-        too, and ends what they left open."""
-        self._transact("init_transactions")
+        too, and ends what they left open. With a transactional id, also between transactions: the producer goes on
+        under that one, with the connections that it has."""
+        self._transact("init_transactions", transactional_id)
 
     def begin_transaction(self) -> None:
         """From here on, what is sent belongs to a transaction, until it is committed or aborted."""

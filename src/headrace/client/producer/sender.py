@@ -59,7 +59,6 @@ class SenderSettings(NamedTuple):
     request_timeout_ms: int = 30_000
     delivery_timeout: float = 120.0
     availability_timeout: float = 0.0
-    transactional_id: str | None = None
     timer_slack: float = 0.0
     """What is due within so many seconds is due now: a timer would come later than that."""
 
@@ -101,6 +100,8 @@ class Cluster(Protocol):
 
 class Guard(Protocol):
     """What the sender asks of sequence numbers and transactions (`headrace.client.producer.transactions`)."""
+
+    transactional_id: str | None
 
     def prepare(self) -> None:
         """Before each round: gets an identity, bumps the epoch, adds partitions, where that is due."""
@@ -237,7 +238,7 @@ class Sender:
             batch.in_flight = True
             self._in_flight[batch] = None
         request = ProduceRequest(
-            transactional_id=self.settings.transactional_id,
+            transactional_id=None if self._guard is None else self._guard.transactional_id,
             acks=self.settings.acks,
             timeout_ms=self.settings.request_timeout_ms,
             topic_data=list(topics.values()),

@@ -1,7 +1,9 @@
 """Transactions: the states of a transactional producer, and its requests to the coordinators (KIP-98, 360, 447, 890).
 
     UNINITIALIZED ─init─▶ INITIALIZING ─▶ READY ◀───────────────────────────────┐
-                                           │begin                               │
+          ▲                                │ │                                  │
+          └───────init with an id──────────┘ │                                  │
+                                           ┌─┘begin                             │
                                            ▼          commit                    │
                                      IN_TRANSACTION ─────────▶ COMMITTING ──────┤
                                            │ │     ▲ abort        │             │
@@ -94,7 +96,7 @@ class TransactionState(Enum):
 
 _S = TransactionState
 _FROM: dict[TransactionState, tuple[TransactionState, ...]] = {
-    _S.UNINITIALIZED: (),
+    _S.UNINITIALIZED: (_S.UNINITIALIZED, _S.READY),
     _S.INITIALIZING: (_S.UNINITIALIZED, _S.ABORTING),
     _S.READY: (_S.INITIALIZING, _S.COMMITTING, _S.ABORTING),
     _S.IN_TRANSACTION: (_S.READY,),
@@ -130,7 +132,7 @@ class TransactionManager(Idempotence):
     ):
         """`settle(drop)` returns when all batches are done; with `drop` those that were not sent are failed first."""
         super().__init__(calls, backoff, start, wake, on_fatal, transactional=True)
-        self.transactional_id = transactional_id
+        self.transactional_id: str = transactional_id
         self.state = TransactionState.UNINITIALIZED
         self.error: BaseException | None = None
         self.version = 1
@@ -265,8 +267,13 @@ class TransactionManager(Idempotence):
 
     # ---- the user's
 
-    async def init(self) -> None:
-        """Gets the identity, which fences other producers of this transactional id and ends what they left open."""
+    async def init(self, transactional_id: str | None = None) -> None:
+        """Gets the identity, which fences other producers of this transactional id and ends what they left open. With
+        another id, the producer goes on under that one; between transactions it may."""
+        if transactional_id is not None and self._pending is None:
+            self._expect("init_transactions", (_S.UNINITIALIZED, _S.READY))
+            self.transactional_id = transactional_id
+            self._enter(_S.UNINITIALIZED)
         await self._operation("init_transactions", (_S.UNINITIALIZED,), self._init)
 
     def begin(self) -> None:

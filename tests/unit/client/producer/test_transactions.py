@@ -274,6 +274,26 @@ def test_calls_that_do_not_fit_the_state() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
+def test_a_producer_goes_on_under_another_id(version: int) -> None:
+    async def test(bench: Bench) -> None:
+        manager = bench.manager
+        for name in ("first", "second", "second"):
+            await manager.init(name)
+            assert manager.transactional_id == name
+            manager.begin()
+            manager.admit(TP)
+            with pytest.raises(IllegalStateError, match="in transaction"):
+                await manager.init("third")
+            assert manager.transactional_id == name
+            await manager.abort()
+        asked = [each[1] for each in bench.calls.asked if each[0] == "InitProducerId"]
+        assert [request.transactional_id for request in asked] == ["first", "second", "second"]
+        assert all(request.producer_id == -1 for request in asked)
+
+    with_bench(test, version)
+
+
+@pytest.mark.parametrize("version", [1, 2])
 def test_offsets_go_with_the_transaction(version: int) -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.begun()

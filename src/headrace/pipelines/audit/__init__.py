@@ -1,0 +1,42 @@
+"""Reconciles what `ods-dwd` has read, written and put aside: `headrace pipeline audit`. See docs/datagen.md."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.pipelines.audit.report import Report
+from headrace.pipelines.shop import schemas
+from headrace.pipelines.shop.routes import ROUTES, Route
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Report", "audit"]
+
+DEAD_LETTERS = "ods_dwd_dead_letters"
+
+
+def audit(
+    spark: "SparkSession",
+    bootstrap_servers: str,
+    *,
+    routes: Mapping[str, Route] = ROUTES,
+    dead_letters: str = DEAD_LETTERS,
+    client: Mapping[str, str] | None = None,
+) -> Report:
+    """Reads the ODS topics, the DWD topics and the dead letters as they are now, from the first record to the last, and
+    compares them. `routes` are those that the pipeline ran with, `client` has more client settings."""
+    from headrace.pipelines.audit.checks import reconcile
+
+    options = {f"kafka.{name}": value for name, value in (client or {}).items()}
+
+    def read(*topics: str) -> "DataFrame":
+        reader = spark.read.format("headrace").options(**options).option("kafka.bootstrap.servers", bootstrap_servers)
+        return reader.option("subscribe", ",".join(topics)).load()
+
+    return reconcile(
+        read(schemas.ODS_LOG),
+        read(schemas.ODS_DB),
+        read(*schemas.LOG_TOPICS, *dict.fromkeys(route.topic for route in routes.values())),
+        read(dead_letters),
+        routes,
+    )

@@ -1,0 +1,44 @@
+"""Why something failed, in one line: out of what Spark, its Python workers and the JVM make of an exception. Pure."""
+
+import re
+
+_PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)?): (.*)$")
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+_TRACEBACK = "Traceback (most recent call last)"
+_MOST = 600
+
+
+def one_line(error: BaseException) -> str:
+    """What to tell the user of an exception. The innermost cause counts, whichever side of Spark it happened on."""
+    text = str(error)
+    if _TRACEBACK in text:
+        found = _of_traceback(text)
+        if found is not None:
+            return _tidy(found)
+    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        return _tidy(text) or type(error).__name__
+    lines = [line.strip() for line in text.splitlines()]
+    caused = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
+    said = caused[-1] if caused else next((line for line in lines if line), "")
+    return _tidy(_CONDITION.sub("", said)) or type(error).__name__
+
+
+def _of_traceback(text: str) -> str | None:
+    """The last line of the last Python traceback: what the exception said, up to the JVM's own lines."""
+    lines = text.rpartition(_TRACEBACK)[2].splitlines()
+    for position, line in enumerate(lines):
+        if line[:1].isspace() or not (found := _PYTHON_ERROR.match(line)):
+            continue
+        said = [found[2]]
+        for more in lines[position + 1 :]:
+            if not more.strip() or more.lstrip().startswith(("at ", "...", "===", "SQLSTATE")):
+                break
+            said.append(more.strip())
+        return " ".join(said)
+    return None
+
+
+def _tidy(text: str) -> str:
+    text = " ".join(_STATE.sub("", text).split())
+    return text if len(text) <= _MOST else f"{text[:_MOST]}..."

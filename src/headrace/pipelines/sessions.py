@@ -1,0 +1,89 @@
+"""A Spark session for a command of a shell: it says nothing on the terminal, and in one line why it cannot start.
+
+Runs in the driver. Spark reads how to log when its JVM starts, from a file: so there is one, as long as the process
+lives.
+"""
+
+import atexit
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipelines.causes import one_line
+from headrace.pipelines.pipeline import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_HINT = (
+    "Spark needs Java 17 or newer: install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+)
+_LOGGING = """\
+status = off
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%throwable
+rootLogger.level = {level}
+rootLogger.appenderRef.console.ref = console
+"""
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def quiet_session(
+    app: str, master: str, conf: Mapping[str, str] | None = None, *, log_level: str = "OFF"
+) -> "SparkSession":
+    """`headrace.spark.session`, with Spark's log at that level and nothing else on the terminal."""
+    try:
+        from headrace.spark.sessions import SETTINGS, session
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        raise PipelineError("pipelines need PySpark: pip install 'headrace[spark]'") from None
+    chosen = {"spark.ui.enabled": "false", **SETTINGS, **(conf or {})}
+    log = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
+    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {log}".strip()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or it shows what goes wrong in a batch as a traceback
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the JVM starts planners of streams with its own
+    try:
+        _launch(master, chosen, silent=log_level.upper() == "OFF")
+        return session(app, master, **chosen)
+    except Exception as error:
+        if "JAVA_GATEWAY_EXITED" in str(error):
+            raise PipelineError(f"cannot start Spark: {JAVA_HINT}") from error
+        raise PipelineError(f"cannot start Spark at {master}: {one_line(error)}") from error
+
+
+def _launch(master: str, chosen: Mapping[str, str], *, silent: bool) -> None:
+    """Starts the JVM as Spark would, but in a process group of its own: what a terminal sends to all that runs in it
+    (Ctrl-C, or that it was closed) must not reach the JVM and its workers, which have a batch to finish."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(chosen.items()))
+    how: dict[str, Any] = {"start_new_session": True}
+    if silent:
+        how["stderr"] = subprocess.DEVNULL  # the JVM and Python workers talk even if Spark does not log
+    SparkContext._ensure_initialized(gateway=launch_gateway(conf, popen_kwargs=how))  # type: ignore[no-untyped-call]
+
+
+def _logging_file(level: str) -> str:
+    handle, name = tempfile.mkstemp(prefix="headrace-", suffix=".properties")
+    with os.fdopen(handle, "w") as file:
+        file.write(_LOGGING.format(level=level.lower()))
+    atexit.register(_remove, name)
+    return name
+
+
+def _remove(name: str) -> None:
+    if os.path.exists(name):
+        os.remove(name)

@@ -1,0 +1,1 @@
+"""Pipelines of an online shop: `ods-dwd` and `dws-traffic`. See docs/shop.md."""

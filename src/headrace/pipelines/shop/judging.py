@@ -1,0 +1,160 @@
+"""Between parsing and splitting: asks the flow's memory about the events of a batch. Runs in the driver.
+
+A parsed frame has the columns
+
+    _at      the place of the record in its source: partition and offset
+    reason   why the record cannot be used, or null
+    record   the record itself, if it cannot be used
+    key      that of the record
+    event    what was parsed of it, if it can be used
+
+Of these, one small row of numbers for each event goes to the driver. Back comes a frame of the few events about which
+there is something to say, which Spark joins to the events without moving them.
+"""
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from headrace.common.clock import SystemClock
+from headrace.pipelines.pipeline import AT, SOURCE_COLUMNS, Batch
+from headrace.pipelines.shop.memory import DUPLICATE, KNOWN, Memory, Sightings
+from headrace.pipelines.shop.state_files import StateFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MARK = "_mark"
+_OFFSET_BITS = 48
+_MARKED = re.compile(rb"[^\0]")
+
+
+def place() -> "Column":
+    """`_at`, for frames that do not come from the runner."""
+    from pyspark.sql import functions as sf
+
+    return sf.shiftleft(sf.col("partition").cast("long"), _OFFSET_BITS) + sf.col("offset")
+
+
+def partition_of_place() -> "Column":
+    from pyspark.sql import functions as sf
+
+    return sf.shiftright(AT, _OFFSET_BITS)
+
+
+def offset_of_place() -> "Column":
+    from pyspark.sql import functions as sf
+
+    return sf.col(AT).bitwiseAND(sf.lit((1 << _OFFSET_BITS) - 1))
+
+
+def hashes(column: "Column") -> list["Column"]:
+    """128 bits, as two numbers."""
+    from pyspark.sql import functions as sf
+
+    return [sf.xxhash64(column).alias("low"), sf.xxhash64(sf.lit(1), column).alias("high")]
+
+
+T = TypeVar("T")
+
+
+class KeptByFlow(Generic[T]):
+    """What flows keep between batches: one for each state directory, as long as the same query uses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[str, T]] = {}
+
+    def of(self, batch: Batch, make: Callable[[Batch], T]) -> T:
+        with self._lock:
+            known = self._kept.get(batch.state_dir)
+            if known is None or known[0] != batch.query_id:
+                known = self._kept[batch.state_dir] = (batch.query_id, make(batch))
+            return known[1]
+
+
+_memories: KeptByFlow[Memory] = KeptByFlow()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A batch that was judged."""
+
+    events: "DataFrame"
+    """Those to be written: the columns of the parsed frame, and `_mark`, null or what memory says of it."""
+    dead_letters: "DataFrame | None"
+
+
+def judge(parsed: "DataFrame", batch: Batch, *sighting: "Column", window_ms: int) -> Judged:
+    """Asks about each event of a parsed frame, which is computed once. `sighting`: device, day and claim, if any."""
+    from pyspark.sql import functions as sf
+
+    parsed = batch.keep(parsed)
+    event_id = sf.col("event.event_id")
+    is_sound = sf.col("reason").isNull()
+    numbers = parsed.select(AT, is_sound.alias("sound"), *hashes(event_id), *sighting).toArrow()
+    sound = numbers.filter(numbers["sound"]).sort_by(AT)
+    columns = {name: _buffer(sound[name]) for name in sound.column_names if name not in (AT, "sound")}
+    memory = _memories.of(batch, lambda _: Memory(StateFiles(batch.spark, batch.state_dir), window_ms, SystemClock()))
+    marks = memory.judge(
+        batch.id,
+        Sightings(columns["low"], columns["high"], columns.get("device"), columns.get("day"), columns.get("claim")),
+    )
+    batch.figures["duplicates"] = marks.count(DUPLICATE)
+    if sighting:
+        batch.figures.update(repaired=marks.count(KNOWN), new_devices=memory.new_devices)
+    bad = parsed.where(~is_sound).select("reason", AT, "record.*").coalesce(1) if len(sound) < len(numbers) else None
+    return Judged(_with_marks(parsed.where(is_sound), sound[AT], marks, batch), bad)
+
+
+def _with_marks(events: "DataFrame", places: Any, marks: bytearray, batch: Batch) -> "DataFrame":
+    import pyarrow as pa
+    from pyspark.sql import functions as sf
+
+    rows = [found.start() for found in _MARKED.finditer(marks)]
+    if not rows:
+        return events.withColumn(MARK, sf.lit(None).cast("int"))
+    table = pa.table({AT: places.take(pa.array(rows)), MARK: pa.array([marks[row] for row in rows], pa.int32())})
+    small = batch.spark.createDataFrame(table)
+    joined = events.join(sf.broadcast(small), on=AT, how="left")
+    if DUPLICATE in marks:
+        joined = joined.where(sf.col(MARK).isNull() | (sf.col(MARK) != DUPLICATE))
+    return joined
+
+
+def _buffer(column: Any) -> memoryview:
+    """The numbers of an Arrow column without nulls."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if whole.null_count:
+        raise ValueError(f"{whole.null_count} events without a number")
+    if not len(whole):
+        return memoryview(b"").cast("q")
+    assert whole.type == pa.int64()
+    start = whole.offset * 8
+    return memoryview(whole.buffers()[1])[start : start + len(whole) * 8].cast("q")
+
+
+def with_places(frame: "DataFrame") -> "DataFrame":
+    return frame if AT in frame.columns else frame.withColumn(AT, place())
+
+
+def parsed_frame(frame: "DataFrame", reason: "Column") -> "DataFrame":
+    """What is kept of records with the parsed `event` beside them."""
+    from pyspark.sql import functions as sf
+
+    is_bad = sf.col("reason").isNotNull()
+    return (
+        with_places(frame)
+        .withColumn("reason", reason)
+        .select(
+            AT,
+            "reason",
+            sf.when(is_bad, sf.struct(*SOURCE_COLUMNS)).alias("record"),
+            "key",
+            sf.when(~is_bad, sf.col("event")).alias("event"),
+        )
+    )

@@ -1,0 +1,68 @@
+"""The rows of a task in the form in which they are written: the columns of a record, cut by topic.
+
+Runs in tasks. Pure: record batches in, record batches out.
+
+Invariant: rows keep their order within a topic.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import IllegalArgumentError
+
+__all__ = ["by_topic", "normalize"]
+
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_TYPES = {
+    "key": (pa.binary(), pa.string()),
+    "value": (pa.binary(), pa.string()),
+    "headers": (_HEADERS,),
+    "topic": (pa.string(),),
+    "partition": (pa.int32(),),
+}
+
+
+def normalize(batch: pa.RecordBatch, with_topic: bool) -> pa.RecordBatch:
+    """The columns that are written, each of a type that the producer takes without a copy."""
+    columns: dict[str, pa.Array] = {}
+    for name, types in _TYPES.items():
+        index = batch.schema.get_field_index(name)
+        if index < 0 or (name == "topic" and not with_topic):
+            continue
+        column = batch.column(index)
+        columns[name] = column if column.type in types else column.cast(types[0])
+    partitions = columns.get("partition")
+    if partitions is not None:
+        lowest = pc.min(partitions).as_py()
+        if lowest is not None and lowest < 0:
+            raise IllegalArgumentError(
+                f"the column 'partition' holds {lowest}: expected 0 or more, or null where the key decides"
+            )
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows for each topic. `topic` is where all go; without it the column says."""
+    if topic is not None:
+        yield topic, batch
+        return
+    column = batch.column("topic")
+    if column.null_count:
+        raise IllegalArgumentError(
+            "the column 'topic' is null in some rows: expected a topic for each, or the option 'topic' for all"
+        )
+    encoded = column.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    rows = batch.drop_columns(["topic"])
+    if len(names) == 1:
+        yield names[0], rows
+        return
+    order = pc.sort_indices(encoded.indices)
+    counts = {each["values"].as_py(): each["counts"].as_py() for each in pc.value_counts(encoded.indices)}
+    rows = rows.take(order)
+    start = 0
+    for number, name in enumerate(names):
+        yield name, rows.slice(start, counts[number])
+        start += counts[number]

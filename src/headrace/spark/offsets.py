@@ -1,0 +1,172 @@
+"""Offsets as Spark sees them, and what users write about where to begin and to end. Pure.
+
+A stream's offset is JSON of the shape that Spark's Kafka connector has in its checkpoints, so that a query can go on
+where that connector has stopped:
+
+    {"topic": {"0": 23, "1": 7}, "other": {"0": 0}}      the next offset of each partition
+    {"topic": {...}, "@from": {"topic": {"1": 4}}}       with where partitions begin that the offset before it lacks
+    {"@from": "options"}                                 before the first one: the options say where to begin
+
+`@` is in no topic's name. Where a partition begins is kept because a replay has to begin there too, and neither Spark
+nor the log keeps it: what is the latest or the earliest offset changes. Spark compares offsets as text: topics and
+partitions always stand in order.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.common.errors import ConfigError
+from headrace.common.types import TopicPartition
+
+__all__ = [
+    "EARLIEST_OFFSET",
+    "INITIAL",
+    "LATEST_OFFSET",
+    "Earliest",
+    "Latest",
+    "OffsetSpec",
+    "Offsets",
+    "SpecificOffsets",
+    "SpecificTimestamps",
+    "Timestamp",
+    "from_spark",
+    "parse_assign",
+    "parse_offsets",
+    "parse_timestamps",
+    "start_of",
+    "to_spark",
+]
+
+Offsets = dict[TopicPartition, int]
+LATEST_OFFSET = -1
+EARLIEST_OFFSET = -2
+_FROM = "@from"
+INITIAL: dict[str, Any] = {_FROM: "options"}
+"""What `initialOffset` returns. It is not kept by Spark, so it must not depend on when it is asked."""
+
+
+@dataclass(frozen=True)
+class Earliest:
+    pass
+
+
+@dataclass(frozen=True)
+class Latest:
+    pass
+
+
+@dataclass(frozen=True)
+class SpecificOffsets:
+    """An offset for each partition, -2 for the earliest, -1 for the latest."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class SpecificTimestamps:
+    """A time in ms for each partition."""
+
+    timestamps: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """One time in ms for all partitions."""
+
+    timestamp: int
+
+
+OffsetSpec = Earliest | Latest | SpecificOffsets | SpecificTimestamps | Timestamp
+
+
+def to_spark(
+    offsets: Mapping[TopicPartition, int], start: Mapping[TopicPartition, int] | None = None
+) -> dict[str, Any]:
+    """An offset for Spark; `start` has partitions that the offset before it lacks."""
+    made: dict[str, Any] = _nested(offsets)
+    if start:
+        made[_FROM] = _nested(start)
+    return made
+
+
+def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    made: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        made.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return made
+
+
+def from_spark(offset: Mapping[str, Any]) -> Offsets:
+    """The offsets in one of Spark's."""
+    return {
+        TopicPartition(topic, int(partition)): int(each)
+        for topic, partitions in offset.items()
+        if topic != _FROM
+        for partition, each in partitions.items()
+    }
+
+
+def start_of(end: Mapping[str, Any]) -> Offsets:
+    """Where partitions begin that came with this offset."""
+    start = end.get(_FROM)
+    return from_spark(start) if isinstance(start, Mapping) else {}
+
+
+def parse_offsets(option: str, text: str) -> Mapping[TopicPartition, int]:
+    """`{"topic": {"0": 23, "1": -1}}`."""
+    found = _parse(option, text, '{"topic": {"0": 23, "1": -1}}')
+    for tp, offset in found.items():
+        if offset < EARLIEST_OFFSET:
+            raise ConfigError(
+                f"the option '{option}' has offset {offset} for {tp}: expected one from 0 on, -1 for the latest or -2 "
+                "for the earliest"
+            )
+    return found
+
+
+def parse_timestamps(option: str, text: str) -> Mapping[TopicPartition, int]:
+    """`{"topic": {"0": 1700000000000}}`."""
+    return _parse(option, text, '{"topic": {"0": 1700000000000}}')
+
+
+def _parse(option: str, text: str, example: str) -> dict[TopicPartition, int]:
+    loaded = _load(option, text, example)
+    found: dict[TopicPartition, int] = {}
+    try:
+        for topic, partitions in loaded.items():
+            for partition, value in partitions.items():
+                if isinstance(value, bool) or int(value) != value:
+                    raise ValueError(value)
+                found[TopicPartition(topic, int(partition))] = value
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError(f"the option '{option}' is {text!r}: expected JSON such as {example}") from None
+    return found
+
+
+def parse_assign(option: str, text: str) -> frozenset[TopicPartition]:
+    """`{"topic": [0, 1]}`."""
+    example = '{"topic": [0, 1], "other": [2]}'
+    loaded = _load(option, text, example)
+    try:
+        if not all(isinstance(partitions, list) for partitions in loaded.values()):
+            raise TypeError
+        found = frozenset(
+            TopicPartition(topic, int(partition)) for topic, partitions in loaded.items() for partition in partitions
+        )
+    except (TypeError, ValueError):
+        raise ConfigError(f"the option '{option}' is {text!r}: expected JSON such as {example}") from None
+    if not found:
+        raise ConfigError(f"the option '{option}' is {text!r}, which names no partition: expected {example}")
+    return found
+
+
+def _load(option: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        loaded = json.loads(text)
+    except ValueError:
+        loaded = None
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"the option '{option}' is {text!r}: expected JSON such as {example}")
+    return loaded

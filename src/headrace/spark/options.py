@@ -1,0 +1,308 @@
+"""The options of the source, read and checked, and the way from `kafka.*` options to a client's settings.
+
+Pure: no connection, no Spark. Runs in the driver's planners. Option keys are case-insensitive; names, defaults and
+what is refused are those of Spark's Kafka connector.
+
+Invariant: what is wrong is said here, before anything is asked of a broker, with the option's name, the value that was
+given and what was expected.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.client.consumer_keys import CONSUMER_KEYS
+from headrace.client.producer_keys import PRODUCER_KEYS
+from headrace.client.settings import ADMIN_KEYS, ALIASES, ClientSettings, ClientTable
+from headrace.common.config import unknown_key
+from headrace.common.errors import ConfigError
+from headrace.common.types import TopicPartition
+from headrace.spark.offsets import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    Earliest,
+    Latest,
+    OffsetSpec,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Timestamp,
+    parse_assign,
+    parse_offsets,
+    parse_timestamps,
+)
+
+__all__ = ["SourceOptions", "Subscription", "client_settings", "lower_keys", "parse_duration_ms"]
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "kafka."
+BOOTSTRAP = "kafka.bootstrap.servers"
+
+_TABLES = {"consumer": CONSUMER_KEYS, "producer": PRODUCER_KEYS, "admin": ADMIN_KEYS}
+
+_JAVA_ONLY = frozenset(
+    (
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "config.providers",
+        "enable.metrics.push",
+        "group.remote.assignor",
+        "internal.leave.group.on.close",
+        "internal.throw.on.fetch.stable.offset.unsupported",
+        "metrics.recording.level",
+        "partitioner.class",
+        "security.providers",
+        "share.acknowledgement.mode",
+    )
+)
+"""Keys of Kafka's own clients that have no meaning here and that nobody relies on."""
+
+MANAGED_BY_SOURCE: dict[str, str] = {
+    "auto.offset.reset": "set the option 'startingOffsets' to say where a query begins; it then keeps track itself",
+    "key.deserializer": "keys come as binary: cast or parse the column 'key'",
+    "value.deserializer": "values come as binary: cast or parse the column 'value'",
+    "enable.auto.commit": "the source commits no offsets: Spark's checkpoint has them",
+    "interceptor.classes": "interceptors could change what is read",
+}
+"""Kafka keys that a reading user may not set, and why."""
+
+
+def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with keys in lower case, as Spark hands them over anyway."""
+    return {name.lower(): value for name, value in options.items()}
+
+
+def client_settings(
+    options: Mapping[str, str], kind: str = "consumer", refused: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The settings for a client ("consumer", "producer" or "admin") that the `kafka.*` options make, by Kafka's names.
+
+    Keys in `refused` raise, with the reason. Keys that another kind of client has are passed over, since users give the
+    same options to reading and writing; a key that no client has is an error.
+    """
+    given = lower_keys(options)
+    table = _TABLES[kind]
+    settings: dict[str, str] = {}
+    for name, value in given.items():
+        if not name.startswith(_PREFIX):
+            continue
+        key = name.removeprefix(_PREFIX)
+        key = ALIASES.get(key, key)
+        if refused is not None and key in refused:
+            raise ConfigError(f"the option 'kafka.{key}' cannot be set: {refused[key]}")
+        if _has(table, key):
+            settings[key] = value
+        elif key in _JAVA_ONLY or any(_has(other, key) for other in _TABLES.values()):
+            continue
+        else:
+            error = unknown_key(key, table.known())
+            raise ConfigError(f"the option 'kafka.{key}': {error}")
+    if not settings.get("bootstrap.servers", "").strip():
+        raise ConfigError(
+            f"the option '{BOOTSTRAP}' is missing: expected host:port of one or more brokers, separated by commas"
+        )
+    return settings
+
+
+def _has(table: ClientTable, key: str) -> bool:
+    return key in table.keys or key in table.objects or key in table.unused or key in table.refused
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What is read: named topics, topics that match a pattern, or single partitions. One of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: frozenset[TopicPartition] = frozenset()
+
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"subscribePattern {self.pattern!r}"
+        if self.partitions:
+            return f"assign {', '.join(map(str, sorted(self.partitions)))}"
+        return f"subscribe {', '.join(self.topics)}"
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options of one read, checked. Small and picklable: it goes to tasks."""
+
+    settings: Mapping[str, str]
+    """Of the client, by Kafka's names."""
+    subscription: Subscription
+    starting: OffsetSpec
+    ending: OffsetSpec
+    latest_if_no_match: bool
+    """Where no record is as new as a starting time: the latest offset, instead of an error."""
+    fail_on_data_loss: bool
+    include_headers: bool
+    push_filters: bool
+    """A batch reads only what the filters of its query leave: an option of ours, for frames that are used once."""
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    poll_timeout_ms: int
+    offset_retries: int
+    offset_retry_interval_ms: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> "SourceOptions":
+        """Checks everything; with `streaming` None only what holds for batch and stream alike."""
+        given = lower_keys(options)
+        settings = client_settings(given, refused=MANAGED_BY_SOURCE)
+        if "client.id" not in settings:
+            settings["client.id"] = settings.get("group.id") or given.get("groupidprefix") or "headrace-spark"
+        if "group.id" in settings and "groupidprefix" in given:
+            logger.warning("the option 'groupIdPrefix' is ignored, since 'kafka.group.id' is set")
+        settings.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
+        try:
+            ClientSettings.load(CONSUMER_KEYS, settings)
+        except ConfigError as error:
+            raise ConfigError(f"the options 'kafka.*': {error}") from None
+        parsed = cls(
+            settings=settings,
+            subscription=_subscription(given),
+            starting=_spec(given, "starting", Latest() if streaming else Earliest()),
+            ending=_spec(given, "ending", Latest()),
+            latest_if_no_match=_choice(given, "startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
+            == "latest",
+            fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+            include_headers=_boolean(given, "includeHeaders", False),
+            push_filters=_boolean(given, "pushFilters", False),
+            min_partitions=_positive(given, "minPartitions"),
+            max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
+            max_offsets_per_trigger=_positive(given, "maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=_positive(given, "minOffsetsPerTrigger"),
+            max_trigger_delay_ms=parse_duration_ms("maxTriggerDelay", given.get("maxtriggerdelay", "15m")),
+            poll_timeout_ms=_number(given, "kafkaConsumer.pollTimeoutMs", 120_000, 1),
+            offset_retries=_number(given, "fetchOffset.numRetries", 3, 1),
+            offset_retry_interval_ms=_number(given, "fetchOffset.retryIntervalMs", 10, 0),
+        )
+        if streaming is True:
+            _check_stream(given, parsed)
+        elif streaming is False:
+            _check_batch(given, parsed)
+        return parsed
+
+
+_FETCH_BYTES = 4 * 1024 * 1024
+"""Asked of a partition at once, unless the user says otherwise: a task reads a long stretch of one partition."""
+_STRATEGIES = ("assign", "subscribe", "subscribePattern")
+_ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    chosen = [name for name in _STRATEGIES if name.lower() in given]
+    names = ", ".join(f"'{name}'" for name in _STRATEGIES)
+    if not chosen:
+        raise ConfigError(f"no topic is named: expected one of the options {names}")
+    if len(chosen) > 1:
+        raise ConfigError(f"the options {' and '.join(repr(name) for name in chosen)} are both set: expected one")
+    (name,) = chosen
+    value = given[name.lower()].strip()
+    if name == "assign":
+        return Subscription(partitions=parse_assign(name, value))
+    if name == "subscribe":
+        topics = tuple(sorted({topic.strip() for topic in value.split(",")} - {""}))
+        if not topics:
+            raise ConfigError(f"the option 'subscribe' is {value!r}: expected names of topics, separated by commas")
+        return Subscription(topics=topics)
+    if not value:
+        raise ConfigError("the option 'subscribePattern' is empty: expected a regular expression of topics")
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ConfigError(f"the option 'subscribePattern' is {value!r}, no regular expression: {error}") from None
+    return Subscription(pattern=value)
+
+
+def _spec(given: Mapping[str, str], side: str, default: OffsetSpec) -> OffsetSpec:
+    """Where to begin (`starting`) or to end (`ending`): one time for all, times, or offsets, in this order."""
+    if f"{side}timestamp" in given:
+        return Timestamp(_number(given, f"{side}Timestamp", 0, 0))
+    if f"{side}offsetsbytimestamp" in given:
+        name = f"{side}OffsetsByTimestamp"
+        return SpecificTimestamps(parse_timestamps(name, given[name.lower()]))
+    name = f"{side}Offsets"
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    word = value.strip().lower()
+    if word == "latest":
+        return Latest()
+    if word == "earliest":
+        return Earliest()
+    return SpecificOffsets(parse_offsets(name, value))
+
+
+def _check_batch(given: Mapping[str, str], parsed: SourceOptions) -> None:
+    if isinstance(parsed.starting, Latest):
+        raise ConfigError("the option 'startingOffsets' cannot be 'latest' in a batch read, which would read nothing")
+    if isinstance(parsed.ending, Earliest):
+        raise ConfigError("the option 'endingOffsets' cannot be 'earliest' in a batch read, which would read nothing")
+    for name, spec, wrong in (
+        ("startingOffsets", parsed.starting, LATEST_OFFSET),
+        ("endingOffsets", parsed.ending, EARLIEST_OFFSET),
+    ):
+        if isinstance(spec, SpecificOffsets):
+            for tp, offset in spec.offsets.items():
+                if offset == wrong:
+                    word = "latest" if wrong == LATEST_OFFSET else "earliest"
+                    raise ConfigError(f"the option '{name}' cannot be {word} ({wrong}) for {tp} in a batch read")
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        if name.lower() in given:
+            logger.warning("the option '%s' is for streams, and ignored in a batch read", name)
+
+
+def _check_stream(given: Mapping[str, str], parsed: SourceOptions) -> None:
+    for name in _ENDINGS:
+        if name.lower() in given:
+            raise ConfigError(f"the option '{name}' cannot be set in a stream, which has no end")
+    low, high = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if low is not None and high is not None and low > high:
+        raise ConfigError(
+            f"the option 'minOffsetsPerTrigger' ({low}) is higher than 'maxOffsetsPerTrigger' ({high}): expected less"
+        )
+
+
+def _number(given: Mapping[str, str], name: str, default: int, low: int) -> int:
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    try:
+        number = int(value.strip())
+    except ValueError:
+        number = low - 1
+    if number < low:
+        raise ConfigError(f"the option '{name}' is {value!r}: expected a whole number from {low} on")
+    return number
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    return _number(given, name, 1, 1) if name.lower() in given else None
+
+
+def _choice(given: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
+    value = given.get(name.lower(), default)
+    if value.strip().lower() not in choices:
+        raise ConfigError(f"the option '{name}' is {value!r}: expected {' or '.join(map(repr, choices))}")
+    return value.strip().lower()
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    return _choice(given, name, "true" if default else "false", ("true", "false")) == "true"
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_duration_ms(name: str, text: str) -> int:
+    """`15m`, `30s`, `100ms`, as Spark writes times; a number alone counts ms."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    if found is None or (found[2] and found[2] not in _UNITS_MS):
+        raise ConfigError(f"the option '{name}' is {text!r}: expected a time such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _UNITS_MS.get(found[2], 1)

@@ -1,0 +1,58 @@
+"""The data source that Spark sees: `format("headrace")`. It makes readers and writers, which check their options.
+
+Runs in short-lived Python processes that the driver starts for planning; the object is pickled on its way there, so it
+holds nothing but the options. Everything heavy is imported when it is needed.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+__all__ = ["HeadraceDataSource"]
+
+
+class HeadraceDataSource(DataSource):
+    """Options, columns and defaults are those of Spark's Kafka connector; see docs/spark.md."""
+
+    options: "MutableMapping[str, str]"
+
+    @classmethod
+    def name(cls) -> str:
+        return "headrace"
+
+    def schema(self) -> StructType:
+        """What is read without `.schema(...)`. Spark asks when `load()` is called, so wrong options fail there."""
+        from headrace.spark.options import SourceOptions
+        from headrace.spark.schema import source_schema
+
+        return source_schema(SourceOptions.parse(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from headrace.spark.batch import BatchReader
+
+        return BatchReader(dict(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from headrace.spark.stream import StreamReader
+
+        return StreamReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headrace.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        from headrace.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)

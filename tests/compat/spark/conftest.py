@@ -1,0 +1,24 @@
+"""Spark, a broker in a process of its own (`HEADRACE_COMPAT_BROKER=kafka`: Apache Kafka's), and both formats on it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.broker_process import Broker, make_broker
+from tests.support.spark_formats import Formats
+from tests.support.spark_session import kafka_connector, spark  # noqa: F401
+
+BROKER = {"group.initial.rebalance.delay.ms": 0, "log.cleaner.backoff.ms": 200}
+
+
+@pytest.fixture(scope="session")
+def spark_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with make_broker(tmp_path_factory.mktemp("spark-broker") / "data", BROKER) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def formats(spark: Any, kafka_connector: str, spark_broker: Broker) -> Iterator[Formats]:  # noqa: F811
+    both = Formats(spark, spark_broker.bootstrap)
+    yield both
+    both.close()

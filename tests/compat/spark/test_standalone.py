@@ -1,0 +1,62 @@
+"""A standalone cluster, master and two workers: the format, and the pipeline with its audit, as users run them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.apache_kafka_jvm import KafkaUnavailable
+from tests.support.broker_process import Broker
+from tests.support.spark_cluster import EXECUTOR_SETTINGS, SparkCluster, kill_tree, start_headrace, start_python
+from tests.support.spark_formats import Formats
+
+pytestmark = pytest.mark.timeout(1800)
+JOB_SECONDS = 600
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    try:
+        with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as running:
+            yield running
+    except KafkaUnavailable as error:
+        pytest.skip(f"Spark needs Java: {error}")
+
+
+def test_format_headrace_on_two_workers(cluster: SparkCluster, formats: Formats, tmp_path: Path) -> None:
+    source, target = formats.new_topic(4), formats.new_topic(4)
+    log = tmp_path / "job.log"
+    settings = json.dumps(EXECUTOR_SETTINGS)
+    arguments = [cluster.master, formats.bootstrap, source, target, tmp_path / "checkpoint", settings]
+    job = start_python(["-m", "tests.support.spark_cluster_job", *arguments], log)
+    try:
+        assert job.wait(JOB_SECONDS) == 0, log.read_text()
+    finally:
+        kill_tree(job.pid)
+        job.wait()
+    found = json.loads([line for line in log.read_text().splitlines() if line.startswith("{")][-1])
+    assert found["numbers"] == list(range(1000))
+    assert sum(found["batches"]) == 1000
+    assert len(found["batches"]) == 4
+    assert found["executors"] == 2
+    assert sorted(map(int, formats.values(target))) == list(range(1000))
+
+
+def test_ods_dwd_and_its_audit(cluster: SparkCluster, spark_broker: Broker, tmp_path: Path) -> None:
+    log = tmp_path / "pipeline.log"
+    place = ["--bootstrap-server", spark_broker.bootstrap]
+    spark = ["--master", cluster.master]
+    for key, value in EXECUTOR_SETTINGS.items():
+        spark += ["--conf", f"{key}={value}"]
+    checkpoint = ["--checkpoint", tmp_path / "checkpoint", "--max-rows", 1500, "--available-now", "--quiet"]
+    for arguments in (
+        ["datagen", *place, "--events", 4000, "--quiet", "--broken", "0.02", "--duplicates", "0.05"],
+        ["pipeline", "run", "ods-dwd", *place, *spark, *checkpoint],
+        ["pipeline", "audit", *place, *spark],
+    ):
+        process = start_headrace(arguments, log)
+        try:
+            assert process.wait(JOB_SECONDS) == 0, log.read_text()
+        finally:
+            kill_tree(process.pid)
+            process.wait()

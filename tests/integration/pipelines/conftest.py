@@ -1,0 +1,14 @@
+"""One Spark and one broker for all tests here."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.spark_session import spark  # noqa: F401
+
+from headrace.testing import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running

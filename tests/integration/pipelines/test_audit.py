@@ -1,0 +1,261 @@
+"""The audit finds what is planted: losses, doubles, strays, disorder, missing dead letters. And nothing else."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.support import shop_reference
+from tests.support.shop_reference import Record, Topics
+from tests.support.spark_session import settings
+
+import headrace
+from headrace.cli.main import main
+from headrace.pipelines.audit.checks import reconcile
+from headrace.pipelines.audit.report import DeadLetters, Output, Report
+from headrace.pipelines.datagen import EventStream, StreamSettings
+from headrace.pipelines.shop.routes import ROUTES
+from headrace.testing import EmbeddedBroker
+
+START_MS = 1_790_000_000_000
+LETTERS = "ods_dwd_dead_letters"
+COLUMNS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+DWD = (
+    "dwd_start",
+    "dwd_page",
+    "dwd_display",
+    "dwd_action",
+    "dwd_error",
+    "dwd_order",
+    "dwd_payment",
+    "dwd_refund",
+    "dwd_cart",
+)
+
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For little data, compiling a query takes far longer than running it."""
+
+
+@pytest.fixture(scope="module")
+def inputs() -> list[Record]:
+    """A small shop, with everything in it that can go wrong."""
+    chosen = StreamSettings(events=1200, span_ms=60_000, devices=10, broken=0.06, late=0.05, duplicates=0.08)
+    topics = Topics()
+    stream = EventStream(chosen, START_MS)
+    for number, block in enumerate(stream.blocks(100)):
+        for name, keys, values in zip(("ods_log", "ods_db"), block.keys, block.values, strict=True):
+            for key, value in zip(keys, values, strict=True):
+                topics.add(name, key, value, START_MS + number)
+    assert stream.made.duplicates > 20
+    return topics.of("ods_log", "ods_db")
+
+
+def frame(spark: Any, records: Sequence[Record]) -> Any:
+    rows = [
+        (
+            _bytes(record.key),
+            _bytes(record.value),
+            record.topic,
+            record.partition,
+            record.offset,
+            datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
+        )
+        for record in records
+    ]
+    return spark.createDataFrame(rows, COLUMNS)
+
+
+def _bytes(text: str | bytes | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
+
+
+def judge(spark: Any, inputs: list[Record], written: dict[str, list[Record]]) -> Report:
+    with settings(spark, INTERPRETED):
+        return reconcile(
+            frame(spark, [record for record in inputs if record.topic == "ods_log"]),
+            frame(spark, [record for record in inputs if record.topic == "ods_db"]),
+            frame(spark, [record for topic in written if topic != LETTERS for record in written[topic]]),
+            frame(spark, written.get(LETTERS, [])),
+            ROUTES,
+        )
+
+
+def test_what_is_right_passes(spark: Any, inputs: list[Record]) -> None:
+    written = shop_reference.run(inputs, later_ms=250)
+    report = judge(spark, inputs, written.records)
+    assert report.ok, "\n".join(report.lines())
+    assert [output.topic for output in report.outputs] == list(DWD)
+    for output in report.outputs:
+        assert output.rows == output.expected == len(written.of(output.topic))
+    log, db = report.inputs
+    assert (log.topic, db.topic) == ("ods_log", "ods_db")
+    for each in (log, db):
+        assert each.records == each.sound + each.duplicates + each.unrouted + each.broken
+        assert each.records == sum(record.topic == each.topic for record in inputs)
+    assert log.duplicates > 10
+    assert log.broken > 10
+    assert sum(each.letters for each in report.dead_letters) == log.broken + db.broken == len(written.of(LETTERS))
+    assert report.latency is not None
+    assert report.latency.p50_ms == report.latency.max_ms == 250
+    assert not report.examples
+
+
+Written = dict[str, list[Record]]
+
+
+def drop(written: Written, topic: str, row: int) -> None:
+    del written[topic][row]
+
+
+def double(written: Written, topic: str, row: int) -> None:
+    """The row again, at the end of its partition; it is no disorder, if it is the last of its key."""
+    record = written[topic][row]
+    last = max(each.offset for each in written[topic] if each.partition == record.partition)
+    written[topic].append(record.moved(offset=last + 1))
+
+
+def swap(written: Written, topic: str) -> None:
+    """Two rows of one key, of different events and with none between them, change places."""
+    rows = written[topic]
+    for one, row in enumerate(rows):
+        after = [other for other in range(one + 1, len(rows)) if rows[other].key == row.key]
+        if after and event_id(rows[after[0]]) != event_id(row):
+            other = after[0]
+            rows[one], rows[other] = row.moved(offset=rows[other].offset), rows[other].moved(offset=row.offset)
+            return
+    raise AssertionError(f"no two events of one key in {topic}")
+
+
+def event_id(record: Record) -> str:
+    found: str = json.loads(record.value or "")["event_id"]
+    return found
+
+
+def change(written: Written, topic: str, row: int, **changes: Any) -> None:
+    record = written[topic][row]
+    written[topic][row] = record.moved(value=json.dumps({**json.loads(record.value or ""), **changes}))
+
+
+def move_to_another_partition(written: Written, topic: str) -> None:
+    """The last row of a key that has several."""
+    rows = written[topic]
+    last = max(index for index, row in enumerate(rows) if any(other.key == row.key for other in rows[:index]))
+    rows[last] = rows[last].moved(partition=7, offset=0)
+
+
+def test_what_is_planted_is_found(spark: Any, inputs: list[Record]) -> None:
+    written = {topic: list(records) for topic, records in shop_reference.run(inputs).records.items()}
+    swap(written, "dwd_start")
+    drop(written, "dwd_page", 3)
+    double(written, "dwd_page", -1)
+    made_of = json.loads(written["dwd_page"][7].value or "")["src"]
+    change(written, "dwd_page", 7, src={"p": made_of["p"], "o": made_of["o"] - 1})  # as if of another record
+    drop(written, "dwd_display", 3)
+    drop(written, "dwd_display", 30)
+    change(written, "dwd_display", 0, seq=500)
+    double(written, "dwd_action", -1)
+    change(written, "dwd_action", 0, event_id="nobody")
+    move_to_another_partition(written, "dwd_order")
+    written["dwd_cart"][0] = written["dwd_cart"][0].moved(key="cart_info:another")
+    sound = {"reason": "?", "topic": "ods_log", "partition": made_of["p"], "offset": made_of["o"]}
+    drop(written, LETTERS, 0)
+    double(written, LETTERS, -1)
+    written[LETTERS].append(Record(LETTERS, 0, 999, None, json.dumps(sound)))
+
+    report = judge(spark, inputs, written)
+
+    assert not report.ok
+    found = {output.topic: wrong(output) for output in report.outputs}
+    assert found == {
+        "dwd_start": {"disordered": 1},
+        "dwd_page": {"lost": 1, "doubled": 1, "misplaced": 1},
+        "dwd_display": {"lost": 3, "unexpected": 1, **disorder_of(found["dwd_display"])},
+        "dwd_action": {"lost": 1, "doubled": 1, "unexpected": 1},
+        "dwd_error": {},
+        "dwd_order": {"disordered": 1},
+        "dwd_payment": {},
+        "dwd_refund": {},
+        "dwd_cart": {"misplaced": 1},
+    }
+    letters = [wrong(each) for each in report.dead_letters]
+    total = {name: sum(each.get(name, 0) for each in letters) for name in ("lost", "doubled", "unexpected")}
+    assert total == {"lost": 1, "doubled": 1, "unexpected": 1}
+    assert report.verdict.startswith("FAILED: 5 rows lost; 1 dead letter lost; 2 rows written more than once; ")
+    for example in (
+        "dwd_action: event nobody has 1 of 0 rows",
+        "is out of order",
+        "dead letters: ods_log",
+        "has 2 of 1",
+    ):
+        assert any(example in each for each in report.examples), (example, report.examples)
+
+
+def wrong(figures: Output | DeadLetters) -> dict[str, int]:
+    """The violations that there are."""
+    return {name: count for name, count in list(vars(figures).items())[3:] if count}
+
+
+def disorder_of(found: dict[str, int]) -> dict[str, int]:
+    """The place that was changed is out of order only if its event has more displays: that depends on the events."""
+    return {name: count for name, count in found.items() if name == "disordered"}
+
+
+def test_without_outputs_everything_is_lost(spark: Any, inputs: list[Record]) -> None:
+    report = judge(spark, inputs, {})
+    assert not report.ok
+    assert all(output.lost == output.expected for output in report.outputs)
+    assert sum(each.lost for each in report.dead_letters) == sum(each.broken for each in report.inputs)
+    assert report.latency is None
+
+
+class Kept:
+    """The run's Spark, which a command may not stop."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
+def send(broker: EmbeddedBroker, records: Sequence[Record]) -> None:
+    """To the partitions that they are from, one behind the other."""
+    with headrace.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for record in sorted(records, key=lambda each: each.offset):
+            key, value = _bytes(record.key), _bytes(record.value)
+            producer.send(record.topic, value, key=key, partition=record.partition, timestamp_ms=record.timestamp_ms)
+
+
+def test_command(spark: Any, inputs: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: Kept(spark))
+    written = shop_reference.run(inputs)
+    kept = {"log.retention.ms": -1}  # the shop's day is long past
+    topics = dict.fromkeys((*DWD, LETTERS, "ods_log", "ods_db"), 2)
+    with EmbeddedBroker(kept, topics=topics) as broker, settings(spark, INTERPRETED):
+        rows = written.of(*DWD, LETTERS)
+        last = max((row for row in rows if row.topic == "dwd_page" and not row.partition), key=lambda row: row.offset)
+        send(broker, [*inputs, *(row for row in rows if row is not last)])
+        options = ["pipeline", "audit", "--bootstrap-server", broker.bootstrap_servers]
+        ran = CliRunner().invoke(main, options)
+        assert ran.exit_code == 1, ran.output
+        assert "audit FAILED: 1 row lost" in ran.output
+        assert f"dwd_page: event {event_id(last)} has 0 of 1 rows, 1 lost" in ran.output
+
+
+def test_command_without_topics(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: Kept(spark))
+    with EmbeddedBroker(properties={"auto.create.topics.enable": False}) as broker:
+        ran = CliRunner().invoke(main, ["pipeline", "audit", "--bootstrap-server", broker.bootstrap_servers])
+    assert ran.exit_code == 1
+    assert "ods_log" in ran.output
+    assert ran.output.startswith("headrace: the audit failed: ")
+    assert ran.output.count("\n") == 1

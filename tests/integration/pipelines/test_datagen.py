@@ -1,0 +1,160 @@
+"""`headrace datagen` on a broker: what was made is there, in order, and the pace is kept."""
+
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+
+import pytest
+
+import headrace
+from headrace.errors import KafkaTimeoutError, MessageSizeTooLargeError
+from headrace.pipelines.datagen import EventStream, StreamSettings, create_topics, generate
+from headrace.pipelines.datagen.visits import DB, LOG
+from headrace.testing import EmbeddedBroker
+from headrace.testing.clock import ManualClock
+
+START_MS = 1_790_000_000_000
+SETTINGS = StreamSettings(events=3000, span_ms=600_000, devices=200, broken=0.05, duplicates=0.05)
+
+Found = dict[str, list[tuple[str, bytes | None]]]
+
+
+def read(broker: EmbeddedBroker, topics: dict[int, str], wanted: int) -> Found:
+    """Keys and values by topic."""
+    found: Found = {topic: [] for topic in topics.values()}
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+    with headrace.Consumer(*topics.values(), **settings) as consumer:
+        while sum(map(len, found.values())) < wanted:
+            for tp, records in consumer.poll(timeout_ms=1000).items():
+                found[tp.topic] += [(record.key.decode(), record.value) for record in records]
+    return found
+
+
+def by_key(records: list[tuple[str, bytes | None]]) -> dict[str, list[bytes | None]]:
+    values = defaultdict(list)
+    for key, value in records:
+        values[key].append(value)
+    return values
+
+
+@pytest.mark.parametrize("rate", [None, 100_000])
+def test_topics_have_what_the_stream_makes(broker: EmbeddedBroker, rate: float | None) -> None:
+    topics = {LOG: f"log-{rate}", DB: f"db-{rate}"}
+    create_topics(broker.bootstrap_servers, 3, topics)
+    create_topics(broker.bootstrap_servers, 3, topics)  # they may be there
+    reports: list[tuple[int, int]] = []
+    made = generate(
+        broker.bootstrap_servers,
+        SETTINGS,
+        rate=rate,
+        start_ms=START_MS,
+        topics=topics,
+        report=lambda made, sent_bytes: reports.append((made.events, sent_bytes)),
+    )
+    assert made.events == 3000
+    assert reports[0] == (0, 0)
+    assert reports[-1][0] == 3000
+    assert reports == sorted(reports)
+    found = read(broker, topics, 3000)
+    assert {name: len(records) for name, records in found.items()} == {topics[LOG]: made.log, topics[DB]: made.db}
+    again = EventStream(SETTINGS, START_MS).take(3000)
+    for topic, name in topics.items():
+        wanted = [
+            (key, value.encode() if isinstance(value, str) else value)
+            for key, value in zip(again.keys[topic], again.values[topic], strict=True)
+        ]
+        assert by_key(found[name]) == by_key(wanted)
+
+
+def test_the_pace_is_that_of_the_rate(broker: EmbeddedBroker) -> None:
+    topics = {LOG: "pace-log", DB: "pace-db"}
+    create_topics(broker.bootstrap_servers, 1, topics)
+    clock = ManualClock(START_MS)
+    times = []
+    generate(
+        broker.bootstrap_servers,
+        StreamSettings(events=1000, rate=100, devices=50),
+        rate=100,
+        topics=topics,
+        report=lambda made, _: times.append((made.events, clock.time_ms() - START_MS)),
+        clock=clock,
+    )
+    assert times[:3] == [(0, 0), (5, 0), (10, 50)]
+    assert times[-1] == (1000, 9950)
+    assert clock.time_ms() == START_MS + 10_000
+
+
+def test_it_stops_when_told_to(broker: EmbeddedBroker) -> None:
+    topics = {LOG: "stop-log", DB: "stop-db"}
+    create_topics(broker.bootstrap_servers, 1, topics)
+    asked = iter([False, False, True])
+    made = generate(
+        broker.bootstrap_servers, StreamSettings(devices=50), rate=10_000, topics=topics, stopped=lambda: next(asked)
+    )
+    assert made.events == 1500
+    assert sum(map(len, read(broker, topics, 1500).values())) == 1500
+
+
+def test_an_event_that_is_not_written_is_an_error(broker: EmbeddedBroker) -> None:
+    topics = {LOG: "small-log", DB: "small-db"}
+    for name in topics.values():
+        broker.create_topic(name, 1, {"max.message.bytes": "100"})
+    with pytest.raises(MessageSizeTooLargeError):
+        generate(broker.bootstrap_servers, StreamSettings(events=500, devices=50), topics=topics)
+
+
+def test_no_broker_is_an_error(unused_port: int) -> None:
+    settings = {"max.block.ms": 200}
+    with pytest.raises(KafkaTimeoutError):
+        generate(f"127.0.0.1:{unused_port}", StreamSettings(events=10, devices=5), producer_settings=settings)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with EmbeddedBroker() as gone:
+        return gone.port
+
+
+def test_command(broker: EmbeddedBroker) -> None:
+    command = [sys.executable, "-m", "headrace", "datagen", "--bootstrap-server", broker.bootstrap_servers]
+    options = ["--events", "2000", "--span", "10m", "--devices", "50", "--log-topic", "cli-log", "--db-topic", "cli-db"]
+    ran = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("2,000 events: ")
+    assert "in cli-log" in ran.stdout
+    assert "100%  2,000 of 2,000" in ran.stderr
+    assert sum(map(len, read(broker, {LOG: "cli-log", DB: "cli-db"}, 2000).values())) == 2000
+
+
+def test_command_ends_in_order_when_interrupted(broker: EmbeddedBroker) -> None:
+    command = [sys.executable, "-m", "headrace", "datagen", "--bootstrap-server", broker.bootstrap_servers]
+    options = ["--rate", "200", "--devices", "20", "--log-topic", "int-log", "--db-topic", "int-db"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline()  # the first line of progress: events are under way
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    sent = int(out.partition(" ")[0].replace(",", ""))
+    assert sum(map(len, read(broker, {LOG: "int-log", DB: "int-db"}, sent).values())) == sent
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "named"),
+    [
+        (["--span", "5x"], 2, "expected a number with a unit"),
+        (["--span", "-5m"], 2, "more than 0"),
+        (["--start", "noon"], 2, "expected a time as"),
+        (["--broken", "2"], 2, "--broken"),
+        (["--producer-property", "acks"], 2, "expected KEY=VALUE"),
+        (["--producer-property", "dance=1"], 1, "dance"),
+        (["--broken", "0.7", "--duplicates", "0.7"], 1, "broken and duplicates"),
+    ],
+)
+def test_command_lines_that_make_no_sense(broker: EmbeddedBroker, options: list[str], code: int, named: str) -> None:
+    command = [sys.executable, "-m", "headrace", "datagen", "--bootstrap-server", broker.bootstrap_servers]
+    ran = subprocess.run([*command, "--events", "10", *options], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == code
+    assert named in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,138 @@
+"""`dws-traffic`: minutes that add up, late rows, and what is written; on plain frames and between topics."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.shop_frames import TS, Run, reasons, source_frame
+from tests.support.topic_rows import put, values
+
+from headrace.pipelines import PipelineError, Runner, RunSettings
+from headrace.pipelines.shop.dws_traffic import SOURCES, dws_traffic, latest
+from headrace.testing import EmbeddedBroker
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE_MS = 60_000
+
+
+def view(mid: str, minute: float = 0) -> tuple[str, str, Any]:
+    return "dwd_page", mid, {"event_id": f"{mid}-{minute}", "ts": TS + int(minute * MINUTE_MS), "mid": mid}
+
+
+def order(number: int, minute: float = 0, op: str = "insert") -> tuple[str, str, Any]:
+    row = {"event_id": f"o{number}", "ts": TS + int(minute * MINUTE_MS), "op": op, "id": number, "total_amount": 9.99}
+    return "dwd_order", f"order_info:{number}", row
+
+
+def payment(number: int, amount: float, minute: float = 0, status: str = "succeeded") -> tuple[str, str, Any]:
+    row = {"event_id": f"p{number}", "ts": TS + int(minute * MINUTE_MS), "op": "insert", "payment_amount": amount}
+    return "dwd_payment", f"payment_info:{number}", {**row, "payment_status": status}
+
+
+def frame(spark: Any, *rows: tuple[str, str, Any]) -> Any:
+    """Rows of several topics; each topic has its own offsets."""
+    frames = [
+        source_frame(spark, topic, [(key, value) for to, key, value in rows if to == topic])
+        for topic in dict.fromkeys(topic for topic, _, _ in rows)
+    ]
+    whole = frames[0]
+    for other in frames[1:]:
+        whole = whole.unionByName(other)
+    return whole
+
+
+def minutes(found: dict[str, list[dict[str, Any]]]) -> dict[int, tuple[Any, ...]]:
+    """Page views, visitors, orders and revenue by minute of the day."""
+    return {
+        int((row["minute"].replace(tzinfo=UTC) - MIDNIGHT) / timedelta(minutes=1)): (
+            row["page_views"],
+            row["visitors"],
+            row["orders"],
+            row["revenue"],
+        )
+        for row in found["dws_traffic"]
+    }
+
+
+def test_minutes_add_up_over_batches(spark: Any, tmp_path: Path) -> None:
+    run = Run(spark, dws_traffic, "traffic", tmp_path)
+    first = frame(
+        spark,
+        view("a"),
+        view("a", 0.5),
+        view("b", 0.99),
+        view("b", 1),
+        order(1),
+        order(1, 0.5, "update"),
+        payment(1, 12.25),
+        payment(2, 99, status="failed"),
+    )
+    assert minutes(run.batch(first)) == {0: (3, 2, 1, Decimal("12.25")), 1: (1, 1, 0, Decimal("0.00"))}
+    second = frame(spark, view("a", 0.2), view("c", 0.3), payment(3, 0.8, 0.9), order(2, 2))
+    found = run.batch(second)
+    assert minutes(found) == {0: (5, 3, 1, Decimal("13.05")), 2: (0, 0, 1, Decimal("0.00"))}
+    assert run.batch(second, batch_id=1) == found, "replayed"
+    assert len({row["version"] for row in found["dws_traffic"]}) == 1
+
+
+def test_rows_that_are_too_late_or_cannot_be_read(spark: Any, tmp_path: Path) -> None:
+    run = Run(spark, dws_traffic, "traffic", tmp_path, lateness_minutes=10.0)
+    run.batch(frame(spark, view("a", 30)))
+    found = run.batch(
+        frame(spark, view("b", 20), view("c", 19.9), ("dwd_page", "x", b"{"), ("dwd_page", "y", {"event_id": "y"}))
+    )
+    assert minutes(found) == {20: (1, 1, 0, Decimal("0.00"))}
+    assert reasons(found) == {1: "more than 10 minutes late", 2: "not JSON", 3: "no ts"}
+    assert run.figures == {"minutes": 1, "too_late": 1}
+
+
+def test_visitors_of_a_busy_minute_are_nearly_right(spark: Any, tmp_path: Path) -> None:
+    run = Run(spark, dws_traffic, "traffic", tmp_path)
+    for half in range(2):
+        found = run.batch(frame(spark, *(view(f"m{number}") for number in range(half * 2000, half * 2000 + 4000))))
+    ((views, visitors, _, _),) = minutes(found).values()
+    assert views == 8000
+    assert abs(visitors - 6000) < 300
+
+
+def test_settings_that_cannot_be(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="lateness_minutes=0: expected at least 1"):
+        Run(spark, dws_traffic, "traffic", tmp_path, lateness_minutes=0.0).batch(frame(spark, view("a")))
+
+
+@pytest.fixture
+def shop() -> Iterator[EmbeddedBroker]:
+    """A broker of its own: the names of the shop's topics are what they are."""
+    with EmbeddedBroker() as broker:
+        for topic in SOURCES:
+            broker.create_topic(topic, 2)
+        yield broker
+
+
+def test_from_topics_to_a_topic_and_a_table(spark: Any, shop: EmbeddedBroker, tmp_path: Path) -> None:
+    servers = shop.bootstrap_servers
+    how = RunSettings(servers, str(tmp_path / "checkpoint"), warehouse=str(tmp_path / "tables"), available_now=True)
+    put_rows(servers, view("a"), view("b"), order(1), payment(1, 5), view("z", 1))
+    Runner(dws_traffic, spark, how).run()
+    put_rows(servers, view("c", 0.5), payment(2, 7.5))
+    Runner(dws_traffic, spark, how).run()
+    expected = [(3, 3, 1, Decimal("12.50")), (1, 1, 0, Decimal("0.00"))]
+    topic = spark.read.format("headrace").option("kafka.bootstrap.servers", servers)
+    topic = latest(topic.option("subscribe", "dws_traffic").load())
+    table = latest(spark.read.parquet(f"{how.warehouse}/dws_traffic"))
+    for traffic in (topic, table):
+        rows = traffic.collect()
+        assert [(row.page_views, row.visitors, row.orders, row.revenue) for row in rows] == expected
+    written = values(servers, "dws_traffic")
+    assert len(written) == 3, "two minutes, and one of them again"
+    assert set(written[0]) == {"minute", "page_views", "visitors", "orders", "revenue", "version"}
+
+
+def put_rows(servers: str, *rows: tuple[str, str, Any]) -> None:
+    for topic, key, value in rows:
+        put(servers, topic, [(key, json.dumps(value).encode())])

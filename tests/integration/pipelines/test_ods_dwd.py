@@ -1,0 +1,294 @@
+"""`ods-dwd`: on plain frames against a few lines of Python, and between topics with the audit as judge."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.shop_frames import DAY_MS, TS, Event, Run, change, common, page, reasons, source_frame
+from tests.support.topic_rows import put, records, values
+
+from headrace.pipelines import PipelineError, Runner, RunSettings
+from headrace.pipelines.audit import audit
+from headrace.pipelines.datagen.stream import EventStream, StreamSettings
+from headrace.pipelines.datagen.visits import DB, LOG
+from headrace.pipelines.shop.ods_dwd import make_ods_dwd, ods_dwd
+from headrace.pipelines.shop.routes import ROUTES, Route
+from headrace.pipelines.shop.schemas import COMMON_FIELDS, LOG_TOPICS
+from headrace.testing import EmbeddedBroker
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def log(spark: Any, tmp_path: Path) -> Run:
+    return Run(spark, ods_dwd, "log", tmp_path)
+
+
+@pytest.fixture
+def db(spark: Any, tmp_path: Path) -> Run:
+    return Run(spark, ods_dwd, "db", tmp_path)
+
+
+def batch(run: Run, *events: Any, batch_id: int | None = None) -> dict[str, list[dict[str, Any]]]:
+    return run.batch(source_frame(run.spark, f"ods_{run.flow.name}", events), batch_id)
+
+
+# ---- the app's events
+
+
+def test_an_event_becomes_a_row_for_each_item(log: Run) -> None:
+    start = {"entry": " icon ", "loading_time": 3, "open_ad_id": 4, "open_ad_ms": -1, "open_ad_skip_ms": 0}
+    displays = [
+        {"display_type": "query", "item": str(number), "item_type": 'a "quoted", ü', "order": number, "pos_id": 2}
+        for number in range(2)
+    ]
+    actions = [{"action_id": "cart_add", "item": "3", "item_type": "sku_id", "ts": TS + 9}]
+    error = {"error_code": 500, "msg": 'line\n"two"\\'}
+    first = page("e1", displays=displays, actions=actions, err=error)
+    second = ("m2", {"event_id": "e2", "ts": TS + 1, "common": common(" m2 ", "1", uid=" "), "start": start})
+    rows = batch(log, first, second)
+    head = {
+        "_key": "m1",
+        "event_id": "e1",
+        "ts": TS,
+        **{name: value for name, value in common().items() if name in COMMON_FIELDS},
+        "is_new": False,
+    }
+    src = {"src": {"p": 0, "o": 0}}
+    assert rows["dwd_page"] == [{**head, "page_id": "home", "during_time": 5, **src}]
+    assert rows["dwd_display"] == [
+        {**head, "page_id": "home", **display, "seq": seq, **src} for seq, display in enumerate(displays)
+    ]
+    action = {"action_id": "cart_add", "item": "3", "item_type": "sku_id", "action_ts": TS + 9}
+    assert rows["dwd_action"] == [{**head, "page_id": "home", **action, "seq": 0, **src}]
+    assert rows["dwd_error"] == [{**head, "page_id": "home", **error, **src}]
+    (started,) = rows["dwd_start"]
+    assert (started["_key"], started["mid"], started["is_new"], started["entry"]) == ("m2", "m2", True, "icon")
+    assert "uid" not in started, "blank text is none"
+    assert "open_ad_ms" not in started, "a duration cannot be negative"
+    assert started["src"] == {"p": 0, "o": 1}
+    assert set(rows) == set(LOG_TOPICS)
+
+
+def test_items_without_fields(log: Run) -> None:
+    bare = ("m1", {"event_id": "e1", "ts": TS, "common": {"mid": "m1"}, "page": {}, "displays": [{}, None], "err": {}})
+    rows = batch(log, bare)
+    head = {"_key": "m1", "event_id": "e1", "ts": TS, "mid": "m1", "is_new": False}
+    src = {"src": {"p": 0, "o": 0}}
+    assert rows == {
+        "dwd_page": [{**head, **src}],
+        "dwd_display": [{**head, "seq": 0, **src}, {**head, "seq": 1, **src}],
+        "dwd_error": [{**head, **src}],
+    }
+
+
+def spoilt(event: Event, **changes: Any) -> Event:
+    return event[0], {**event[1], **changes}
+
+
+def without(event: Event, name: str) -> Event:
+    return event[0], {field: value for field, value in event[1].items() if field != name}
+
+
+def test_why_app_events_are_refused(log: Run) -> None:
+    sound = page("e")
+    cases: dict[str, Any] = {
+        "no value": None,
+        "empty value": b" ",
+        "not UTF-8 text": b'{"event_id":"\xff\xfe"}',
+        "not JSON": json.dumps(sound[1]).encode()[:-9],
+        "not a JSON object": [sound[1]],
+        "no event_id": without(sound, "event_id")[1],
+        "no ts": without(sound, "ts")[1],
+        "ts 17 is out of range: expected milliseconds since 1970": spoilt(sound, ts=17)[1],
+        "ts is not a whole number": spoilt(sound, ts="yesterday")[1],
+        "no common": without(sound, "common")[1],
+        "common is not an object": spoilt(sound, common="m1")[1],
+        "no mid": spoilt(sound, common={"uid": "1"})[1],
+        "neither start nor page": without(sound, "page")[1],
+        "page is not an object": spoilt(sound, page=3)[1],
+        "page.during_time is not a whole number": spoilt(sound, page={"page_id": "home", "during_time": "long"})[1],
+        "displays is not a list of displays": spoilt(sound, displays={"item": 1})[1],
+        "a field has a wrong type": spoilt(sound, displays=[{"order": "first"}])[1],
+    }
+    rows = batch(log, *(("k", value) for value in cases.values()), spoilt(sound, event_id=" "), sound)
+    assert reasons(rows) == dict(enumerate([*cases, "no event_id"]))
+    assert [row["event_id"] for row in rows["dwd_page"]] == ["e"]
+    (letter,) = (row for row in rows["dead_letters"] if row["reason"] == "not JSON")
+    assert (letter["topic"], letter["partition"], bytes(letter["key"])) == ("ods_log", 0, b"k")
+    assert bytes(letter["value"]) == cases["not JSON"]
+
+
+def test_duplicates_within_and_across_batches_and_replays(log: Run) -> None:
+    assert [row["src"]["o"] for row in batch(log, page("a"), page("a"), page("b"))["dwd_page"]] == [0, 2]
+    second = (page("b"), page("c"), page("a"), page("d"))
+    first_time = batch(log, *second)
+    assert [row["event_id"] for row in first_time["dwd_page"]] == ["c", "d"]
+    assert log.figures["duplicates"] == 2
+    assert batch(log, *second, batch_id=1) == first_time
+    assert batch(log, *second) == {}, "the next batch has seen them all"
+    assert batch(log) == {}
+
+
+def test_broken_events_are_never_duplicates(log: Run) -> None:
+    broken = without(page("a"), "page")
+    assert reasons(batch(log, broken, broken)) == {0: "neither start nor page", 1: "neither start nor page"}
+    assert len(batch(log, page("a"))["dwd_page"]) == 1
+
+
+def test_the_flag_of_new_visitors_is_repaired(log: Run) -> None:
+    rows = batch(log, page("a", "new", is_new="1"), page("b", "old", is_new="0"), page("c", "old", is_new="1"))
+    assert [row["is_new"] for row in rows["dwd_page"]] == [True, False, False]
+    assert log.figures["repaired"] == 1
+    tomorrow = TS + DAY_MS
+    rows = batch(
+        log,
+        page("d", "new", is_new="1", ts=TS + 1000),
+        page("e", "new", is_new="1", ts=tomorrow),
+        page("f", "newer", is_new="1", ts=tomorrow),
+        page("g", "newer", is_new="true", ts=tomorrow),
+        page("h", "newer", is_new="maybe", ts=tomorrow),
+    )
+    assert [row["is_new"] for row in rows["dwd_page"]] == [True, False, True, True, False]
+    assert log.figures["new_devices"] == 1
+
+
+# ---- changes of rows
+
+
+def test_changes_are_typed_and_routed(db: Run) -> None:
+    late = change("e2", kind="update", old={"order_status": "new"})
+    late[1]["data"]["total_amount"] = "7"
+    late[1]["data"]["note"] = "not in the schema"
+    payment = change("e3", "payment_info", 9)
+    payment[1]["data"] = {"id": 9, "order_id": 1, "payment_amount": 12.5, "callback_time": "2026-01-01 10:00:00.25"}
+    rows = batch(db, change("e1"), late, payment, change("e4", "sku_info"), change("e5", "user_info"))
+    order = {
+        "_key": "order_info:1",
+        "event_id": "e1",
+        "ts": TS,
+        "op": "insert",
+        "xid": 5,
+        "id": 1,
+        "user_id": 7,
+        "mid": "m1",
+        "total_amount": 12.50,
+        "sku_count": 2,
+        "area": "DE-BE",
+        "order_status": "created",
+        "create_time": "2026-01-01T00:00:01.000Z",
+        "operate_time": "2026-01-01T00:00:01.000Z",
+        "src": {"p": 0, "o": 0},
+    }
+    old = {"old": {"order_status": "new"}}
+    update = {"event_id": "e2", "op": "update", "total_amount": 7.0, "src": {"p": 0, "o": 1}}
+    assert rows["dwd_order"] == [order, {**order, **update, **old}]
+    (paid,) = rows["dwd_payment"]
+    assert (paid["_key"], paid["payment_amount"]) == ("payment_info:9", 12.5)
+    assert paid["callback_time"].startswith("2026-01-01T10:00:00")
+    assert set(rows) == {"dwd_order", "dwd_payment"}
+    assert db.figures == {"duplicates": 0, "unrouted": 2}
+
+
+def test_why_changes_are_refused(db: Run) -> None:
+    sound = change("e")
+    data = sound[1]["data"]
+    cases: dict[str, Any] = {
+        "not JSON": b"{",
+        "no ts": without(sound, "ts")[1],
+        "no table": without(sound, "table")[1],
+        "no type": without(sound, "type")[1],
+        "type upsert is none of insert, update, delete": spoilt(sound, type="upsert")[1],
+        "no data": without(sound, "data")[1],
+        "data is not an object": spoilt(sound, data="row")[1],
+        "data.total_amount is not decimal(16,2)": spoilt(sound, data={**data, "total_amount": "much"})[1],
+        "data.create_time is not timestamp": spoilt(sound, data={**data, "create_time": "now"})[1],
+        "xid is not a whole number": spoilt(sound, xid="five")[1],
+    }
+    rows = batch(db, *(("k", value) for value in cases.values()), sound)
+    assert reasons(rows) == dict(enumerate(cases))
+    assert len(rows["dwd_order"]) == 1
+
+
+def test_routes_of_a_user(spark: Any, tmp_path: Path) -> None:
+    mine = make_ods_dwd({**ROUTES, "coupon_use": Route("dwd_coupon", "id BIGINT, `price.net` DOUBLE")}, name="mine")
+    file = tmp_path / "routes.json"
+    file.write_text(json.dumps({"sku_info": {"topic": "dwd_sku"}, "order_info": None}))
+    run = Run(spark, mine, "db", tmp_path, routes=str(file))
+    coupon = change("e1", "coupon_use", 3)
+    coupon[1]["data"] = {"id": 3, "price.net": 1.5}
+    sku = change("e2", "sku_info", 4)
+    sku[1]["data"] = {"id": 4, "ts": "its own", "deep": {"er": [1, None]}}
+    rows = batch(run, coupon, sku, change("e3"))
+    head = {"ts": TS, "op": "insert", "xid": 5}
+    assert rows == {
+        "dwd_coupon": [
+            {"_key": "coupon_use:3", "event_id": "e1", **head, "id": 3, "price.net": 1.5, "src": {"p": 0, "o": 0}}
+        ],
+        "dwd_sku": [{"_key": "sku_info:4", "event_id": "e2", **head, "data": sku[1]["data"], "src": {"p": 0, "o": 1}}],
+    }
+    for columns, message in (("id BIGINT, ts BIGINT", "cannot be named 'ts'"), ("id of what", "not a schema in SQL")):
+        file.write_text(json.dumps({"t": {"topic": "dwd_t", "columns": columns}}))
+        with pytest.raises(PipelineError, match=message):
+            batch(run, coupon)
+
+
+def test_settings_that_cannot_be(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="dedup_minutes=0: expected more than 0"):
+        batch(Run(spark, ods_dwd, "log", tmp_path, dedup_minutes=0.0), page("a"))
+
+
+# ---- between topics
+
+
+@pytest.fixture
+def shop() -> Iterator[EmbeddedBroker]:
+    """A broker of its own: the names of the shop's topics are what they are."""
+    with EmbeddedBroker() as broker:
+        for topic in ("ods_log", "ods_db", *(str(topic.name) for topic in ods_dwd.topics)):
+            broker.create_topic(topic, 2)
+        yield broker
+
+
+def test_from_topics_to_topics(spark: Any, shop: EmbeddedBroker, tmp_path: Path) -> None:
+    servers = shop.bootstrap_servers
+    stream = EventStream(StreamSettings(events=1200, rate=100.0, broken=0.05, duplicates=0.1, devices=40), TS)
+    how = RunSettings(servers, str(tmp_path / "checkpoint"), available_now=True, max_rows_per_batch=300)
+    read = written = 0
+    for _ in range(2):
+        block = stream.take(600)
+        for topic, number in (("ods_log", LOG), ("ods_db", DB)):
+            put_raw(servers, topic, list(zip(block.keys[number], block.values[number], strict=True)))
+        summary = Runner(ods_dwd, spark, how).run()
+        read += summary.rows
+        written += sum(summary.outputs.values())
+    assert read == 1200
+    assert stream.made.duplicates > 30
+    report = audit(spark, servers)
+    assert report.ok, "\n".join(report.lines())
+    assert sum(each.rows for each in report.outputs) + sum(each.letters for each in report.dead_letters) == written
+    assert sum(each.duplicates for each in report.inputs) >= stream.made.duplicates // 2
+
+    forget_last_commit(tmp_path / "checkpoint" / "ods-dwd" / "log")
+    Runner(ods_dwd, spark, how).run()
+    assert audit(spark, servers).ok, "a batch that was replayed adds nothing"
+    letters = values(servers, "ods_dwd_dead_letters")
+    assert sum(stream.made.broken.values()) == len(letters)
+    assert {"reason", "topic", "partition", "offset", "timestamp"} <= set(letters[0])
+    by_key: dict[bytes, list[int]] = {}
+    for record in records(servers, "dwd_page"):
+        by_key.setdefault(record.key, []).append(json.loads(record.value)["src"]["o"])
+    assert all(offsets == sorted(offsets) for offsets in by_key.values())
+
+
+def put_raw(servers: str, topic: str, rows: list[tuple[str, Any]]) -> None:
+    put(servers, topic, [(key, value.encode() if isinstance(value, str) else value or b"null") for key, value in rows])
+
+
+def forget_last_commit(flow: Path) -> None:
+    """As if the driver had died after the last batch was written, before Spark noted it."""
+    commits = sorted((flow / "query" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)

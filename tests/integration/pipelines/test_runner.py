@@ -1,0 +1,325 @@
+"""Pipelines that run: from topics to topics and tables, each row once, whatever ends the run."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.topic_rows import put, records, values
+
+from headrace.pipelines import (
+    Batch,
+    Context,
+    Flow,
+    Pipeline,
+    PipelineError,
+    Runner,
+    RunSettings,
+    Table,
+    Topic,
+    parse_json,
+    pipeline,
+    runner,
+)
+from headrace.pipelines.progress import Progress
+from headrace.testing import EmbeddedBroker
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+DEADLINE = 120
+TS = 1772600767089  # 2026-03-04 05:06:07.089
+
+
+@pytest.fixture
+def settings(broker: EmbeddedBroker, tmp_path: Path) -> RunSettings:
+    return RunSettings(
+        broker.bootstrap_servers, str(tmp_path / "checkpoint"), warehouse=str(tmp_path / "tables"), available_now=True
+    )
+
+
+def orders_pipeline(name: str) -> Pipeline:
+    """Orders: large ones to a topic, all to a table, what cannot be parsed to the dead letters."""
+
+    @pipeline(
+        name,
+        sources={"orders": Topic(f"{name}-orders")},
+        outputs={"large": Topic(f"{name}-large", key="id"), "all": Table(name, time="ts")},
+        settings={"large": 100},
+    )
+    def orders(orders: Any, batch: Batch) -> Any:
+        """Sorts orders out."""
+        parsed = parse_json(orders, "id string, amount bigint, ts bigint", required=["id", "ts"])
+        rows = parsed.good.select("data.*", "_at")
+        return {
+            "large": rows.where(rows.amount >= batch.settings["large"]),
+            "all": rows,
+            "dead_letters": parsed.bad,
+        }
+
+    return orders
+
+
+def order(number: int) -> tuple[str, Any]:
+    return f"o{number}", {"id": f"o{number}", "amount": number * 10, "ts": TS + number * 600_000}
+
+
+def table_ids(spark: Any, settings: RunSettings, name: str) -> list[str]:
+    return sorted(row.id for row in spark.read.parquet(f"{settings.warehouse}/{name}").collect())
+
+
+def test_topics_tables_and_dead_letters(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    servers = broker.bootstrap_servers
+    broker.create_topic("sorted-orders", 2)
+    put(servers, "sorted-orders", [*(order(number) for number in range(20)), ("bad", b"not json")])
+    told: list[Progress] = []
+    summary = Runner(orders_pipeline("sorted"), spark, settings, on_progress=told.append).run()
+    assert sorted(value["id"] for value in values(servers, "sorted-large")) == sorted(f"o{n}" for n in range(10, 20))
+    assert {record.key.decode() for record in records(servers, "sorted-large")} == {f"o{n}" for n in range(10, 20)}
+    assert table_ids(spark, settings, "sorted") == sorted(f"o{n}" for n in range(20))
+    (letter,) = values(servers, "sorted_dead_letters")
+    assert (letter["reason"], letter["topic"], letter["key"], letter["value"]) == (
+        "not JSON",
+        "sorted-orders",
+        "bad",
+        "not json",
+    )
+    assert sum(progress.rows for progress in told) == 21 == summary.rows
+    assert told[-1].lag == 0
+    assert summary.outputs == {"sorted-large": 10, "sorted_dead_letters": 1, "sorted": 20}
+    assert json.loads(told[-1].as_json())["flow"] == "sorted"
+
+    put(servers, "sorted-orders", [order(20), order(3)])
+    changed = replace(settings, settings={"large": "1"})
+    summary = Runner(orders_pipeline("sorted"), spark, changed).run()
+    assert summary.outputs == {"sorted-large": 2, "sorted": 2}
+    assert len(values(servers, "sorted-large")) == 12
+    assert len(table_ids(spark, settings, "sorted")) == 22
+
+
+def test_a_batch_that_failed_half_way_is_replayed_exactly_once(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = broker.bootstrap_servers
+    broker.create_topic("half-orders", 2)
+    put(servers, "half-orders", [*(order(number) for number in range(30)), ("bad", b"{")])
+
+    def crash(*_: object, **__: object) -> int:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "write_table", crash)
+        with pytest.raises(PipelineError, match="flow half failed: the disk is gone"):
+            Runner(orders_pipeline("half"), spark, settings).run()
+    assert len(values(servers, "half-large")) == 20, "topics come first"
+    put(servers, "half-orders", [order(30)])
+    told: list[Progress] = []
+    for _ in range(2):
+        Runner(orders_pipeline("half"), spark, settings, on_progress=told.append).run()
+        assert sorted(value["id"] for value in values(servers, "half-large")) == sorted(f"o{n}" for n in range(10, 31))
+        assert table_ids(spark, settings, "half") == sorted(f"o{n}" for n in range(31))
+        assert len(values(servers, "half_dead_letters")) == 1
+    assert [progress.replayed for progress in told if progress.rows] == [True, False]
+
+
+def test_a_batch_whose_tables_are_done_is_not_observed_again(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("done-in", 1)
+    put(broker.bootstrap_servers, "done-in", [(None, number) for number in range(3)])
+
+    @pipeline("done", sources={"rows": "done-in"}, outputs={"kept": Table("done", time="timestamp")})
+    def done(rows: Any, batch: Batch) -> Any:
+        from pyspark.sql import functions as sf
+
+        return {"kept": batch.observe(rows, many=sf.count("*"))}
+
+    def crash(self: Any, observation: Any) -> Any:
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner._Running, "_figures", crash)
+        with pytest.raises(PipelineError, match="gone"):
+            Runner(done, spark, settings).run()
+    summary = Runner(done, spark, settings).run()
+    assert (summary.flows["done"].figures, summary.outputs) == ({}, {"done": 0})
+    put(broker.bootstrap_servers, "done-in", [(None, 3)])
+    assert Runner(done, spark, settings).run().flows["done"].figures == {"many": 1}
+    assert spark.read.parquet(f"{settings.warehouse}/done").count() == 4
+
+
+class Gate:
+    """A `split` that can be held up, and that tells which batches it saw."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+        self.batches: list[int] = []
+
+    def __call__(self, frame: Any, batch: Batch) -> Any:
+        self.batches.append(batch.id)
+        self.entered.set()
+        assert self.go_on.wait(DEADLINE)
+        return {"copy": frame.select("key", "value", "_at")}
+
+
+def copy_pipeline(name: str, split: Callable[[Any, Batch], Any], **more: Any) -> Pipeline:
+    flow = Flow("copy", {"in": Topic(f"{name}-in")}, split=split, **more)
+    return Pipeline.of(name, [flow], {"copy": f"{name}-out"})
+
+
+def test_a_stop_lets_the_batch_finish(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    servers = broker.bootstrap_servers
+    broker.create_topic("stop-in", 1)
+    put(servers, "stop-in", [(None, number) for number in range(10)])
+    gate = Gate()
+    one_by_one = replace(settings, available_now=False, max_rows_per_batch=5)
+    running = Runner(copy_pipeline("stop", gate), spark, one_by_one)
+    running.start()
+    assert gate.entered.wait(DEADLINE)
+    assert not running.wait(timeout=0)
+    running.request_stop()
+    gate.go_on.set()
+    assert running.wait(DEADLINE)
+    assert running.summary().rows == 5
+    assert sorted(values(servers, "stop-out")) == [*range(5)]
+    assert running.stop().flows["copy"].batches == 1
+
+    rest = Runner(copy_pipeline("stop", gate), spark, settings)
+    assert rest.run().rows == 5
+    assert gate.batches.count(0) == 1, "the batch at the stop was committed"
+    assert sorted(values(servers, "stop-out")) == [*range(10)]
+
+
+def test_a_flow_that_fails_ends_the_others(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    for topic in ("pair-in", "pair-other"):
+        broker.create_topic(topic, 1)
+    put(broker.bootstrap_servers, "pair-in", [(None, 1)])
+
+    def broken(frame: Any, batch: Batch) -> Any:
+        raise ValueError("no idea\nwhat to do")
+
+    def fine(frame: Any, batch: Batch) -> Any:
+        return {"copy": frame}
+
+    pair = Pipeline.of(
+        "pair",
+        [Flow("broken", {"in": Topic("pair-in")}, split=broken), Flow("fine", {"in": Topic("pair-other")}, split=fine)],
+        {"copy": "pair-out"},
+    )
+    running = Runner(pair, spark, replace(settings, available_now=False))
+    running.start()
+    with pytest.raises(PipelineError, match=r"^flow broken failed: no idea what to do$"):
+        running.wait(DEADLINE)
+    assert spark.streams.active == []
+
+
+def test_several_sources_and_what_a_batch_observes(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    servers = broker.bootstrap_servers
+    for topic in ("both-left", "both-right"):
+        broker.create_topic(topic, 1)
+    put(servers, "both-left", [("a", 1), ("b", 2)])
+    put(servers, "both-right", [("c", 3)])
+
+    @pipeline(
+        "both",
+        sources={"left": "both-left", "right": Topic(pattern="both-r.*", columns=("value", "partition", "offset"))},
+        outputs={"out": Topic(None), "lefts": Topic("both-lefts"), "rights": Topic("both-rights", partitions=3)},
+    )
+    def both(left: Any, right: Any, batch: Batch) -> Any:
+        from pyspark.sql import functions as sf
+
+        total = batch.observe(left, sum_of_left=sf.sum(sf.col("value").cast("string").cast("long")))
+        lefts = total.select(sf.lit("both-lefts").alias("topic"), "key", "value")
+        rights = right.select(sf.lit("both-rights").alias("topic"), sf.lit("k").alias("key"), "value")
+        return {"out": lefts.unionByName(rights)}
+
+    summary = Runner(both, spark, settings).run()
+    assert summary.outputs == {"both-lefts": 2, "both-rights": 1}
+    assert summary.flows["both"].figures == {"sum_of_left": 3}
+    assert [(record.key, record.value) for record in records(servers, "both-rights")] == [(b"k", b"3")]
+    assert sorted(values(servers, "both-lefts")) == [1, 2]
+
+
+def test_a_stateful_pipeline(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    servers = broker.bootstrap_servers
+    broker.create_topic("counts-in", 1)
+    put(servers, "counts-in", [(None, {"city": city}) for city in ("Graz", "Linz", "Graz")])
+
+    @pipeline(
+        "counts",
+        sources={"visits": "counts-in"},
+        outputs={"cities": [Topic("counts-out", key="city"), Table("counts", time="at")]},
+        stateful=True,
+        output_mode="update",
+    )
+    def counts(visits: Any, context: Context) -> Any:
+        from pyspark.sql import functions as sf
+
+        assert context.flow == "counts"
+        city = sf.get_json_object(visits.value.cast("string"), "$.city").alias("city")
+        return visits.groupBy(city).agg(sf.count("*").alias("visits"), sf.max("timestamp").alias("at"))
+
+    Runner(counts, spark, settings).run()
+    put(servers, "counts-in", [(None, {"city": "Wien"}), (None, {"city": "Graz"})])
+    summary = Runner(counts, spark, settings).run()
+    latest = {value["city"]: value["visits"] for value in values(servers, "counts-out")}
+    assert latest == {"Graz": 3, "Linz": 1, "Wien": 1}
+    assert summary.outputs == {"counts-out": 2, "counts": 2}
+    assert spark.read.parquet(f"{settings.warehouse}/counts").count() == 4
+
+
+def test_order_per_key_and_headers(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    servers = broker.bootstrap_servers
+    broker.create_topic("order-in", 3)
+    put(servers, "order-in", [(f"k{number % 5}", number) for number in range(200)])
+
+    def shuffled(frames: Any, context: Context) -> Any:
+        from pyspark.sql import functions as sf
+
+        return frames["in"].withColumn("mixed", sf.hash("offset"))
+
+    def split(frame: Any, batch: Batch) -> Any:
+        assert "headers" in frame.columns
+        return {"copy": frame.orderBy("mixed").select("key", "value", "headers", "_at")}
+
+    source = Topic("order-in", columns=("key", "value", "partition", "offset", "headers"))
+    flow = Flow("copy", {"in": source}, prepare=shuffled, split=split)
+    ordered = Pipeline.of("order", [flow], {"copy": Topic("order-out", partitions=2)})
+    Runner(ordered, spark, replace(settings, max_rows_per_batch=60)).run()
+    by_key: dict[bytes, list[int]] = {}
+    for record in records(servers, "order-out"):
+        by_key.setdefault(record.key, []).append(int(record.value))
+    assert by_key == {f"k{key}".encode(): [*range(key, 200, 5)] for key in range(5)}
+
+
+def test_what_is_wrong_is_told_before_anything_runs(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    wrong = orders_pipeline("wrong")
+    with pytest.raises(PipelineError, match=r"writes tables \(wrong\): give a warehouse"):
+        Runner(wrong, spark, replace(settings, warehouse=None))
+    with pytest.raises(PipelineError, match="no setting 'huge'; it has: large"):
+        Runner(wrong, spark, replace(settings, settings={"huge": "1"}))
+    with pytest.raises(PipelineError, match="trigger 'soon'"):
+        Runner(wrong, spark, replace(settings, trigger="soon"))
+    with pytest.raises(PipelineError, match="topic 'wrong-orders' is not there, which source 'orders' reads"):
+        Runner(wrong, spark, settings).run()
+
+
+def test_a_checkpoint_belongs_to_its_sources(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    broker.create_topic("mine-in", 1)
+
+    def split(frame: Any, batch: Batch) -> Any:
+        return {"copy": frame}
+
+    Runner(copy_pipeline("mine", split), spark, settings).run()
+    other = Pipeline.of("mine", [Flow("copy", {"other": Topic("mine-in")}, split=split)], {"copy": "mine-out"})
+    with pytest.raises(PipelineError, match=r"other sources \(other\) than its checkpoint .* \(in\)"):
+        Runner(other, spark, settings).run()
+
+
+def test_a_prepare_must_return_a_stream(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    broker.create_topic("plain-in", 1)
+    flow = Flow("copy", {"in": Topic("plain-in")}, prepare=lambda frames, context: frames)  # type: ignore[arg-type,return-value]
+    with pytest.raises(PipelineError, match="prepare returned dict, expected one stream"):
+        Runner(Pipeline.of("plain", [flow], {"copy": "plain-out"}), spark, settings).run()

@@ -1,0 +1,1 @@
+from tests.support.spark_session import spark  # noqa: F401

@@ -1,0 +1,108 @@
+"""The shop's pipelines on plain frames: batches without a broker, and rows as Python sees them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Pipeline, within
+
+TS = 1_767_225_600_000  # 2026-01-01
+DAY_MS = 86_400_000
+Event = tuple[str, Any]
+"""A key, and a value: bytes or None as they are, everything else as JSON."""
+
+
+def source_frame(spark: Any, topic: str, records: Iterable[Event | tuple[str, Any, int, int]]) -> Any:
+    """Records as a source gives them, in partition 0 at offsets from 0 if they do not say where they are."""
+    rows = []
+    for number, (key, value, *where) in enumerate(records):
+        content = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+        partition, offset = where or (0, number)
+        rows.append((key.encode(), content, topic, partition, offset, TS * 1000))
+    columns = list(zip(*rows, strict=True)) or [()] * 6
+    kinds = (pa.binary(), pa.binary(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", tz="UTC"))
+    names = ("key", "value", "topic", "partition", "offset", "timestamp")
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return spark.createDataFrame(pa.table(dict(zip(names, arrays, strict=True))))
+
+
+class Run:
+    """A flow of a pipeline that is given one batch after the other."""
+
+    def __init__(self, spark: Any, pipeline: Pipeline, flow: str, directory: Path, **settings: Any) -> None:
+        self.spark = spark
+        self.pipeline = pipeline
+        self.flow = next(each for each in pipeline.flows if each.name == flow)
+        self.directory = directory
+        self.settings = {**pipeline.settings, **settings}
+        self.next_id = 0
+        self.figures: dict[str, int | float] = {}
+
+    def batch(self, frame: Any, batch_id: int | None = None) -> dict[str, list[dict[str, Any]]]:
+        """What comes of a batch: for each topic its rows, with `_key` beside what is in the value; and dead letters."""
+        batch_id = self.next_id if batch_id is None else batch_id
+        self.next_id = batch_id + 1
+        batch = Batch(
+            spark=self.spark,
+            pipeline=self.pipeline,
+            flow=self.flow.name,
+            settings=self.settings,
+            bootstrap_servers="",
+            state_dir=str(self.directory / self.flow.name),
+            id=batch_id,
+            query_id=str(self.directory),
+        )
+        assert self.flow.split is not None
+        with within(batch):
+            frames = self.flow.split(frame, batch)
+            found = {output: frame.collect() for output, frame in frames.items()}
+            self.figures = dict(batch.figures)
+            for observation in batch.observed:
+                self.figures.update(observation.get)
+        return _rows_by_topic(found)
+
+
+def _rows_by_topic(found: Mapping[str, list[Any]]) -> dict[str, list[dict[str, Any]]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for output, rows in found.items():
+        for row in rows:
+            if output == DEAD_LETTERS or "value" not in row:
+                topics.setdefault(output, []).append(row.asDict())
+            else:
+                content = {"_key": bytes(row.key).decode(), **json.loads(row.value)}
+                topics.setdefault(row.topic, []).append(content)
+    return topics
+
+
+def reasons(rows: Mapping[str, list[dict[str, Any]]]) -> dict[int, str]:
+    """Why records are dead letters, by their offsets."""
+    return {row["offset"]: row["reason"] for row in rows.get(DEAD_LETTERS, [])}
+
+
+def common(mid: str = "m1", is_new: str = "0", **more: Any) -> dict[str, Any]:
+    text = {name: f"{name}-{mid}" for name in ("uid", "sid", "vc", "ch", "os", "ar", "md", "ba")}
+    return {"mid": mid, **text, "is_new": is_new, **more}
+
+
+def page(event_id: str, mid: str = "m1", ts: int = TS, is_new: str = "0", **more: Any) -> Event:
+    content = {"page_id": "home", "last_page_id": None, "during_time": 5, "item": None, "item_type": None}
+    return mid, {"event_id": event_id, "ts": ts, "common": common(mid, is_new), "page": content, **more}
+
+
+def change(event_id: str, table: str = "order_info", number: int = 1, kind: str = "insert", **more: Any) -> Event:
+    data = {
+        "id": number,
+        "user_id": 7,
+        "mid": "m1",
+        "total_amount": 12.50,
+        "sku_count": 2,
+        "area": "DE-BE",
+        "order_status": "created",
+        "create_time": "2026-01-01 00:00:01",
+        "operate_time": "2026-01-01 00:00:01",
+    }
+    event = {"event_id": event_id, "database": "shop", "table": table, "type": kind, "ts": TS, "xid": 5, "data": data}
+    return f"{table}:{number}", {**event, **more}

@@ -1,0 +1,45 @@
+"""Records into topics and out of them again, for tests of pipelines."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import headrace
+
+
+def put(servers: str, topic: str, rows: Iterable[tuple[str | bytes | None, Any]], partition: int | None = None) -> None:
+    """Sends keys and values, acknowledged when it returns. Values that are no bytes become JSON."""
+    with headrace.Producer(bootstrap_servers=servers) as producer:
+        futures = [
+            producer.send(
+                topic,
+                value if isinstance(value, bytes) else json.dumps(value).encode(),
+                key=key.encode() if isinstance(key, str) else key,
+                partition=partition,
+            )
+            for key, value in rows
+        ]
+        producer.flush(timeout=60)
+        for future in futures:
+            future.get(timeout=60)
+
+
+def records(servers: str, topic: str) -> list[Any]:
+    """All committed records of a topic, those of a partition in their order."""
+    with headrace.Consumer(
+        bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False
+    ) as consumer:
+        tps = [headrace.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+        ends = consumer.end_offsets(tps)
+        consumer.assign(tps)
+        consumer.seek_to_beginning()
+        found: list[Any] = []
+        while any(consumer.position(tp) < ends[tp] for tp in tps):
+            for some in consumer.poll(timeout_ms=200).values():
+                found.extend(some)
+    return found
+
+
+def values(servers: str, topic: str) -> list[Any]:
+    """The committed values of a topic, which are JSON."""
+    return [json.loads(record.value) for record in records(servers, topic)]

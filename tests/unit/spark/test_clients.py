@@ -1,0 +1,75 @@
+"""Clients that outlive a task; what a session is made with; that Spark finds the format."""
+
+import importlib
+import sys
+
+import pytest
+
+from headrace.spark import clients
+from headrace.spark.source import HeadraceDataSource
+
+
+class Client:
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture(autouse=True)
+def _no_clients_are_left() -> object:
+    yield
+    clients.close_all()
+
+
+def test_equal_settings_make_one_client() -> None:
+    one = clients.settings_key("x", {"a": "1", "b": "2"})
+    other = clients.settings_key("x", {"b": "2", "a": "1"})
+    first = clients.cached(one, Client)
+    assert clients.cached(other, Client) is first
+    assert clients.cached(clients.settings_key("y", {"a": "1", "b": "2"}), Client) is not first
+    assert clients.cached(clients.settings_key("x", {"a": "1", "b": "3"}), Client) is not first
+
+
+def test_a_client_in_doubt_is_discarded() -> None:
+    first = clients.cached("k", Client)
+    clients.discard("k")
+    clients.discard("k")
+    assert first.is_closed
+    assert clients.cached("k", Client) is not first
+
+
+def test_the_one_that_was_not_used_for_longest_goes_first() -> None:
+    first = clients.cached(0, Client)
+    second = clients.cached(1, Client)
+    for key in range(2, 32):
+        clients.cached(key, Client)
+    clients.cached(0, Client)
+    clients.cached(32, Client)
+    assert second.is_closed
+    assert not first.is_closed
+
+
+def test_spark_finds_the_format() -> None:
+    module = importlib.import_module("pyspark_headrace")
+    assert module.DefaultSource is HeadraceDataSource
+    assert module.DefaultSource.name() == "headrace"
+
+
+def test_without_pyspark_the_module_is_empty_and_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("headrace.spark", "pyspark_headrace"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
+    assert not hasattr(importlib.import_module("pyspark_headrace"), "DefaultSource")
+
+
+def test_names_of_the_package() -> None:
+    import headrace.spark
+    from headrace.spark import session
+    from headrace.spark.sessions import session as made
+
+    assert session is made is headrace.spark.session
+    assert "session" in dir(headrace.spark)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        headrace.spark.nothing  # noqa: B018

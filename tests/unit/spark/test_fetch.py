@@ -1,0 +1,121 @@
+"""A task's range, against a client without sockets: what is lost, and where it goes on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import InputPartition
+from tests.support.fake_ranges import FakeRanges
+
+from headrace.client.consumer.errors import OffsetsLostError
+from headrace.client.consumer.ranges import RangeColumns
+from headrace.client.errors import KafkaTimeoutError
+from headrace.common.errors import UnknownTopicOrPartitionError
+from headrace.common.types import TopicPartition
+from headrace.spark import fetch, metadata
+from headrace.spark.fetch import RangePartition, read_range
+from headrace.spark.metadata import DataLossError
+from headrace.spark.options import SourceOptions
+from headrace.spark.schema import source_schema
+
+TP = TopicPartition("t", 0)
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+
+class Log(FakeRanges):
+    """Of one partition; `trouble` is raised when its offset is reached."""
+
+    def __init__(self, begin: int, end: int, trouble: dict[int, Exception] | None = None):
+        super().__init__()
+        self.logs = {TP: (begin, end)}
+        self.trouble = trouble or {}
+
+    def read(self, tp: TopicPartition, start: int, end: int, **limits: Any) -> Iterator[RangeColumns]:
+        begin, last = self.logs[tp]
+        for offset in range(start, end):
+            if offset in self.trouble:
+                raise self.trouble.pop(offset)
+            if not begin <= offset <= last:
+                raise OffsetsLostError(tp, offset)
+            if offset == last:
+                raise KafkaTimeoutError("nothing came")
+            yield RangeColumns(
+                pa.array([None], pa.binary()),
+                pa.array([b"x"], pa.binary()),
+                pa.array([[]], pa.list_(HEADER)),
+                pa.array([offset], pa.int64()),
+                pa.array([0], pa.timestamp("us", tz="UTC")),
+                pa.array([0], pa.int32()),
+            )
+
+
+def read(monkeypatch: pytest.MonkeyPatch, log: Log, start: int, end: int, fail: bool = True) -> list[int]:
+    monkeypatch.setattr(metadata, "range_client", lambda settings: log)
+    options = SourceOptions.parse(
+        {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "failOnDataLoss": str(fail).lower()}
+    )
+    batches = read_range(options, source_schema(False), RangePartition("t", 0, start, end))
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def test_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch, Log(0, 10), 2, 6) == [2, 3, 4, 5]
+
+
+def test_an_empty_plan_has_no_records() -> None:
+    options = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", "subscribe": "t"})
+    assert list(read_range(options, source_schema(False), InputPartition(None))) == []
+
+
+def test_what_retention_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        DataLossError, match=r"t-0 begins at offset 5 by now, and was to be read from 2 on.*failOnDataLoss"
+    ):
+        read(monkeypatch, Log(5, 10), 2, 8)
+    assert read(monkeypatch, Log(5, 10), 2, 8, fail=False) == [5, 6, 7]
+    assert read(monkeypatch, Log(9, 10), 2, 8, fail=False) == []
+
+
+def test_what_retention_took_in_the_midst(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Overtaken(Log):
+        def read(self, tp: TopicPartition, start: int, end: int, **limits: Any) -> Iterator[RangeColumns]:
+            for columns in super().read(tp, start, end):
+                yield columns
+                self.logs[TP] = (6, 10)
+                break
+            else:
+                return
+            raise OffsetsLostError(tp, start + 1)
+
+    found = read(monkeypatch, Overtaken(0, 10), 2, 8, fail=False)
+    assert found[:2] == [2, 6]
+
+
+def test_a_log_that_ends_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    for start in (2, 7):
+        with pytest.raises(DataLossError, match="t-0 ends at offset 4"):
+            read(monkeypatch, Log(0, 4), start, 9)
+    assert read(monkeypatch, Log(0, 4), 2, 9, fail=False) == [2, 3]
+    assert read(monkeypatch, Log(0, 4), 7, 9, fail=False) == []
+
+
+def test_a_broker_that_stays_away_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KafkaTimeoutError, match="nothing came"):
+        read(monkeypatch, Log(0, 10, {3: KafkaTimeoutError("nothing came")}), 2, 6, fail=False)
+
+
+def test_a_topic_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = {3: UnknownTopicOrPartitionError("the brokers know no topic t")}
+    with pytest.raises(DataLossError, match="t-0 is gone"):
+        read(monkeypatch, Log(0, 10, dict(gone)), 2, 6)
+    assert read(monkeypatch, Log(0, 10, dict(gone)), 2, 6, fail=False) == [2]
+
+
+def test_connections_are_told_to_acknowledge_at_once() -> None:
+    """Nothing to see but that no file handle is left behind."""
+    import os
+
+    before = len(os.listdir("/proc/self/fd"))
+    fetch.quick_ack()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,73 @@
+"""What the driver asks of the cluster."""
+
+import pytest
+from tests.support.fake_ranges import FakeRanges
+
+from headrace.client.errors import KafkaTimeoutError
+from headrace.common.errors import ConfigError
+from headrace.common.types import TopicPartition
+from headrace.spark.metadata import Cluster, NoSuchTopicError
+from headrace.spark.options import SourceOptions
+from headrace.testing.clock import ManualClock
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def make(ranges: FakeRanges, **options: str) -> Cluster:
+    given = {"kafka.bootstrap.servers": "x:1", **options}
+    return Cluster(SourceOptions.parse(given), ranges, ManualClock())  # type: ignore[arg-type]
+
+
+def test_topics_patterns_and_partitions() -> None:
+    ranges = FakeRanges(a=2, b=1, ab=1)
+    assert make(ranges, subscribe="a,b").partitions() == {A0, A1, B0}
+    assert make(ranges, subscribePattern="a|b").partitions() == {A0, A1, B0}
+    assert make(ranges, subscribePattern="nothing.*").partitions() == set()
+    assert make(ranges, assign='{"a": [1], "b": [0, 9]}').partitions() == {A1, B0}
+
+
+def test_a_topic_that_is_not_there_is_asked_for_again_and_then_an_error() -> None:
+    ranges = FakeRanges(a=1)
+    with pytest.raises(NoSuchTopicError, match="no topic c, which the option 'subscribe' names"):
+        make(ranges, subscribe="a,c").partitions()
+    assert ranges.asked > 3
+
+
+def test_brokers_that_do_not_answer_are_asked_again() -> None:
+    ranges = FakeRanges(a=1)
+    ranges.outage = 2
+    assert make(ranges, subscribe="a").latest([A0]) == {A0: 0}
+    ranges.outage = 2
+    with pytest.raises(KafkaTimeoutError):
+        make(ranges, subscribe="a", **{"fetchOffset.numRetries": "2"}).latest([A0])
+
+
+def test_start_and_end_of_offsets() -> None:
+    ranges = FakeRanges()
+    ranges.logs = {A0: (5, 50), A1: (0, 7)}
+    cluster = make(
+        ranges, subscribe="a", startingOffsets='{"a": {"0": -2, "1": 3}}', endingOffsets='{"a":{"0":9,"1":-1}}'
+    )
+    assert cluster.start([A0, A1]) == {A0: 5, A1: 3}
+    assert cluster.end([A0, A1]) == {A0: 9, A1: 7}
+    with pytest.raises(ConfigError, match=r"has to name all partitions .* Named: a-0, a-1\. Read: a-0"):
+        cluster.start([A0])
+    with pytest.raises(ConfigError, match="'endingOffsets' has to name all"):
+        cluster.end([A0, A1, B0])
+
+
+def test_start_and_end_by_time() -> None:
+    ranges = FakeRanges()
+    ranges.logs = {A0: (5, 50), A1: (0, 7)}
+    ranges.times = {(A0, 1000): 20, (A1, 1000): 2, (A0, 2000): 30}
+    both = [A0, A1]
+    assert make(ranges, subscribe="a", startingTimestamp="1000").start(both) == {A0: 20, A1: 2}
+    assert make(ranges, subscribe="a", endingTimestamp="2000").end(both) == {A0: 30, A1: 7}
+    by_partition = '{"a": {"0": 1000, "1": 2000}}'
+    late = make(ranges, subscribe="a", startingOffsetsByTimestamp=by_partition)
+    with pytest.raises(ConfigError, match="no record of a-1 is as new"):
+        late.start(both)
+    lenient = {"startingOffsetsByTimestamp": by_partition, "startingOffsetsByTimestampStrategy": "latest"}
+    assert make(ranges, subscribe="a", **lenient).start(both) == {A0: 20, A1: 7}
+    with pytest.raises(ConfigError, match="'startingOffsetsByTimestamp' has to name all"):
+        late.start([A0])

@@ -1,0 +1,73 @@
+"""Columns of the source: those that are asked for, and the Arrow record batches that Spark expects."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+
+from headrace.client.consumer.ranges import RangeColumns
+from headrace.common.errors import ConfigError
+from headrace.common.types import TopicPartition
+from headrace.spark.schema import RowsBuilder, source_schema, wanted_columns
+
+TP = TopicPartition("orders", 3)
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+
+def columns(rows: int, headers: list[list[dict[str, object]]] | None = None) -> RangeColumns:
+    numbers = list(range(rows))
+    return RangeColumns(
+        pa.array([None] * rows, pa.binary()),
+        pa.array([b"%d" % number for number in numbers], pa.binary()),
+        pa.array(headers if headers is not None else [[] for _ in numbers], pa.list_(HEADER)),
+        pa.array(numbers, pa.int64()),
+        pa.array(numbers, pa.timestamp("us", tz="UTC")),
+        pa.array([0] * rows, pa.int32()),
+    )
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_batches_are_what_spark_compares_them_with(include_headers: bool) -> None:
+    schema = source_schema(include_headers)
+    made = RowsBuilder(schema, TP).build(columns(3))
+    assert made.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+    made.validate(full=True)
+    assert made.column("topic").to_pylist() == ["orders"] * 3
+    assert made.column("partition").to_pylist() == [3, 3, 3]
+    assert made.column("offset").to_pylist() == [0, 1, 2]
+    assert made.num_columns == (8 if include_headers else 7)
+
+
+def test_one_builder_makes_batches_of_any_length() -> None:
+    builder = RowsBuilder(source_schema(False), TP)
+    for rows in (5, 2, 100, 1, 0, 101):
+        made = builder.build(columns(rows))
+        made.validate(full=True)
+        assert made.column("topic").to_pylist() == ["orders"] * rows
+
+
+def test_records_without_headers_have_null() -> None:
+    given: list[list[dict[str, object]]] = [[], [{"key": "a", "value": b"1"}, {"key": "a", "value": None}], []]
+    builder = RowsBuilder(source_schema(True), TP)
+    expected = [None, [{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]
+    made = builder.build(columns(3, given))
+    made.validate(full=True)
+    assert made.column("headers").to_pylist() == expected
+    part = RangeColumns(*(each.slice(1, 2) for each in columns(3, given)))
+    assert builder.build(part).column("headers").to_pylist() == expected[1:]
+    assert builder.build(columns(2)).column("headers").to_pylist() == [None, None]
+
+
+def test_columns_in_the_order_that_is_asked_for() -> None:
+    schema = StructType([StructField("OFFSET", LongType()), StructField("value", BinaryType())])
+    assert wanted_columns(schema) == ["offset", "value"]
+    made = RowsBuilder(schema, TP).build(columns(2))
+    assert made.schema.names == ["OFFSET", "value"]
+    assert made.column("value").to_pylist() == [b"0", b"1"]
+
+
+def test_columns_that_there_are_not() -> None:
+    with pytest.raises(ConfigError, match="column 'colour', which topics do not: expected some of key, value, topic"):
+        wanted_columns(StructType([StructField("colour", StringType())]))
+    with pytest.raises(ConfigError, match="column 'key' as timestamp: expected binary"):
+        wanted_columns(StructType([StructField("key", TimestampType())]))

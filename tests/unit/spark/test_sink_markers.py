@@ -1,0 +1,81 @@
+"""Markers: what they say, and when a batch that is run again is refused."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace import OffsetAndMetadata, TopicPartition
+from headrace.common.errors import GroupAuthorizationFailedError
+from headrace.spark import markers
+from headrace.spark.markers import Marker, NotDeterministicError, check_replay, check_tasks, task_name
+
+
+class Offsets:
+    """An admin client that knows groups and their offsets."""
+
+    def __init__(self, groups: dict[str, dict[TopicPartition, OffsetAndMetadata]], **errors: Any):
+        self.groups = groups
+        self.errors = errors
+
+    def list_groups(self) -> list[Any]:
+        return [SimpleNamespace(group_id=name) for name in self.groups]
+
+    def list_group_offsets(self, names: list[str]) -> dict[str, Any]:
+        return {name: SimpleNamespace(offsets=self.groups.get(name, {}), errors=self.errors) for name in names}
+
+
+def test_a_marker_is_an_offset_and_back() -> None:
+    marker = Marker(7, 20, "00ff")
+    assert Marker.latest({TopicPartition("t", 0): marker.as_offset()}) == marker
+
+
+def test_the_last_batch_counts_wherever_its_rows_went() -> None:
+    offsets = {TopicPartition(name, 0): Marker(batch, batch, "d").as_offset() for name, batch in [("a", 3), ("b", 9)]}
+    assert Marker.latest(offsets) == Marker(9, 9, "d")
+    assert Marker.latest({}) is None
+
+
+def test_a_foreign_offset_still_says_which_batch() -> None:
+    marker = Marker.latest({TopicPartition("t", 0): OffsetAndMetadata(5, "by hand")})
+    assert marker is not None
+    assert marker.batch_id == 5
+    check_replay(marker, 5, 1, "x", "task")
+
+
+def test_read_raises_what_the_broker_says() -> None:
+    admin: Any = Offsets({"g": {TopicPartition("t", 0): Marker(1, 2, "d").as_offset()}})
+    assert markers.read(admin, "g") == Marker(1, 2, "d")
+    assert markers.read(admin, "other") is None
+    refused: Any = Offsets({}, t=GroupAuthorizationFailedError("no"))
+    with pytest.raises(GroupAuthorizationFailedError):
+        markers.read(refused, "g")
+
+
+def test_the_same_rows_may_be_skipped_and_others_not() -> None:
+    marker = Marker(4, 10, "aa")
+    check_replay(marker, 4, 10, "aa", "task")
+    check_replay(marker, 3, 1, "bb", "task")  # before the last one: nothing to compare with
+    for rows, digest in [(9, "aa"), (10, "bb")]:
+        with pytest.raises(NotDeterministicError, match=r"task: batch 4 was written before with 10 rows.*sinkName"):
+            check_replay(marker, 4, rows, digest, "task")
+
+
+def test_tasks_that_are_no_more_must_not_have_written_the_batch() -> None:
+    def groups(batch: int, *tasks: int) -> Any:
+        return Offsets(
+            {task_name("q", "s", task): {TopicPartition("t", 0): Marker(batch, 1, "d").as_offset()} for task in tasks}
+        )
+
+    prefix = markers.names_prefix("q", "s")
+    check_tasks(groups(4, 0, 1, 2), prefix, 3, 4)
+    check_tasks(groups(3, 0, 1, 2, 3), prefix, 3, 4)
+    with pytest.raises(NotDeterministicError, match=r"batch 4 has 2 tasks now.*headrace-spark-q-s-3"):
+        check_tasks(groups(4, 3), prefix, 2, 4)
+
+
+def test_other_sinks_and_groups_are_left_alone() -> None:
+    offset = {TopicPartition("t", 0): Marker(4, 1, "d").as_offset()}
+    names = [task_name("q", "s-1", 9), task_name("q2", "s", 9), "headrace-spark-q-s-x", "shop"]
+    admin: Any = Offsets(dict.fromkeys(names, offset))
+    check_tasks(admin, markers.names_prefix("q", "s"), 1, 4)
