@@ -1,13 +1,17 @@
 """The `headrace` command. A tool's module is imported when the tool is called, so that help and others stay quick."""
 
 import importlib
+import sys
+from typing import Any, NoReturn
 
 import click
 
 from headrace import __version__
+from headrace.cli.tool import exit_with, nobody_listens
 
 TOOLS = {
     "server": ("headrace.cli.server:server", "Run a broker."),
+    "topics": ("headrace.cli.topics:topics", "List, describe, create, change and delete topics."),
 }
 """Each tool's function, and what the list of tools says about it."""
 
@@ -25,6 +29,22 @@ class Tools(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Runs a command line. Whatever goes wrong is told in one line; the exit code says how it went."""
+        try:
+            code = super().main(*args, **{"prog_name": "headrace", **extra, "standalone_mode": False})
+            sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            exit_with(error)
+        except (KeyboardInterrupt, click.Abort):
+            sys.exit(130)
+        except BrokenPipeError:
+            nobody_listens()
+        sys.exit(code if isinstance(code, int) else 0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
