@@ -10,6 +10,15 @@ from headrace import __version__
 from headrace.cli.tool import exit_with, nobody_listens
 
 TOOLS = {
+    "broker-api-versions": (
+        "headrace.cli.broker_api_versions:broker_api_versions",
+        "Show which versions of which requests the brokers know.",
+    ),
+    "cluster-id": ("headrace.cli.cluster_id:cluster_id", "Show the id of the cluster."),
+    "configs": ("headrace.cli.configs:configs", "Show and change settings of topics, brokers and groups."),
+    "delete-records": ("headrace.cli.delete_records:delete_records", "Delete the oldest records of partitions."),
+    "get-offsets": ("headrace.cli.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
+    "log-dirs": ("headrace.cli.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
     "server": ("headrace.cli.server:server", "Run a broker."),
     "topics": ("headrace.cli.topics:topics", "List, describe, create, change and delete topics."),
 }
