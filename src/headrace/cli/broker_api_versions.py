@@ -9,7 +9,10 @@ from headrace.cli.output import is_terminal, json_option, print_json, print_tabl
 from headrace.cli.tool import Tool
 from headrace.protocol.apis import APIS, ApiKey
 
+_UNSUPPORTED = "UNSUPPORTED"
 _KEYS = frozenset(int(key) for key in APIS)
+_AMONG_CONTROLLERS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
+"""APIs that a broker that clients talk to does not have, so that their lack is not worth a line."""
 
 
 @click.command("broker-api-versions", cls=Tool)
@@ -34,7 +37,8 @@ def broker_api_versions(connection: Connection, as_json: bool) -> None:
                 [(_name(key), key, span[0], span[-1], _used(key, span)) for key, span in known.items()],
             )
             continue
-        lines = [f"\t{_name(key)}({key}): {_span(span)} [usable: {_used(key, span)}]" for key, span in known.items()]
+        keys = sorted(known.keys() | (_KEYS - _AMONG_CONTROLLERS))
+        lines = [f"\t{_name(key)}({key}): {_versions(key, known.get(key))}" for key in keys]
         click.echo(f"{title} -> (\n" + ",\n".join(lines) + "\n)")
 
 
@@ -42,15 +46,18 @@ def _name(key: int) -> str:
     return APIS[ApiKey(key)].name if key in _KEYS else "UNKNOWN"
 
 
-def _span(span: range) -> str:
-    return str(span[0]) if len(span) == 1 else f"{span[0]} to {span[-1]}"
+def _versions(key: int, span: range | None) -> str:
+    if span is None:
+        return _UNSUPPORTED
+    known = str(span[0]) if len(span) == 1 else f"{span[0]} to {span[-1]}"
+    return f"{known} [usable: {_used(key, span)}]"
 
 
 def _used(key: int, span: range) -> int | str:
     """The highest version that both sides know."""
     api = APIS.get(ApiKey(key)) if key in _KEYS else None
     if api is None or span[0] > api.last_version or span[-1] < api.first_version:
-        return "UNSUPPORTED"
+        return _UNSUPPORTED
     return min(span[-1], api.last_version)
 
 
