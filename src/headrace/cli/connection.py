@@ -37,13 +37,14 @@ class Connection:
         return {"bootstrap.servers": self.servers, "client.id": "headrace-cli", **self.properties, **extra}
 
     @contextmanager
-    def admin(self) -> "Iterator[Admin]":
-        """An admin client that has reached a broker."""
+    def admin(self, timeout_ms: int | None = None) -> "Iterator[Admin]":
+        """An admin client that has reached a broker. Its calls have so much time."""
         self.check_port()
         from headrace.client.admin.admin import Admin
         from headrace.client.errors import KafkaTimeoutError
 
-        with Admin(self.settings()) as admin:
+        more = {} if timeout_ms is None else {"default_api_timeout_ms": timeout_ms}
+        with Admin(self.settings(**more)) as admin:
             try:
                 admin.describe_cluster(timeout_ms=_ANSWER_MS)
             except KafkaTimeoutError as error:
@@ -59,7 +60,7 @@ class Connection:
         """Raises a Failure if nobody listens at any of the addresses."""
         addresses = [self._address(each) for each in self.servers.split(",") if each.strip()]
         if not addresses:
-            raise click.UsageError("--bootstrap-server is empty; expected HOST:PORT[,HOST:PORT...]")
+            raise click.UsageError("--bootstrap-server is missing; expected HOST:PORT[,HOST:PORT...]")
         reasons = []
         for host, port in addresses:
             try:
@@ -102,25 +103,22 @@ def key_values(_: click.Context, param: click.Parameter, given: tuple[str, ...])
 
 def connects(function: F) -> F:
     """Gives a command `--bootstrap-server` and `--command-config`, and itself a `connection` made from them."""
+    return _connects(function, required=True)
 
-    def command(*args: Any, bootstrap_server: str, command_config: dict[str, str], **options: Any) -> Any:
-        return function(*args, connection=Connection(bootstrap_server, command_config), **options)
+
+def connects_if_asked(function: F) -> F:
+    """As `connects`, for a tool that has something to say without a cluster."""
+    return _connects(function, required=False)
+
+
+def _connects(function: F, required: bool) -> F:
+    def command(*args: Any, bootstrap_server: str | None, command_config: dict[str, str], **options: Any) -> Any:
+        return function(*args, connection=Connection(bootstrap_server or "", command_config), **options)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    for decorate in (
-        click.option(
-            "--command-config",
-            metavar="FILE",
-            callback=read_config,
-            help="A property file with settings of the client: timeouts, TLS.",
-        ),
-        click.option(
-            "--bootstrap-server",
-            metavar="HOST:PORT[,...]",
-            required=True,
-            help="Brokers to connect to first.",
-        ),
-    ):
-        command = decorate(command)
-    return command  # type: ignore[return-value]
+    text = "A property file with settings of the client: timeouts, TLS."
+    command = click.option("--command-config", metavar="FILE", callback=read_config, help=text)(command)
+    text = "Brokers to connect to first."
+    decorate = click.option("--bootstrap-server", metavar="HOST:PORT[,...]", required=required, help=text)
+    return decorate(command)  # type: ignore[return-value]

@@ -16,6 +16,10 @@ TOOLS = {
     ),
     "cluster-id": ("headrace.cli.cluster_id:cluster_id", "Show the id of the cluster."),
     "configs": ("headrace.cli.configs:configs", "Show and change settings of topics, brokers and groups."),
+    "consumer-groups": (
+        "headrace.cli.consumer_groups:consumer_groups",
+        "List, describe, watch, reset and delete consumer groups.",
+    ),
     "delete-records": ("headrace.cli.delete_records:delete_records", "Delete the oldest records of partitions."),
     "get-offsets": ("headrace.cli.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
     "log-dirs": ("headrace.cli.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
