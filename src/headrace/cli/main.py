@@ -24,6 +24,7 @@ TOOLS = {
     "get-offsets": ("headrace.cli.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
     "log-dirs": ("headrace.cli.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
     "server": ("headrace.cli.server:server", "Run a broker."),
+    "transactions": ("headrace.cli.transactions:transactions", "Look at transactions, and end those that hang."),
     "topics": ("headrace.cli.topics:topics", "List, describe, create, change and delete topics."),
 }
 """Each tool's function, and what the list of tools says about it."""

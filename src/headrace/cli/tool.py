@@ -20,8 +20,8 @@ class Failure(click.ClickException):
     exit_code = 1
 
 
-class Tool(click.Command):
-    """A tool named as one of Kafka's: its exit codes are theirs, and no error is a traceback."""
+class _Kafka(click.Command):
+    """A command named as one of Kafka's: its exit codes are theirs, and no error is a traceback."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -45,6 +45,14 @@ class Tool(click.Command):
             raise
         except (HeadraceError, OSError) as error:
             raise _named(Failure(sentence(error)), ctx) from error
+
+
+class Tool(_Kafka):
+    pass
+
+
+class ToolGroup(_Kafka, click.Group):
+    """A tool that has commands of its own."""
 
 
 def _exit_as_kafka(error: click.UsageError) -> None:
