@@ -122,3 +122,38 @@ def _connects(function: F, required: bool) -> F:
     text = "Brokers to connect to first."
     decorate = click.option("--bootstrap-server", metavar="HOST:PORT[,...]", required=required, help=text)
     return decorate(command)  # type: ignore[return-value]
+
+
+def client_settings(kind: str) -> Callable[[F], F]:
+    """Gives a command the flags that set a producer's or a consumer's settings, and itself them as `client`."""
+
+    def decorate(function: F) -> F:
+        def command(
+            *args: Any, client_config: dict[str, str], client_properties: dict[str, str], **options: Any
+        ) -> Any:
+            return function(*args, client={**client_config, **client_properties}, **options)
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        for option in (
+            click.option(
+                f"--{kind}.config",
+                "client_config",
+                metavar="FILE",
+                callback=read_config,
+                help="Older name of --command-config.",
+            ),
+            click.option(
+                "--command-property",
+                f"--{kind}-property",
+                "client_properties",
+                metavar="KEY=VALUE",
+                multiple=True,
+                callback=key_values,
+                help=f"A setting of the {kind}.",
+            ),
+        ):
+            command = option(command)
+        return command  # type: ignore[return-value]
+
+    return decorate

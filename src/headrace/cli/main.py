@@ -16,6 +16,8 @@ TOOLS = {
     ),
     "cluster-id": ("headrace.cli.cluster_id:cluster_id", "Show the id of the cluster."),
     "configs": ("headrace.cli.configs:configs", "Show and change settings of topics, brokers and groups."),
+    "console-consumer": ("headrace.cli.console_consumer:console_consumer", "Print records of a topic as they come."),
+    "console-producer": ("headrace.cli.console_producer:console_producer", "Send lines of standard input to a topic."),
     "consumer-groups": (
         "headrace.cli.consumer_groups:consumer_groups",
         "List, describe, watch, reset and delete consumer groups.",
