@@ -22,9 +22,22 @@ TOOLS = {
         "headrace.cli.consumer_groups:consumer_groups",
         "List, describe, watch, reset and delete consumer groups.",
     ),
+    "consumer-perf-test": (
+        "headrace.cli.consumer_perf_test:consumer_perf_test",
+        "Measure how fast records can be read.",
+    ),
     "delete-records": ("headrace.cli.delete_records:delete_records", "Delete the oldest records of partitions."),
+    "end-to-end-latency": (
+        "headrace.cli.end_to_end_latency:end_to_end_latency",
+        "Measure how long a record takes from producer to consumer.",
+    ),
     "get-offsets": ("headrace.cli.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
     "log-dirs": ("headrace.cli.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
+    "perf": ("headrace.cli.perf:perf", "Measure producing and consuming together."),
+    "producer-perf-test": (
+        "headrace.cli.producer_perf_test:producer_perf_test",
+        "Measure how fast records can be sent.",
+    ),
     "server": ("headrace.cli.server:server", "Run a broker."),
     "transactions": ("headrace.cli.transactions:transactions", "Look at transactions, and end those that hang."),
     "topics": ("headrace.cli.topics:topics", "List, describe, create, change and delete topics."),
