@@ -27,6 +27,7 @@ TOOLS = {
         "Measure how fast records can be read.",
     ),
     "delete-records": ("headrace.cli.delete_records:delete_records", "Delete the oldest records of partitions."),
+    "dump-log": ("headrace.cli.dump_log:dump_log", "Show what is in segments, indexes and snapshots of a log."),
     "end-to-end-latency": (
         "headrace.cli.end_to_end_latency:end_to_end_latency",
         "Measure how long a record takes from producer to consumer.",

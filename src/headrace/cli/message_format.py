@@ -18,6 +18,8 @@ from typing import Any, cast
 
 import click
 
+from headrace.cli import internal_records
+
 Format = Callable[[Any], bytes]
 Show = Callable[[bytes], bytes]
 
@@ -186,70 +188,31 @@ def _text(data: bytes | None) -> str | None:
         return data.decode("latin-1")
 
 
-def _internal(key: dict[str, Any], key_type: int, value: dict[str, Any] | None, version: int) -> bytes:
+def _internal(key: tuple[int, dict[str, Any]], value: tuple[int, dict[str, Any]] | None) -> bytes:
     document = {
-        "key": {"type": key_type, "data": key},
-        "value": None if value is None else {"version": version, "data": value},
+        "key": {"type": key[0], "data": key[1]},
+        "value": None if value is None else {"version": value[0], "data": value[1]},
     }
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def _version(data: bytes) -> int:
-    return int(struct.unpack_from(">h", data)[0])
-
-
 def _offset_commit(record: Any) -> bytes:
-    from headrace.coordinator.group.records import OffsetCommitKey, decode_key, decode_offset_value
-
-    key = decode_key(record.key)
-    if not isinstance(key, OffsetCommitKey):
+    key = internal_records.group_key(record.key)
+    if key is None or "topic" not in key[1]:
         return b""
-    value = None
-    if record.value is not None:
-        found = decode_offset_value(record.value)
-        value = {
-            "offset": found.offset,
-            "leaderEpoch": found.leader_epoch,
-            "metadata": found.metadata,
-            "commitTimestamp": found.commit_timestamp_ms,
-        }
-    data = {"group": key.group, "topic": key.topic, "partition": key.partition}
-    return _internal(data, _version(record.key), value, _version(record.value or b"\0\0"))
+    return _internal(key, None if record.value is None else internal_records.offset_value(record.value))
 
 
 def _group_metadata(record: Any) -> bytes:
-    from headrace.coordinator.group.records import GroupMetadataKey, decode_group_value, decode_key
-
-    key = decode_key(record.key)
-    if not isinstance(key, GroupMetadataKey):
+    key = internal_records.group_key(record.key)
+    if key is None or "topic" in key[1]:
         return b""
-    value = None
-    if record.value is not None:
-        found = decode_group_value(record.value)
-        value = {
-            "protocolType": found.protocol_type,
-            "generation": found.generation,
-            "protocol": found.protocol,
-            "leader": found.leader,
-            "members": [member.member_id for member in found.members],
-        }
-    return _internal({"group": key.group}, _version(record.key), value, _version(record.value or b"\0\0"))
+    return _internal(key, None if record.value is None else internal_records.group_value(record.value))
 
 
 def _transaction(record: Any) -> bytes:
-    from headrace.coordinator.transaction.records import decode_key, decode_transaction
-
-    key = decode_key(record.key)
+    key = internal_records.transaction_key(record.key)
     if key is None:
         return b""
-    value = None
-    if record.value is not None:
-        found = decode_transaction(key, record.value)
-        value = {
-            "producerId": found.producer_id,
-            "producerEpoch": found.producer_epoch,
-            "transactionTimeoutMs": found.timeout_ms,
-            "transactionStatus": found.state.label,
-            "transactionPartitions": sorted(f"{tp.topic}-{tp.partition}" for tp in found.partitions),
-        }
-    return _internal({"transactionalId": key}, _version(record.key), value, _version(record.value or b"\0\0"))
+    name = key[1]["transactionalId"]
+    return _internal(key, None if record.value is None else internal_records.transaction_value(name, record.value))

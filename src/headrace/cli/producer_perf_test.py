@@ -1,6 +1,6 @@
 """`headrace producer-perf-test`: how fast records can be sent, with the flags of `kafka-producer-perf-test.sh`.
 
-    20000 records sent, 38395.508543 records/sec (3.66 MB/sec), 4.59 ms avg latency, 41.00 ms max latency, 3 ms 50th, ...
+    20000 records sent, 38395.508543 records/sec (3.66 MB/sec), 4.59 ms avg latency, 41.00 ms max latency ...
 
 Latency is from `send` to the acknowledgement. Above 20,000 records a second it is taken of every 16th record, since the
 measuring would cost more than the sending.
