@@ -1,7 +1,7 @@
 """`headrace dump-log`: what is in the files of a log, with the flags of `kafka-dump-log.sh`.
 
-It reads files and needs no broker; files of Apache Kafka are the same. The end of a file's name tells what it is: `.log`,
- `.index`, `.timeindex`, `.txnindex`, `.snapshot`, and `leader-epoch-checkpoint`.
+It reads files and needs no broker; files of Apache Kafka are the same. The end of a file's name tells what it is:
+`.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot`, and `leader-epoch-checkpoint`.
 """
 
 import json

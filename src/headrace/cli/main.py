@@ -15,6 +15,7 @@ TOOLS = {
         "Show which versions of which requests the brokers know.",
     ),
     "cluster-id": ("headrace.cli.cluster_id:cluster_id", "Show the id of the cluster."),
+    "completion": ("headrace.cli.completion:completion", "Print a script that completes commands in a shell."),
     "configs": ("headrace.cli.configs:configs", "Show and change settings of topics, brokers and groups."),
     "console-consumer": ("headrace.cli.console_consumer:console_consumer", "Print records of a topic as they come."),
     "console-producer": ("headrace.cli.console_producer:console_producer", "Send lines of standard input to a topic."),
