@@ -234,7 +234,7 @@ class LogDump:
                     fields["coordinatorEpoch"] = marker.coordinator_epoch
             elif self._content is not None:
                 fields |= self._content.show(record.key, record.value)
-            self._say("| " + _words(fields), fields)
+            self._say("| " + _words(fields) if fields else "", fields)
 
 
 def _words(fields: dict[str, Any]) -> str:

@@ -158,7 +158,7 @@ def print_members(group: "GroupDescription", verbose: bool) -> None:
     ]
     if verbose:
         names += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
-        widths += [15, _width((assignment_text(member.assignment) for member in members), 20), 15, 20]
+        widths += [15, _width((assignment_text(member.assignment) for member in members), 20), 15, 19]
     click.echo("\n" + columns(widths, names) + " ")
     for member in members:
         row: list[object] = [group.group_id, member.member_id]
