@@ -21,17 +21,17 @@ TOOLS = {
     "console-producer": ("headrace.cli.console_producer:console_producer", "Send lines of standard input to a topic."),
     "consumer-groups": (
         "headrace.cli.consumer_groups:consumer_groups",
-        "List, describe, watch, reset and delete consumer groups.",
+        "List, describe, watch, reset and delete groups.",
     ),
     "consumer-perf-test": (
         "headrace.cli.consumer_perf_test:consumer_perf_test",
         "Measure how fast records can be read.",
     ),
     "delete-records": ("headrace.cli.delete_records:delete_records", "Delete the oldest records of partitions."),
-    "dump-log": ("headrace.cli.dump_log:dump_log", "Show what is in segments, indexes and snapshots of a log."),
+    "dump-log": ("headrace.cli.dump_log:dump_log", "Show what is in the files of a log."),
     "end-to-end-latency": (
         "headrace.cli.end_to_end_latency:end_to_end_latency",
-        "Measure how long a record takes from producer to consumer.",
+        "Measure the way of a record to a consumer.",
     ),
     "get-offsets": ("headrace.cli.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
     "log-dirs": ("headrace.cli.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
