@@ -1,8 +1,9 @@
 """Every error that Headrace raises on purpose, in one place to import from.
 
-Names follow kafka-python. `KafkaError` is the base of all that clients raise, but for `ConfigError`; `retriable` tells
-whether the same call may succeed later, `fatal` whether the client is done for, `abortable` whether the transaction
-must be aborted.
+Names and bases follow kafka-python. `KafkaError` is the base of all that clients raise, but for `ConfigError`;
+`BrokerResponseError` of what a broker answered, `AuthorizationError` of missing rights, `RetriableError` of what may
+succeed later, `InvalidMetadataError` of what may when the cluster is known better. `fatal` tells whether the client is
+done for, `abortable` whether the transaction must be aborted.
 """
 
 from headrace.client import errors as _client_errors
@@ -13,7 +14,8 @@ from headrace.common import errors as _common_errors
 from headrace.common.errors import *  # noqa: F403
 
 KafkaConfigurationError = _common_errors.ConfigError
-"""kafka-python's name for it."""
+CorruptRecordException = _common_errors.CorruptRecordError
+"""kafka-python's names for them."""
 
 __all__ = sorted(
     {
@@ -22,5 +24,5 @@ __all__ = sorted(
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Exception) and not name.startswith("_")
     }
-    | {"KafkaConfigurationError"}
+    | {"CorruptRecordException", "KafkaConfigurationError"}
 )

@@ -54,6 +54,7 @@ class FakeTransport:
         self.sent = b""
         self.outbox: list[bytes] = []
         self._pending = b""
+        self.woken_at: list[int] = []
         self._loop = asyncio.get_running_loop()
 
     # what the client calls
@@ -69,6 +70,9 @@ class FakeTransport:
             self.broker.received(frame, self)
 
     def resume_reading(self) -> None: ...
+
+    def wake_at(self, size: int) -> None:
+        self.woken_at.append(size)
 
     def abort(self) -> None:
         if not self.closed:

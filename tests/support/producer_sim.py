@@ -260,7 +260,7 @@ class SimProducer(SendPath):
         adaptive: bool = True,
         **sender: Any,
     ):
-        self.clock = ManualClock()
+        self._clock = self.clock = ManualClock()
         self.cluster = SimCluster()
         self.guard = SimGuard() if idempotent else None
         self.buffers = BufferPool(memory_bytes, first_bytes or batch_bytes)
@@ -278,7 +278,7 @@ class SimProducer(SendPath):
             settings, self.buffers, self.clock, random, Backoff(100, 1000, random), self._wake, self.guard
         )
         self.accumulator.set_leaders("t", [1] * partitions)
-        self.topics = self.accumulator.topics
+        self._topics = self.accumulator.topics
         self.sender = Sender(
             SenderSettings(delivery_timeout=delivery_timeout, **sender),
             self.accumulator,
@@ -292,7 +292,7 @@ class SimProducer(SendPath):
         self.wakes += 1
 
     def _place(self, request: SendRequest) -> Any:
-        self.choose_partition(request)
+        self._choose_partition(request)
         outcome = self.accumulator.append(request)
         return None if isinstance(outcome, int) else outcome
 

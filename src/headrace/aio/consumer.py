@@ -12,7 +12,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from headrace.client.background import check_loop
-from headrace.client.consumer.base import ConsumerBase, Offsets, at_times, only_offsets, wanted_times
+from headrace.client.consumer.base import (
+    ConsumerBase,
+    Offsets,
+    at_times,
+    check_limit,
+    check_timeout,
+    only_offsets,
+    wanted_times,
+)
 from headrace.client.consumer.core import ConsumerCore, offsets_given
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST
 from headrace.client.consumer.subscription import ConsumerRebalanceListener
@@ -72,7 +80,7 @@ class Consumer(ConsumerBase):
     async def unsubscribe(self) -> None:
         """Gives up all topics and partitions, and leaves the group."""
         core = self._core
-        self._rewind()
+        self._put_back()
         self._subscription.user_is_done()
         await self._serve(core.unsubscribe())
 
@@ -82,9 +90,7 @@ class Consumer(ConsumerBase):
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """As `headrace.Consumer.poll`."""
-        limit = self.config.max_poll_records if max_records is None else max_records
-        if limit <= 0:
-            raise ValueError(f"max_records is at least 1, not {limit}")
+        limit = self.config.max_poll_records if max_records is None else check_limit(max_records)
         found = await self._wait(timeout_ms, lambda: self._core.rows.take(limit))
         if not found:
             return {}
@@ -104,13 +110,13 @@ class Consumer(ConsumerBase):
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> "pa.Table":
         """As `headrace.Consumer.poll_arrow`."""
-        table = await self._wait(timeout_ms, lambda: self._core.rows.take_arrow(max_records))
+        limit = None if max_records is None else check_limit(max_records)
+        table = await self._wait(timeout_ms, lambda: self._core.rows.take_arrow(limit))
         return self._core.rows.take_arrow(0) if table is None else table
 
     async def _wait(self, timeout_ms: float, take: Callable[[], T]) -> T | None:
         """What a function takes, as soon as that is something. Meanwhile the user's turns are taken."""
-        if timeout_ms < 0:
-            raise ValueError(f"timeout_ms is at least 0, not {timeout_ms}")
+        check_timeout(timeout_ms)
         if self._is_polling:
             raise IllegalStateError("another task is polling: a consumer is for one task at a time")
         core, ready = self._core, self._ready
@@ -120,7 +126,7 @@ class Consumer(ConsumerBase):
         try:
             # A program that always finds something must not keep the loop from fetching more.
             await asyncio.sleep(0)
-            self._rewind()
+            self._put_back()
             core.poll_began()
             while True:
                 ready.clear()
@@ -208,7 +214,7 @@ class Consumer(ConsumerBase):
                     break
                 self._index = index + 1
                 yield record
-            self._rewind()
+            self._put_back()
 
     # Positions
 
@@ -305,7 +311,7 @@ class Consumer(ConsumerBase):
             return
         core = self._made
         check_loop(core.loop)
-        self._rewind()
+        self._put_back()
         if autocommit:
             self._subscription.user_is_done()
         self._is_closing = True

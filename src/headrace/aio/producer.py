@@ -10,7 +10,7 @@ from headrace.client.background import check_loop
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
-from headrace.client.producer.core import ProducerCore, check_settings, set_up_path
+from headrace.client.producer.core import ProducerCore, check_settings, check_timeout, set_up_path
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.types import Headers, OnDelivery
 from headrace.client.producer_keys import PRODUCER_KEYS
@@ -40,9 +40,10 @@ class Producer(SendPath):
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object):
-        self.settings = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
-        set_up_path(self, self.settings, SystemClock())
-        self.gate = self._not_started
+        self.config = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
+        """The settings; `config.acks`, say."""
+        set_up_path(self, self.config, SystemClock())
+        self._gate = self._not_started
         self._started: ProducerCore | None = None
         self._is_closed = False
 
@@ -65,9 +66,9 @@ class Producer(SendPath):
         """Makes the producer live on the running loop. Needs no broker yet."""
         if self._started is not None or self._is_closed:
             raise IllegalStateError("this producer was started before")
-        core = self._started = ProducerCore(self.settings)
-        self.topics = core.accumulator.topics
-        self.gate = None if core.transactions is None else core.transactions.check_open
+        core = self._started = ProducerCore(self.config)
+        self._topics = core.accumulator.topics
+        self._gate = None if core.transactions is None else core.transactions.check_open
 
     async def send(
         self,
@@ -128,8 +129,8 @@ class Producer(SendPath):
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, known or asked for."""
-        await self._core.know_topic(topic, -1, self.settings.max_block_ms)
-        return set(range(len(self.topics[topic].queues)))
+        await self._core.know_topic(topic, -1, self.config.max_block_ms)
+        return set(range(len(self._topics[topic].queues)))
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster is known."""
@@ -176,12 +177,13 @@ class Producer(SendPath):
 
     async def close(self, timeout: float | None = None) -> None:
         """Sends what is there and closes, after `timeout` seconds at the latest."""
+        check_timeout(timeout)
         if self._is_closed:
             return
         if self._started is not None:
             check_loop(self._started.client.loop)
         self._is_closed = True
-        self.gate = self._not_started
+        self._gate = self._not_started
         if self._started is not None:
             await self._started.close(timeout)
 

@@ -101,12 +101,16 @@ CONSUMER_KEYS = ClientTable(
     (
         *COMMON_OBJECTS,
         ObjectKey(
-            "key.deserializer", None, "Makes keys of bytes: a function, or an object with `deserialize(topic, data)`."
+            "key.deserializer",
+            None,
+            "Makes keys of bytes: a function, or an object with `deserialize(topic, data)` or `deserialize(topic, "
+            "headers, data)`.",
         ),
         ObjectKey(
             "value.deserializer",
             None,
-            "Makes values of bytes: a function, or an object with `deserialize(topic, data)`.",
+            "Makes values of bytes: a function, or an object with `deserialize(topic, data)` or `deserialize(topic, "
+            "headers, data)`.",
         ),
         ObjectKey(
             "partition.assignment.strategy",

@@ -15,24 +15,27 @@ from headrace.common.errors import (
     NotLeaderForPartitionError,
     OffsetNotAvailableError,
     ReplicaNotAvailableError,
+    RetriableError,
     UnknownLeaderEpochError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     for_code,
 )
-from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
+from headrace.net.errors import IncompatibleBrokerVersion, KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 
 __all__ = [
     "CommitFailedError",
     "DeserializationError",
     "IllegalArgumentError",
     "IllegalStateError",
+    "IncompatibleBrokerVersion",
     "KafkaConnectionError",
     "KafkaTimeoutError",
     "LogTruncationError",
     "NoBrokersAvailable",
     "NoOffsetForPartitionError",
     "NodeNotReadyError",
+    "NotAssignedError",
     "SerializationError",
     "TransactionAbortedError",
     "UnknownBrokerIdError",
@@ -43,10 +46,8 @@ __all__ = [
 ]
 
 
-class KafkaTimeoutError(KafkaError, TimeoutError):
+class KafkaTimeoutError(RetriableError, TimeoutError):
     """What was waited for did not happen in the time that was given."""
-
-    retriable = True
 
 
 class NoBrokersAvailable(KafkaConnectionError):
@@ -55,6 +56,10 @@ class NoBrokersAvailable(KafkaConnectionError):
 
 class IllegalStateError(KafkaError):
     """A call that does not fit what the client is doing: poll() after close(), say."""
+
+
+class NotAssignedError(IllegalStateError, ValueError):
+    """A partition that this consumer does not have (now). kafka-python has ValueError for it in seeks."""
 
 
 class IllegalArgumentError(KafkaError, ValueError):
@@ -96,6 +101,7 @@ _STALE_METADATA = (
     ReplicaNotAvailableError,
     BrokerNotAvailableError,
     NetworkExceptionError,
+    KafkaConnectionError,
     FencedLeaderEpochError,
     UnknownLeaderEpochError,
     KafkaStorageError,

@@ -115,10 +115,16 @@ PRODUCER_KEYS = ClientTable(
     (
         *COMMON_OBJECTS,
         ObjectKey(
-            "key.serializer", None, "Makes bytes of keys: a function, or an object with `serialize(topic, data)`."
+            "key.serializer",
+            None,
+            "Makes bytes of keys: a function, or an object with `serialize(topic, data)` or `serialize(topic, headers, "
+            "data)`.",
         ),
         ObjectKey(
-            "value.serializer", None, "Makes bytes of values: a function, or an object with `serialize(topic, data)`."
+            "value.serializer",
+            None,
+            "Makes bytes of values: a function, or an object with `serialize(topic, data)` or `serialize(topic, "
+            "headers, data)`.",
         ),
         ObjectKey(
             "partitioner",

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from headrace.common.errors import RequestTimedOutError, UnsupportedVersionError
 from headrace.common.types import Buffer
-from headrace.net.errors import KafkaConnectionError
+from headrace.net.errors import IncompatibleBrokerVersion, KafkaConnectionError
 from headrace.net.framing import InvalidFrameError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
@@ -38,6 +38,9 @@ SOFTWARE_NAME = "headrace"
 _NEVER = float("inf")
 _LARGEST_COPY = 64 * 1024
 """Larger batches of records go to the socket from where they are."""
+_LARGEST_PIECE = 1024 * 1024
+"""A large reply is received in pieces of about this size. Each costs a turn at the GIL, which in a blocking client the
+user's thread has to give up; the system keeps what has come until then."""
 _correlation_id = struct.Struct(">i").unpack_from
 _error_code = struct.Struct(">h").unpack_from
 
@@ -49,6 +52,8 @@ class ClientTransport(Protocol):
     def send(self, reply: Reply) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+    def wake_at(self, size: int) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -99,6 +104,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._reader = ReplyReader(max_reply_bytes, memory)
         self._waiting: deque[_Waiting] = deque()
         self._next_id = 0
+        self._wanted_bytes = 1
         self._transport: ClientTransport | None = None
         self._blocked = True
         self._queue: list[bytes | list[bytes | memoryview]] = []
@@ -137,14 +143,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         api = APIS[ApiKey(api_key)]
         served = self.versions.get(api_key)
         if served is None:
-            raise UnsupportedVersionError(f"{self.node} does not serve {api.name}")
+            raise IncompatibleBrokerVersion(f"{self.node} does not serve {api.name}")
         low = max(api.first_version, served[0], min_version or 0)
         high = min(api.last_version, served[1], api.last_version if max_version is None else max_version)
         if low > high:
             wanted_low, wanted_high = max(api.first_version, min_version or 0), api.last_version
             if max_version is not None:
                 wanted_high = min(wanted_high, max_version)
-            raise UnsupportedVersionError(
+            raise IncompatibleBrokerVersion(
                 f"{self.node} serves {api.name} in versions {served[0]} to {served[1]}, and one of {wanted_low} to "
                 f"{wanted_high} is needed"
             )
@@ -221,6 +227,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             for reply in self._reader.updated(nbytes):
                 self._reply(reply)
+            self._await_more()
         except (InvalidFrameError, ProtocolError) as error:
             self._stats.rx_errors += 1
             self._fail(KafkaConnectionError(f"{self.node} sent what is no reply: {error}", sent=True))
@@ -228,6 +235,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
             # A mistake of ours. Nothing that follows can be trusted, and those who wait must be told.
             logger.exception("closing the connection to %s: its reply could not be handled", self.node)
             self._fail(KafkaConnectionError(f"a reply of {self.node} could not be handled: {error!r}", sent=True))
+
+    def _await_more(self) -> None:
+        """Of a large reply much is to come: it is received in large pieces."""
+        wanted = min(max(1, self._reader.missing_bytes), _LARGEST_PIECE)
+        if wanted != self._wanted_bytes and self._transport is not None and not self.closed:
+            self._wanted_bytes = wanted
+            self._transport.wake_at(wanted)
 
     def eof_received(self) -> bool:
         within = " within a reply" if self._reader.buffered_bytes else ""

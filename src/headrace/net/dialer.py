@@ -120,6 +120,9 @@ class _TlsTransport:
     def resume_reading(self) -> None:
         """It reads from the start."""
 
+    def wake_at(self, size: int) -> None:
+        """TLS has records of its own, of 16 KB."""
+
     def send(self, reply: Reply) -> None:
         if isinstance(reply, IN_MEMORY):
             self._transport.write(reply)

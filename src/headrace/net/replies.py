@@ -97,6 +97,11 @@ class ReplyReader:
         """Bytes of a reply that is not whole yet."""
         return self._end if self._large is None else self._filled + 4
 
+    @property
+    def missing_bytes(self) -> int:
+        """What a large reply still lacks."""
+        return 0 if self._large is None else len(self._large) - self._filled
+
     def get_buffer(self) -> memoryview:
         """Never empty, and never beyond the end of a large reply."""
         if self._large is not None:

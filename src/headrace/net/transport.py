@@ -11,7 +11,10 @@ The owner of the protocol calls `send` only while nothing is pending: `pause_wri
 import asyncio
 import errno
 import logging
+import os
+import re
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -27,6 +30,14 @@ SMALL_SLICE_BYTES = 32 * 1024
 """A slice up to this size is read and joined with its neighbours: `sendfile` costs more for each call, up to here."""
 
 
+def _can_wait() -> bool:
+    """Whether the system makes room for what is waited for. Linux does since 4.18; without, a connection could wait for
+    more than its buffer holds."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
+    return found is not None and (int(found[1]), int(found[2])) >= (4, 18)
+
+
+_CAN_WAIT = _can_wait()
 _NETWORK_ERRORS = {
     errno.EPIPE,
     errno.ECONNRESET,
@@ -129,6 +140,11 @@ class PlainTransport(asyncio.Transport):
             except OSError as error:
                 self._reading = False
                 self._drop(error)
+
+    def wake_at(self, size: int) -> None:
+        """Reading goes on when so many bytes have come, or the connection ends; 1 for as soon as anything has."""
+        if _CAN_WAIT and not self._closing:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _read_ready(self) -> None:
         protocol = self._protocol

@@ -36,11 +36,10 @@ from headrace.records._wire cimport (
     ParseFault, load16, load32, load64, raise_fault, scan_records, store16, store32, store64, wrapping_add,
 )
 
-from crc32c import crc32c as _crc32c
-
 from headrace.common.errors import (
     CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError, UnsupportedForMessageFormatError,
 )
+from headrace.records.checksum import crc32c as _crc32c
 from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, compress, decompress
 
 BATCH_HEADER_BYTES = HEADER_BYTES

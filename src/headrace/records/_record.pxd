@@ -96,7 +96,10 @@ cdef inline list encode_headers(object headers, Py_ssize_t* size):
     cdef list encoded = []
     cdef bytes raw_name
     size[0] = 0
-    for name, value in headers:
+    for pair in headers:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"a header is a pair of a name and bytes or None, not {pair!r}")
+        name, value = pair
         if not isinstance(name, str):
             raise TypeError(f"a header's name is a str, not {type(name).__name__}")
         if value is not None and not PyBytes_CheckExact(value):

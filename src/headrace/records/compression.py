@@ -9,12 +9,15 @@
 - zstd: one frame.
 
 Inflating is bounded: the output buffer never grows past the limit given, however small the input that fills it.
+
+The library is imported when the first batch needs it: who compresses nothing saves its 2 MB.
 """
 
 from collections.abc import Callable
 from enum import IntEnum
-
-import cramjam
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 from headrace.common.errors import CorruptRecordError, InflatedTooLargeError, UnsupportedCompressionTypeError
 from headrace.common.types import Buffer
@@ -80,6 +83,11 @@ def check_level(codec: Compression, level: int | None) -> int | None:
     return level
 
 
+@cache
+def _cramjam() -> Any:
+    return import_module("cramjam")
+
+
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
     """The bytes that go behind the batch header for these records."""
     level = check_level(codec, level)
@@ -88,11 +96,11 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
     if codec == Compression.SNAPPY:
         return _compress_xerial(data)
     if codec == Compression.GZIP:
-        return memoryview(cramjam.gzip.compress(data, level=level))
+        return memoryview(_cramjam().gzip.compress(data, level=level))
     if codec == Compression.LZ4:
         return _compress_lz4(data, level)
     if codec == Compression.ZSTD:
-        return memoryview(cramjam.zstd.compress(data, level=level))
+        return memoryview(_cramjam().zstd.compress(data, level=level))
     raise UnsupportedCompressionTypeError(f"unknown compression codec {codec!r}")
 
 
@@ -108,7 +116,7 @@ def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_INFLATE
     view = memoryview(data).cast("B")
     if codec == Compression.SNAPPY:
         return _decompress_snappy(view, max_bytes)
-    module = {Compression.GZIP: cramjam.gzip, Compression.LZ4: cramjam.lz4, Compression.ZSTD: cramjam.zstd}[codec]
+    module = getattr(_cramjam(), codec.name.lower())
     guess = max(_SMALLEST_GUESS, 4 * len(view))
     hint = _size_hint(codec, view)
     if hint is not None:
@@ -129,7 +137,7 @@ def _inflate_bounded(
         output = bytearray(room)
         try:
             written = decompress_into(data, output)
-        except cramjam.DecompressionError as error:
+        except _cramjam().DecompressionError as error:
             # The wording of a full output buffer; every other failure is bad input.
             if "failed to write whole buffer" not in str(error):
                 raise CorruptRecordError(f"{codec.name.lower()} data does not inflate: {error}") from error
@@ -160,7 +168,7 @@ def _size_hint(codec: Compression, data: memoryview) -> int | None:
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytearray:
     fast = level == LEVELS[Compression.LZ4][2]
-    compressor = cramjam.lz4.Compressor(level=1 if fast else level, content_checksum=False, block_linked=False)
+    compressor = _cramjam().lz4.Compressor(level=1 if fast else level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     checked = memoryview(compressor.finish())
     # The library puts a checksum behind each block, which the clients do not; the batch's CRC covers it all anyway.
@@ -177,7 +185,7 @@ def _compress_xerial(data: Buffer) -> bytearray:
     view = memoryview(data).cast("B")
     framed = bytearray(_XERIAL_HEADER)
     for start in range(0, len(view), _XERIAL_CHUNK_BYTES):
-        block = memoryview(cramjam.snappy.compress_raw(view[start : start + _XERIAL_CHUNK_BYTES]))
+        block = memoryview(_cramjam().snappy.compress_raw(view[start : start + _XERIAL_CHUNK_BYTES]))
         framed += len(block).to_bytes(4, "big")
         framed += block
     return framed
@@ -210,14 +218,14 @@ def _decompress_snappy(view: memoryview, max_bytes: int) -> memoryview:
 def _decompress_snappy_block(block: memoryview, position: int, room: int, max_bytes: int) -> memoryview:
     """Inflates what stands at `position` of the data if it fits into `room`, what is left of `max_bytes`."""
     try:
-        length = cramjam.snappy.decompress_raw_len(block)
+        length = _cramjam().snappy.decompress_raw_len(block)
         # Three bytes inflate to at most 64, so a claim past that ratio is a lie, found before anything is allocated.
         if length > 32 * len(block):
             raise CorruptRecordError(f"snappy block at byte {position} claims {length} bytes out of {len(block)}")
         if length > room:
             raise _too_large(Compression.SNAPPY, max_bytes)
         output = bytearray(length)
-        written = cramjam.snappy.decompress_raw_into(block, output)
-    except cramjam.DecompressionError as error:
+        written = _cramjam().snappy.decompress_raw_into(block, output)
+    except _cramjam().DecompressionError as error:
         raise CorruptRecordError(f"snappy block at byte {position} does not inflate: {error}") from error
     return memoryview(output)[:written]

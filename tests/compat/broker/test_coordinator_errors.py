@@ -738,6 +738,18 @@ def test_error(world: World, asked: Case) -> None:
     assert names == set(asked.expected.split()), asked.what
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("duration_ms", "names"), [(-1, {"idle", "open"}), (0, {"idle", "open"}), (3_600_000, {"idle"})]
+)
+def test_listing_by_duration(world: World, version: int, duration_ms: int, names: set[str]) -> None:
+    """An id that has no transaction counts as one that began long ago."""
+    reply = world.client.call(ListTransactionsRequest(duration_filter=duration_ms), version)
+    assert reply.error_code == 0
+    found = {each.transactional_id for each in reply.transaction_states} & {world.idle, world.open}
+    assert found == {getattr(world, name) for name in names}
+
+
 def test_the_world_is_as_it_was(world: World) -> None:
     """Nothing of that has harmed those who were there."""
     for group in (world.dynamic, world.other):

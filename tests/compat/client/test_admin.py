@@ -148,7 +148,7 @@ def test_each_topic_has_an_error_of_its_own(admin: headrace.Admin, topic: str, n
 
     with pytest.raises(TopicAlreadyExistsError, match=topic) as caught:
         admin.create_topics([topic])
-    assert list(caught.value.results) == [topic]  # type: ignore[attr-defined]
+    assert list(caught.value.results) == [topic]
 
 
 def test_validation_only(admin: headrace.Admin, name: str) -> None:

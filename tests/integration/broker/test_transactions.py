@@ -378,7 +378,7 @@ def test_describing_and_listing(client: WireClient) -> None:
     assert listed(producer_id_filters=[producer.id]) == ["described"]
     assert listed(transactional_id_pattern="descr.*") == ["described"]
     assert listed(transactional_id_pattern="descr") == []
-    assert listed(duration_filter=3_600_000) == []
+    assert "described" not in listed(duration_filter=3_600_000)
     reply = client.call(ListTransactionsRequest(state_filters=["Nonsense"]), 2)
     assert (reply.unknown_state_filters, reply.transaction_states) == (["Nonsense"], [])
     assert client.call(ListTransactionsRequest(transactional_id_pattern="("), 2).error_code == 128

@@ -118,6 +118,32 @@ class TestProducer:
                 producer.send(topic, b"value", partition=partition)
             assert producer.send(topic, b"value", partition=0).get(PATIENCE).offset == 10
 
+    def test_a_time_to_close_in(self, broker: EmbeddedBroker, topic: str) -> None:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            with pytest.raises(ValueError, match="at least 0, not -1"):
+                producer.close(timeout=-1)
+            assert producer.send(topic, b"value").get(PATIENCE).offset == 10
+
+    def test_serializers_are_closed_with_it(self, broker: EmbeddedBroker, topic: str) -> None:
+        class Closing:
+            def serialize(self, topic: str, data: str) -> bytes:
+                return data.encode()
+
+            def deserialize(self, topic: str, data: bytes) -> str:
+                return data.decode()
+
+            def close(self) -> None:
+                closed.append(self)
+                raise RuntimeError("close")
+
+        closed: list[Any] = []
+        made = Closing()
+        with Producer(bootstrap_servers=broker.bootstrap_servers, value_serializer=made) as producer:
+            producer.send(topic, "text").get(PATIENCE)
+        with consumer(broker, topic, value_deserializer=made) as reading:
+            assert reading.poll(PATIENCE_MS)
+        assert closed == [made, made]
+
     def test_the_error_of_many_records_does_not_grow(self, broker: EmbeddedBroker, topic: str) -> None:
         producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
         futures = [producer.send(topic, b"value") for _ in range(20)]
@@ -260,6 +286,63 @@ class TestConsumer:
                 with pytest.raises(TypeError, match="a partition is a TopicPartition, not list"):
                     call([TopicPartition(topic, 0)])  # type: ignore[arg-type]
             assert poll_ten(reading) == TEN
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "words"),
+        [
+            ({"timeout_ms": None}, TypeError, r"a number of milliseconds, not NoneType; float\('inf'\) waits for ever"),
+            ({"timeout_ms": "5"}, TypeError, "a number of milliseconds, not str"),
+            ({"timeout_ms": -1}, ValueError, "at least 0, not -1"),
+            ({"timeout_ms": float("nan")}, ValueError, "at least 0, not nan"),
+            ({"max_records": 2.5}, TypeError, "max_records is a whole number, not float"),
+            ({"max_records": "5"}, TypeError, "max_records is a whole number, not str"),
+            ({"max_records": 0}, ValueError, "at least 1, not 0"),
+        ],
+    )
+    def test_what_a_poll_does_not_take(
+        self, broker: EmbeddedBroker, topic: str, arguments: dict[str, Any], error: type[Exception], words: str
+    ) -> None:
+        async def main() -> None:
+            async with aio.Consumer(bootstrap_servers=broker.bootstrap_servers) as reading:
+                for call in (reading.poll, reading.poll_arrow):
+                    with pytest.raises(error, match=words):
+                        await call(**arguments)
+
+        asyncio.run(main())
+        with consumer(broker) as reading:
+            reading.assign([TopicPartition(topic, 0)])
+            for call in (reading.poll, reading.poll_arrow):
+                with pytest.raises(error, match=words):
+                    call(**arguments)
+            assert poll_ten(reading) == TEN
+
+    def test_partitions_that_it_does_not_have_are_wrong_values(self, broker: EmbeddedBroker, topic: str) -> None:
+        other = TopicPartition(topic, 1)
+        with consumer(broker) as reading:
+            with pytest.raises(ValueError, match="no partitions are assigned"):
+                reading.seek_to_end()
+            reading.assign([TopicPartition(topic, 0)])
+            for call in (reading.seek_to_beginning, reading.seek_to_end, lambda tp: reading.seek(tp, 0)):
+                with pytest.raises(ValueError, match="is not assigned"):
+                    call(other)
+                with pytest.raises(TypeError, match="a partition is a TopicPartition, not str"):
+                    call(topic)
+            with pytest.raises(IllegalStateError):
+                reading.position(other)
+            with pytest.raises(ValueError, match="an offset is an int of at least 0"):
+                reading.seek(TopicPartition(topic, 0), -1)
+
+    def test_what_is_no_subscription(self, broker: EmbeddedBroker, topic: str) -> None:
+        with consumer(broker) as reading:
+            with pytest.raises(ValueError, match="neither is given"):
+                reading.subscribe()
+            with pytest.raises(TypeError, match="not the str"):
+                reading.subscribe(topic)
+            with pytest.raises(IllegalStateError, match="not to both"):
+                reading.subscribe([topic], pattern="x")
+            with pytest.raises(TypeError, match="on_partitions_assigned, which list has not"):
+                reading.subscribe([topic], listener=[])  # type: ignore[arg-type]
+            assert reading.subscription() is None
 
     def test_ways_to_read_are_not_mixed(self, broker: EmbeddedBroker, topic: str) -> None:
         part = TopicPartition(topic, 0)

@@ -1,5 +1,6 @@
 """The blocking producer with a real broker: what it sends, how it waits, how it ends."""
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.support.broker_process import eventually
 from tests.support.producer_logs import read_records, read_values
 
+from headrace import aio
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
+from headrace.client.producer import producer as producer_module
+from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.producer import Producer
 from headrace.common.errors import (
@@ -52,6 +56,59 @@ def calm(broker: EmbeddedBroker) -> Iterator[None]:
 
 def make(broker: EmbeddedBroker, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+
+
+class TestTurns:
+    """With much to send, `send` gives the loop its turns."""
+
+    def test_the_loop_gets_turns_when_much_waits(
+        self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        turns = 0
+        give_turn = ProducerCore.give_turn
+
+        def counted(core: ProducerCore, seconds: float) -> None:
+            nonlocal turns
+            turns += 1
+            give_turn(core, seconds)
+
+        monkeypatch.setattr(ProducerCore, "give_turn", counted)
+        with make(broker, **{"batch.size": 16_384}) as producer:
+            for number in range(1000):
+                producer.send(topic, b"%01000d" % number, partition=0)
+            assert turns == 0
+            monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
+            for number in range(1000, 2000):
+                producer.send(topic, b"%01000d" % number, partition=0)
+            assert turns >= 60  # one for each batch
+        assert read_values(broker, topic, 0) == [b"%01000d" % number for number in range(2000)]
+
+    def test_a_broker_that_does_not_answer_holds_nobody_up(
+        self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
+        with make(broker) as producer:
+            producer.send(topic, b"first").get(PATIENCE)
+            broker.pause()
+            for _ in range(20_000):  # 20 MB, less than buffer.memory
+                producer.send(topic, bytes(1000))
+            assert producer._core.buffers.used_bytes > 20_000_000
+            broker.resume()
+            producer.flush(PATIENCE)
+            assert producer._core.buffers.used_bytes == 0
+
+    def test_callbacks_may_send(self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They run on the loop, which cannot wait for itself."""
+        monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
+        monkeypatch.setattr(producer_module, "_TURN_SECONDS", PATIENCE)
+        done = threading.Event()
+        with make(broker) as producer:
+
+            def answered(_: Any) -> None:
+                producer.send(topic, b"second", partition=1).add_callback(lambda _: done.set())
+
+            producer.send(topic, b"first", partition=0).add_callback(answered)
+            assert done.wait(PATIENCE / 2)
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
@@ -164,7 +221,7 @@ def test_records_that_can_never_be_sent(broker: EmbeddedBroker, topic: str) -> N
         assert heard == [MessageSizeTooLargeError]
         with pytest.raises(InvalidTopicError):
             producer.send("no such/topic", b"v")
-        with pytest.raises(IllegalArgumentError):
+        with pytest.raises(TypeError, match="is bytes or None, not str"):
             producer.send(topic, "text")
 
 
@@ -368,10 +425,89 @@ def test_a_table_of_batches_too_large_for_their_topic(broker: EmbeddedBroker) ->
     assert read_values(broker, topic) == [b"%d" % n for n in range(2000)]
 
 
+@pytest.mark.parametrize("wrong", [3, -1, 2**40])
+def test_a_partition_that_there_is_not_is_seen_before_the_first_row(
+    broker: EmbeddedBroker, topic: str, wrong: int
+) -> None:
+    rows = 20_000
+    values = pa.array([b"v" * 500] * rows, pa.binary())
+    partitions = pa.array([*(n % 3 for n in range(rows - 1)), wrong])
+    data = pa.table({"value": values, "partition": partitions})
+    with make(broker) as producer:
+        for each in (data, data.to_batches()[0]):
+            with pytest.raises(IllegalArgumentError, match=f"has {wrong}; the topic has 3 partitions"):
+                producer.send_arrow(topic, each)
+        with pytest.raises(IllegalArgumentError, match="holds string; expected integers"):
+            producer.send_arrow(topic, table(1, partition=pa.array(["0"])))
+        producer.flush(PATIENCE)
+    assert [read_values(broker, topic, partition) for partition in range(3)] == [[], [], []]
+
+
+def too_large_at_the_end() -> pa.Table:
+    """Three batches that will do, and a row that will not."""
+    values = [b"%06d" % n + b"v" * 1000 for n in range(3000)]
+    return pa.table({"value": pa.array([*values, b"v" * 2_000_000], pa.binary())})
+
+
+def test_an_error_behind_the_first_rows_is_the_futures(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker) as producer:
+        future = producer.send_arrow(topic, too_large_at_the_end(), partition=0)
+        with pytest.raises(MessageSizeTooLargeError, match=r"larger than max\.request\.size"):
+            future.get(PATIENCE)
+        assert future.failed()
+        assert future.value is None
+        written = sum(part.rows for part in future.acknowledged)
+        assert 2000 <= written <= 3000
+        with pytest.raises(MessageSizeTooLargeError):  # nothing was sent, so it is raised
+            producer.send_arrow(topic, too_large_at_the_end().slice(3000), partition=0)
+        assert producer._core.buffers.available_bytes == producer.config.buffer_memory
+    assert len(read_values(broker, topic)) == written
+
+
+def test_no_room_for_the_last_rows(broker: EmbeddedBroker, topic: str) -> None:
+    data = pa.table({"value": pa.array([b"v" * 1000] * 3000, pa.binary())})
+    with make(broker, **{"buffer.memory": 500_000, "max.block.ms": 300}) as producer:
+        producer.partitions_for(topic)
+        broker.pause()
+        try:
+            future = producer.send_arrow(topic, data, partition=0)
+            assert not future.is_done, "some rows are on their way"
+        finally:
+            broker.resume()
+        with pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms"):
+            future.get(PATIENCE)
+        written = sum(part.rows for part in future.acknowledged)
+        assert 0 < written < 3000
+    assert len(read_values(broker, topic)) == written
+
+
+def test_a_transaction_with_a_part_of_a_table_is_not_committed(broker: EmbeddedBroker, topic: str) -> None:
+    with make(broker, transactional_id=topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        future = producer.send_arrow(topic, too_large_at_the_end(), partition=0)
+        with pytest.raises(MessageSizeTooLargeError, match="the transaction must be aborted"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        assert future.failed()
+
+
+def test_an_error_behind_the_first_rows_in_asyncio(broker: EmbeddedBroker, topic: str) -> None:
+    async def main() -> int:
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            future = await producer.send_arrow(topic, too_large_at_the_end(), partition=0)
+            with pytest.raises(MessageSizeTooLargeError):
+                await future
+            return sum(part.rows for part in future.acknowledged)
+
+    written = asyncio.run(main())
+    assert 2000 <= written == len(read_values(broker, topic)) <= 3000
+
+
 def test_what_is_no_table_for_a_topic(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer:
         with pytest.raises(IllegalArgumentError, match="'value'"):
             producer.send_arrow(topic, pa.table({"other": [1]}))
-        with pytest.raises(IllegalArgumentError, match="Table"):
+        with pytest.raises(TypeError, match="Table"):
             producer.send_arrow(topic, [b"v"])  # type: ignore[arg-type]
         assert producer.send_arrow(topic, table(0)).get(PATIENCE).rows == 0

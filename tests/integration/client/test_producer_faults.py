@@ -191,13 +191,12 @@ def test_cuts_at_every_byte_of_a_reply() -> None:
             futures.append(producer.send("t", value(1)))
             futures[1].get(PATIENCE)
             whole = proxy.replied_bytes - before
-            sizes = [*range(1, 20), *range(20, whole - 120, 37), *range(max(20, whole - 120), whole + 3)]
-            for size in sizes:
+            for size in range(1, whole + 3):
                 proxy.cut_after(size)
                 proxy.cut_now()
                 futures.append(producer.send("t", value(len(futures))))
                 futures[-1].get(PATIENCE)
-            assert proxy.cuts > len(sizes) // 2
+            assert proxy.cuts >= whole
         check_whole(broker, "t", futures)
 
 

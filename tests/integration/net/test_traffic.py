@@ -13,7 +13,7 @@ import pytest
 from tests.support.net import FileSlice, Peer, Recorder, echo, frame, serving, until
 
 from headrace.common.clock import SystemClock
-from headrace.net import Limits, Listener, ServerConnection, SocketServer
+from headrace.net import Limits, Listener, ServerConnection, SocketServer, transport
 from headrace.net.framing import FrameReader
 from headrace.net.transport import PlainTransport
 
@@ -311,3 +311,47 @@ def test_several_listeners() -> None:
         await server.close()
 
     asyncio.run(scenario())
+
+
+class Pieces(asyncio.BufferedProtocol):
+    """Notes what each read brings."""
+
+    def __init__(self) -> None:
+        self.pieces: list[int] = []
+        self.ended = False
+        self._buffer = memoryview(bytearray(4 * MB))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.pieces.append(nbytes)
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        return False
+
+
+@pytest.mark.skipif(not transport._CAN_WAIT, reason="this system does not make room for what is waited for")
+def test_much_is_waited_for_and_the_end_is_heard_of_at_once() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            ours = socket.create_connection(listening.getsockname())
+            theirs, _ = listening.accept()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        protocol = Pieces()
+        reader = PlainTransport(loop, ours, protocol)
+        reader.wake_at(MB)
+        reader.resume_reading()
+        for _ in range(16):
+            await loop.sock_sendall(theirs, bytes(MB // 16))
+        await until(lambda: sum(protocol.pieces) == MB)
+        assert len(protocol.pieces) == 1
+        await loop.sock_sendall(theirs, bytes(1000))
+        theirs.close()
+        await until(lambda: protocol.ended)
+        assert sum(protocol.pieces) == MB + 1000
+
+    asyncio.run(main())

@@ -4,12 +4,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.cluster import async_test
 
 from headrace.broker.config import BROKER_KEYS
 from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_config
-from headrace.broker.coordinators import CoordinatorLog
+from headrace.broker.coordinators import CoordinatorLog, Coordinators
 from headrace.broker.purgatory import Purgatory
+from headrace.cluster.image import ImageChange
 from headrace.common.errors import (
+    CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     KafkaError,
     KafkaStorageError,
@@ -20,6 +23,7 @@ from headrace.common.errors import (
 )
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
+from headrace.coordinator.runtime import Outcome
 from headrace.storage.producers import AppendOrigin
 from headrace.testing.clock import ManualClock
 
@@ -127,3 +131,97 @@ def test_internal_topics_have_as_many_replicas_as_there_can_be(brokers: int, fac
         assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, factor)
         assert topic.configs["cleanup.policy"] == "compact"
     assert config.topics[TRANSACTION_TOPIC].new_topic(brokers).configs["min.insync.replicas"] == str(min(factor, 2))
+
+
+# ---- offsets of topics that are deleted
+
+
+class Groups:
+    """A runtime of two partitions, each of which answers as it is told, one answer after the other."""
+
+    def __init__(self, **answers: list[bool | KafkaError]) -> None:
+        self.answers = {int(name.removeprefix("of_")): list(given) for name, given in answers.items()}
+        self.asked: list[tuple[int, set[str]]] = []
+
+    def indexes(self) -> list[int]:
+        return list(self.answers)
+
+    def write(self, index: int, operation: Any, done: Any) -> None:
+        shard = SimpleNamespace(forget_topics=lambda topics: self.asked.append((index, topics)))
+        operation(shard)
+        answer = self.answers[index].pop(0)
+        done(Outcome(error=answer) if isinstance(answer, KafkaError) else Outcome(answer))
+
+
+def make_coordinators(groups: Groups) -> tuple[ManualClock, Timer, Any]:
+    """The listener of the broker's view of the cluster, with the clock and the timer that it uses."""
+    clock = ManualClock()
+    timer = Timer(clock)
+    listeners: list[Any] = []
+    broker: Any = SimpleNamespace(
+        config=SimpleNamespace(coordinators=coordinator_config(BROKER_KEYS.parse({}))),
+        clock=clock,
+        driver=SimpleNamespace(timer=timer),
+        replicas=SimpleNamespace(on_role_changed=[]),
+        image=SimpleNamespace(add_listener=listeners.append),
+    )
+    coordinators: Any = Coordinators(broker)
+    coordinators.groups = groups
+    return clock, timer, listeners[0]
+
+
+def deleted(*topics: str) -> ImageChange:
+    return ImageChange((), (), (), topics, brokers_changed=False)
+
+
+@async_test
+async def test_every_partition_forgets_topics_that_are_deleted() -> None:
+    groups = Groups(of_3=[True], of_7=[True])
+    _, timer, changed = make_coordinators(groups)
+    changed(deleted())
+    assert groups.asked == []
+    changed(deleted("one", "two"))
+    assert groups.asked == [(3, {"one", "two"}), (7, {"one", "two"})]
+    assert len(timer) == 0
+
+
+@async_test
+async def test_topics_are_forgotten_in_steps() -> None:
+    groups = Groups(of_3=[False, False, True], of_7=[True])
+    clock, timer, changed = make_coordinators(groups)
+    changed(deleted("one"))
+    assert [index for index, _ in groups.asked] == [3, 7]
+    for _ in range(5):
+        clock.advance(1)
+        timer.advance()
+    assert [index for index, _ in groups.asked] == [3, 7, 3, 3]
+    assert len(timer) == 0
+
+
+@async_test
+async def test_a_partition_that_is_loading_forgets_topics_later() -> None:
+    loading = CoordinatorLoadInProgressError("loading")
+    groups = Groups(of_3=[loading, loading, False, True])
+    clock, timer, changed = make_coordinators(groups)
+    changed(deleted("one"))
+    timer.advance()
+    assert len(groups.asked) == 1
+    for asked in (2, 3):
+        clock.advance(100)
+        timer.advance()
+        assert len(groups.asked) == asked
+    clock.advance(1)
+    timer.advance()
+    assert groups.asked == [(3, {"one"})] * 4
+    assert len(timer) == 0
+
+
+@async_test
+async def test_a_partition_that_cannot_forget_topics_is_let_be(caplog: pytest.LogCaptureFixture) -> None:
+    groups = Groups(of_3=[NotCoordinatorError("not here")], of_7=[KafkaStorageError("full")])
+    _, timer, changed = make_coordinators(groups)
+    changed(deleted("one"))
+    assert len(timer) == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "offsets of deleted topics are left in partition 7: full"
+    ]

@@ -35,6 +35,23 @@ def test_everything_that_clients_raise_is_a_kafka_error() -> None:
     assert issubclass(KafkaTimeoutError, TimeoutError)
 
 
+@pytest.mark.parametrize("name", sorted(errors.__all__))
+def test_what_is_retriable_has_a_base_of_its_own(name: str) -> None:
+    cls = getattr(errors, name)
+    if issubclass(cls, KafkaError):
+        assert issubclass(cls, errors.RetriableError) == cls.retriable
+        assert issubclass(cls, errors.InvalidMetadataError) == cls.invalid_metadata
+        if cls in ERRORS_BY_CODE.values():
+            assert issubclass(cls, errors.BrokerResponseError)
+            assert (cls.errno, cls.message) == (cls.code, cls.name)
+
+
+def test_a_lost_connection_is_no_answer_of_a_broker() -> None:
+    assert not issubclass(errors.KafkaConnectionError, errors.BrokerResponseError)
+    assert errors.KafkaConnectionError.code == errors.NetworkExceptionError.code == 13
+    assert ERRORS_BY_CODE[13] is errors.NetworkExceptionError
+
+
 def test_the_error_of_a_code() -> None:
     assert error_for(0) is None
     error = error_for(36, "it is there")
@@ -73,6 +90,15 @@ def test_importing_headrace_is_quick_and_imports_no_arrow() -> None:
     assert all(getattr(headrace, name).__name__ == name for name in headrace.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
         _ = headrace.Nonsense
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_a_client_imports_only_what_it_needs(name: str) -> None:
+    """Each of these takes memory: a server, codecs, and what the checksum's package would bring."""
+    heavy = {"pyarrow", "cramjam", "argparse", "importlib.metadata", "headrace.net.server", "headrace.broker"}
+    code = f"import sys, headrace; headrace.{name}; print(sorted(set(sys.modules) & {heavy!r}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("name", errors.__all__)

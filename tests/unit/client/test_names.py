@@ -32,6 +32,11 @@ def test_both_faces_have_the_same_methods(blocking: type, asyncio: type, more: s
 
 @pytest.mark.parametrize(("blocking", "asyncio", "more"), PAIRS, ids=["producer", "consumer", "admin"])
 def test_both_faces_take_the_same_arguments(blocking: type, asyncio: type, more: set[str]) -> None:
-    for name in sorted(set(methods(asyncio)) - more - {"choose_partition"}):
+    for name in sorted(set(methods(asyncio)) - more):
         ours, theirs = (list(inspect.signature(getattr(cls, name)).parameters) for cls in (blocking, asyncio))
         assert ours == theirs, name
+
+
+@pytest.mark.parametrize("cls", [headrace.Producer, headrace.aio.Producer], ids=["blocking", "asyncio"])
+def test_what_a_producer_is_made_of_is_its_own(cls: type) -> None:
+    assert {name for name in dir(cls) if not name.startswith("_")} == set(methods(cls))

@@ -1,4 +1,5 @@
 import asyncio
+from pathlib import Path
 
 import pytest
 from tests.support.cluster import async_test
@@ -7,7 +8,7 @@ from headrace.cluster import znodes
 from headrace.cluster.embedded import EmbeddedStore
 from headrace.cluster.producer_ids import BLOCK_SIZE, ProducerIds, take_block
 from headrace.cluster.registration import prepare_cluster
-from headrace.cluster.store import ConnectionLoss, Stat, Watch
+from headrace.cluster.store import ANY_VERSION, ConnectionLoss, Stat, Watch
 from headrace.cluster.znodes import ProducerIdBlock
 from headrace.common.errors import CoordinatorLoadInProgressError, HeadraceError
 from headrace.common.ids import make_random
@@ -51,6 +52,50 @@ async def test_a_restart_begins_a_new_block() -> None:
     assert await before.next() == 0
     await before.close()
     assert await ProducerIds(store, 1).next() == BLOCK_SIZE
+
+
+class KilledStore(EmbeddedStore):
+    """Its process dies around the change that takes a block: before it, or after it and before anybody is told."""
+
+    dies: str | None = None
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        if self.dies == "before":
+            raise Killed
+        stat = await super().set(path, data, version)
+        if self.dies == "after":
+            raise Killed
+        return stat
+
+
+class Killed(BaseException):
+    pass
+
+
+@async_test
+async def test_kills_between_taking_and_using_a_block(tmp_path: Path) -> None:
+    """Each life takes a block and is killed at another instant; no id is ever given out twice."""
+    given: list[int] = []
+    blocks: list[ProducerIdBlock] = []
+    for dies in (None, "before", "after", "unused", "after", "used", "before", "ahead", None):
+        store = KilledStore(tmp_path / "coordination.db", ManualClock())
+        await prepare_cluster(store, make_random(1))
+        store.dies = dies
+        ids = ProducerIds(store, 1)
+        if dies in ("before", "after"):
+            with pytest.raises(Killed):
+                await take_block(store, 1)
+        elif dies == "unused":
+            await ids._fetch_soon()
+        elif dies == "ahead":  # the next block is taken, and none of it is used
+            given += [await ids.next() for _ in range(BLOCK_SIZE - 10)]
+            await ids._fetch_soon()
+        else:
+            given += [await ids.next() for _ in range(10)]
+        blocks.append(await latest(store))
+        await store.close()
+    assert len(set(given)) == len(given) == BLOCK_SIZE + 20
+    assert [block.first for block in blocks] == [BLOCK_SIZE * n for n in (0, 0, 1, 2, 3, 4, 4, 6, 7)]
 
 
 @async_test

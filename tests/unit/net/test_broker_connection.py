@@ -17,7 +17,7 @@ from headrace.net.nodes import Node
 from headrace.net.replies import ReplyMemory
 from headrace.protocol import ApiKey, Message, encode_response
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from headrace.protocol.messages.produce import ProduceRequest
 
 NODE = Node(1, "host", 9092)
@@ -208,6 +208,30 @@ def test_what_is_no_broker_is_named() -> None:
         wire.broker.on(ApiKey.METADATA, lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n")
         with pytest.raises(KafkaConnectionError, match="looks like an HTTP server"):
             await wire.ask()
+
+    in_virtual_time(main())
+
+
+def test_a_large_reply_is_received_in_large_pieces() -> None:
+    async def main() -> None:
+        wire = Wire(max_reply_bytes=5_000_000)
+        name = "x" * 32_000
+        message = MetadataResponse(cluster_id="here", topics=[MetadataResponseTopic(name=name) for _ in range(80)])
+        wire.broker.on(ApiKey.METADATA, lambda _: None)
+        asked = wire.ask()
+        data = encode_response(message, 12, 0)
+        assert isinstance(data, bytes)
+        wire.transport.deliver(data, chunk=600_000)
+        reply = await asked
+        assert reply == message
+        *waits, last = wire.transport.woken_at
+        assert (waits[0], last) == (1024 * 1024, 1)
+        assert all(0 < size <= 1024 * 1024 for size in waits), "more than is to come would never come"
+        assert len(waits) <= 4
+        wire.broker.on(ApiKey.METADATA, lambda _: MetadataResponse(cluster_id="small"))
+        del wire.transport.woken_at[:]
+        assert (await wire.ask()).cluster_id == "small"
+        assert wire.transport.woken_at == []
 
     in_virtual_time(main())
 

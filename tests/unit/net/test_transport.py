@@ -2,11 +2,13 @@
 
 import errno
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.support.net import FakeLoop
 
+from headrace.net import transport
 from headrace.net.transport import JOIN_BYTES, READS_PER_TURN, SMALL_SLICE_BYTES, TURN_BYTES, PlainTransport
 
 FD = 7
@@ -20,6 +22,10 @@ class FakeSocket:
         self.room: int | None = None
         self.error: OSError | None = None
         self.closed = False
+        self.options: list[tuple[int, int, int]] = []
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self.options.append((level, option, value))
 
     def fileno(self) -> int:
         return FD
@@ -144,6 +150,33 @@ class TestReading:
         parts.transport.resume_reading()
         parts.loop.readers[FD]()
         assert len(parts.protocol.received) == 10 * READS_PER_TURN
+
+    def test_waiting_for_much(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(transport, "_CAN_WAIT", True)
+        parts.transport.wake_at(1000)
+        assert parts.sock.options == [(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)]
+        monkeypatch.setattr(transport, "_CAN_WAIT", False)
+        parts.transport.wake_at(1)
+        monkeypatch.setattr(transport, "_CAN_WAIT", True)
+        parts.transport.abort()
+        parts.transport.wake_at(1)
+        assert len(parts.sock.options) == 1
+
+    @pytest.mark.parametrize(
+        ("platform", "release", "expected"),
+        [
+            ("linux", "4.18.0-553.el8", True),
+            ("linux", "4.9.1", False),
+            ("linux", "?", False),
+            ("darwin", "23.1", False),
+        ],
+    )
+    def test_only_where_the_system_makes_room(
+        self, monkeypatch: pytest.MonkeyPatch, platform: str, release: str, expected: bool
+    ) -> None:
+        monkeypatch.setattr("sys.platform", platform)
+        monkeypatch.setattr("os.uname", lambda: SimpleNamespace(release=release))
+        assert transport._can_wait() is expected
 
     def test_pausing(self, parts: Parts) -> None:
         parts.transport.resume_reading()

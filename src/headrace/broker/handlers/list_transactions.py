@@ -70,7 +70,8 @@ class _Filter:
             return False
         if self._duration_ms < 0:
             return True
-        return transaction.start_ms >= 0 and self._now_ms - transaction.start_ms > self._duration_ms
+        # As in Kafka, an id without a transaction, whose start is -1, counts as one that began long ago.
+        return self._now_ms - transaction.start_ms > self._duration_ms
 
 
 async def _matching(pattern: str, names: Iterable[str]) -> set[str]:

@@ -57,6 +57,7 @@ _CODEC_MASK = 7
 _TRANSACTIONAL = 0x10
 _ZSTD = 4
 _SMALLEST_BATCH = 61
+_NO_OFFSET = bytes(8)
 
 
 # Older versions of librdkafka do not compress where version 0 is not announced (KAFKA-18659). None sends it.
@@ -132,7 +133,8 @@ def _partition(broker: "Broker", name: str | None, data: PartitionProduceData, a
 
 
 def _one_batch(records: Buffer | None) -> Buffer:
-    """A client sends one batch of magic 2 for each partition (KIP-98). A batch that is cut short is left to the log."""
+    """A client sends one batch of magic 2 for each partition (KIP-98), whose offsets begin with 0. A batch that is cut
+    short is left to the log."""
     size = 0 if records is None else len(records)
     if records is None or size < _SMALLEST_BATCH:
         raise InvalidRecordError(f"expected one record batch, got {size} bytes: fewer than its header has")
@@ -141,6 +143,9 @@ def _one_batch(records: Buffer | None) -> Buffer:
     said = 12 + int.from_bytes(records[8:12], "big", signed=True)
     if _SMALLEST_BATCH <= said < size:
         raise InvalidRecordError(f"expected one record batch, got {size} bytes for one of {said}")
+    if records[:8] != _NO_OFFSET:
+        base_offset = int.from_bytes(records[:8], "big", signed=True)
+        raise InvalidRecordError(f"expected a record batch whose base offset is 0, not {base_offset}")
     return records
 
 

@@ -73,9 +73,9 @@ class Results(dict[K, V]):
         return found
 
     def raise_errors(self) -> None:
-        """Raises the first error there is. It has these results as its attribute `results`."""
+        """Raises the first error there is, which has these as its `results`."""
         for error in self.errors.values():
-            error.results = self  # type: ignore[attr-defined]
+            error.results = self
             raise error
 
 

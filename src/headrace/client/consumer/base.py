@@ -13,13 +13,13 @@ from headrace.client.consumer.partition_state import EARLIEST_OFFSET, LATEST_OFF
 from headrace.client.consumer.rows import Portion
 from headrace.client.consumer.subscription import ConsumerRebalanceListener, SubscriptionState
 from headrace.client.consumer_keys import CONSUMER_KEYS
-from headrace.client.errors import IllegalStateError, WakeupError
+from headrace.client.errors import IllegalStateError, NotAssignedError, WakeupError
 from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
 from headrace.common.types import TopicPartition
 from headrace.records import ConsumerRecord
 
-__all__ = ["ConsumerBase", "Offsets", "at_times", "only_offsets", "wanted_times"]
+__all__ = ["ConsumerBase", "Offsets", "at_times", "check_limit", "check_timeout", "only_offsets", "wanted_times"]
 
 _logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class ConsumerBase:
     def _ask(self, partitions: tuple[TopicPartition, ...], query: OffsetQuery) -> None:
         tps = partitions or tuple(self._subscription.assigned)
         if not tps:
-            raise IllegalStateError("no partitions are assigned to this consumer")
+            raise NotAssignedError("no partitions are assigned to this consumer")
         self._subscription.ask(tps, query)
         self._moved(tps)
 
@@ -184,11 +184,15 @@ class ConsumerBase:
 
     # Inside
 
-    def _rewind(self) -> None:
-        """Iteration ended in the middle of a portion: the rest is fetched again, if it is wanted again."""
+    def _put_back(self) -> None:
+        """Iteration ended in the middle of a portion: the rest comes next, if it is still wanted. With interceptors it
+        is fetched again: a poll shows them all that it returns."""
         portion, self._portion = self._portion, None
         if portion is not None and self._index < len(portion.records):
-            self._core.rows.rewind(portion.state, portion.version)
+            if self.config.interceptors:
+                self._core.rows.rewind(portion.state, portion.version)
+            else:
+                self._core.rows.put_back(portion, self._index)
 
     def _next_portion(self) -> list[Portion]:
         while (portion := self._core.rows.portion(self.config.max_poll_records)) is not None:
@@ -247,6 +251,25 @@ class ConsumerBase:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._subscription.assigned)} partitions"
         return f"<Consumer group_id={self.config.group_id!r}, {state}>"
+
+
+def check_timeout(timeout_ms: float) -> float:
+    """For how long a poll waits: a number, as in kafka-python."""
+    if not isinstance(timeout_ms, int | float):
+        raise TypeError(
+            f"timeout_ms is a number of milliseconds, not {type(timeout_ms).__name__}; float('inf') waits for ever"
+        )
+    if not timeout_ms >= 0:
+        raise ValueError(f"timeout_ms is at least 0, not {timeout_ms}")
+    return timeout_ms
+
+
+def check_limit(max_records: int) -> int:
+    if not isinstance(max_records, int):
+        raise TypeError(f"max_records is a whole number, not {type(max_records).__name__}")
+    if max_records <= 0:
+        raise ValueError(f"max_records is at least 1, not {max_records}")
+    return max_records
 
 
 def wanted_times(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:

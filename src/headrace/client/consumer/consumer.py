@@ -12,7 +12,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from headrace.client.background import FORKED, LoopThread
-from headrace.client.consumer.base import ConsumerBase, Offsets, at_times, only_offsets, wanted_times
+from headrace.client.consumer.base import (
+    ConsumerBase,
+    Offsets,
+    at_times,
+    check_limit,
+    check_timeout,
+    only_offsets,
+    wanted_times,
+)
 from headrace.client.consumer.core import ConsumerCore, offsets_given
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST
 from headrace.client.consumer.subscription import ConsumerRebalanceListener
@@ -72,7 +80,7 @@ class Consumer(ConsumerBase):
         """Gives up all topics and partitions, and leaves the group."""
         self._check_open()
         self._check_thread()
-        self._rewind()
+        self._put_back()
         self._subscription.user_is_done()
         self._serve(self._core.unsubscribe())
 
@@ -83,9 +91,7 @@ class Consumer(ConsumerBase):
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records by partition: at most `max_records` (`max_poll_records` if not given), at least one if there is any
         within `timeout_ms`. With `update_offsets=False` the positions stay: the next poll returns the same."""
-        limit = self.config.max_poll_records if max_records is None else max_records
-        if limit <= 0:
-            raise ValueError(f"max_records is at least 1, not {limit}")
+        limit = self.config.max_poll_records if max_records is None else check_limit(max_records)
         found = self._wait(timeout_ms, lambda: self._core.rows.take(limit))
         if not found:
             return {}
@@ -94,18 +100,18 @@ class Consumer(ConsumerBase):
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> "pa.Table":
         """As `poll`, but one Arrow table with the columns topic, partition, offset, timestamp, timestamp_type, key,
         value and headers, and without deserializers. Without `max_records`: everything that has been fetched."""
-        table = self._wait(timeout_ms, lambda: self._core.rows.take_arrow(max_records))
+        limit = None if max_records is None else check_limit(max_records)
+        table = self._wait(timeout_ms, lambda: self._core.rows.take_arrow(limit))
         return self._core.rows.take_arrow(0) if table is None else table
 
     def _wait(self, timeout_ms: float, take: Callable[[], T]) -> T | None:
         """What a function takes, as soon as that is something. Meanwhile the user's turns are taken."""
-        if timeout_ms < 0:
-            raise ValueError(f"timeout_ms is at least 0, not {timeout_ms}")
+        check_timeout(timeout_ms)
         if not self._polling.acquire(blocking=False):
             raise IllegalStateError("another thread is polling: a consumer is for one thread at a time")
         try:
             core, ready = self._core, self._ready
-            self._rewind()
+            self._put_back()
             core.poll_began()
             deadline = 0.0
             try:
@@ -190,7 +196,7 @@ class Consumer(ConsumerBase):
                         break
                 self._index = index + 1
                 yield record
-            self._rewind()
+            self._put_back()
 
     def __next__(self) -> ConsumerRecord:
         return next(iter(self))
@@ -301,7 +307,7 @@ class Consumer(ConsumerBase):
         self._ready.set()  # another thread may be in a poll, which ends now
         try:
             with self._polling:
-                self._rewind()
+                self._put_back()
                 if autocommit:
                     self._subscription.user_is_done()
                 self._serve(core.close(autocommit=autocommit, timeout_ms=timeout_ms))

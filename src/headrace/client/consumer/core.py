@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from headrace.client import serialization
 from headrace.client.consumer.deserializers import prepare
 from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.fetcher import Fetcher, FetchLimits
@@ -227,7 +228,8 @@ class ConsumerCore:
 
     async def lost(self, tps: frozenset[TopicPartition]) -> None:
         if (listener := self.subscription.listener) is not None:
-            await self.turns.wait(lambda: listener.on_partitions_lost(tps))
+            lost = getattr(listener, "on_partitions_lost", listener.on_partitions_revoked)
+            await self.turns.wait(lambda: lost(tps))
 
     def failed(self, error: Exception) -> None:
         self._errors["group"] = error
@@ -363,6 +365,7 @@ class ConsumerCore:
             self.subscription.unsubscribe()
             with self.subscription.lock:
                 self.buffer.clear()
+            serialization.close(self.settings.key_deserializer, self.settings.value_deserializer)
             self._notify()
 
 

@@ -4,10 +4,11 @@ A deserializer is a function of the bytes (None for a key or value that is null)
 `deserialize(topic, data)`, or with `deserialize(topic, headers, data)`, as kafka-python has had it since 3.0.
 """
 
-import inspect
 import json
 import struct
 from typing import Any, Protocol
+
+from headrace.client.serialization import find_method
 
 __all__ = [
     "Deserializer",
@@ -80,17 +81,5 @@ class _WithoutHeaders:
 
 def prepare(deserializer: Any) -> Any:
     """A function of the bytes, or an object that is called with topic, headers and bytes."""
-    method = getattr(deserializer, "deserialize", None)
-    if method is None:
-        if deserializer is not None and not callable(deserializer):
-            raise TypeError(
-                f"a deserializer is a function or has a method `deserialize`; this is a {type(deserializer).__name__}"
-            )
-        return deserializer
-    try:
-        wanted = inspect.signature(method).parameters.values()
-    except ValueError:  # compiled, and does not tell
-        return deserializer
-    positional = [each for each in wanted if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    is_open = any(each.kind is each.VAR_POSITIONAL for each in wanted)
-    return deserializer if is_open or len(positional) != 2 else _WithoutHeaders(deserializer)
+    method, wants_headers = find_method(deserializer, "deserialize")
+    return deserializer if method is None or wants_headers else _WithoutHeaders(deserializer)

@@ -5,8 +5,8 @@ entry has the version of its partition at the time of the request: once that has
 is gone), it is dropped when its turn comes. Entries of paused partitions, and of those that are being stopped or
 validated, stay until they are wanted again.
 
-Partitions take turns: after one entry of a partition the next partition comes. The loop sets `starved` when it leaves
-partitions out because of what is waiting here, and `took` tells it when it may go on.
+Partitions take turns: after one entry of a partition the next partition comes. When the loop leaves partitions out
+because of what is waiting here, it says with `call_when_taken` how much of that has to go, and `took` tells it.
 """
 
 from collections import deque
@@ -15,6 +15,8 @@ from collections.abc import Callable
 from headrace.client.consumer.partition_state import FetchState, PartitionState
 from headrace.common.types import TopicPartition
 from headrace.records import FetchedRecords
+
+_NEVER = -1
 
 
 class Entry:
@@ -47,8 +49,8 @@ class FetchBuffer:
     def __init__(self) -> None:
         self.size_in_bytes = 0
         """Of all replies that are not used up."""
-        self.starved = False
         self.took: Callable[[], None] = _nothing
+        self._call_at_bytes = _NEVER
         self._queues: dict[TopicPartition, deque[Entry]] = {}
         self._order: deque[TopicPartition] = deque()
 
@@ -100,10 +102,14 @@ class FetchBuffer:
             if self._order[0] == tp:
                 self._order.rotate(-1)
 
+    def call_when_taken(self, size: int) -> None:
+        """Has `took` called once, when so many bytes have gone or a partition has no more than one entry left."""
+        self._call_at_bytes = max(0, self.size_in_bytes - size)
+
     def _drop(self, queue: deque[Entry]) -> None:
         self.size_in_bytes -= queue.popleft().size
-        if self.starved:
-            self.starved = False
+        if self._call_at_bytes != _NEVER and (self.size_in_bytes <= self._call_at_bytes or len(queue) <= 1):
+            self._call_at_bytes = _NEVER
             self.took()
 
     def sweep(self) -> None:

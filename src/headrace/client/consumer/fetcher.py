@@ -5,8 +5,10 @@
 
 A partition is asked for while less than `_ROUNDS_AHEAD` times `max.partition.fetch.bytes` of it wait in the buffer, and
 nothing is asked for while `queued.max.messages.kbytes` wait in all: so the next round is under way while the user works
-on the last one, and memory stays bounded. Fetches have connections of their own, since a broker holds back whatever
-stands behind a fetch that waits for records.
+on the last one, and memory stays bounded. While some partitions of a broker have that much, it is not asked for the
+others before one of these runs low: few large replies cost less than many small ones, and take fewer turns at the GIL
+from the user's thread. Fetches have connections of their own, since a broker holds back whatever stands behind a fetch
+that waits for records.
 
 Owned by the loop. A reply is sorted in only if its partition has the version that it was asked under.
 """
@@ -46,10 +48,10 @@ from headrace.records import FetchedRecords
 logger = logging.getLogger(__name__)
 
 PURPOSE = "fetch"
-_ROUNDS_AHEAD = 2
+_ROUNDS_AHEAD = 3
 _FIRST_WITH_TOPIC_IDS = 13
 _LAST_WITH_NAMES = 12
-_SHORTEST_WAIT_MS = 20
+_SHORTEST_WAIT_MS = 5
 _SOON = (FetchState.OFFSET_QUERY, FetchState.OFFSET_WAIT, FetchState.VALIDATE_WAIT)
 _SESSION_ERRORS = (
     FetchSessionIdNotFoundError.code,
@@ -147,9 +149,10 @@ class Fetcher:
         now = self._loop.time()
         view = self._metadata.view
         full = self._buffer.size_in_bytes >= self._limits.max_queued_bytes and not self._make_room()
-        enough = _ROUNDS_AHEAD * self._limits.max_partition_bytes
+        round_bytes = self._limits.max_partition_bytes
         plans: dict[int, _Plan] = {}
-        starved: set[int] = set()
+        starved: dict[int, int] = {}  # how many partitions of a broker are left out
+        pressing: set[int] = set()
         hurried: set[Node | None] = set()
         later = float("inf")
         for state in self._subscription.states():
@@ -169,9 +172,12 @@ class Fetcher:
                 later = min(later, state.retry_at)
                 continue
             node_id = self._source(state, info.leader, now)
-            if full or self._buffer.waiting_bytes(tp) >= enough or self._buffer.has_error(tp):
-                starved.add(node_id)
+            waiting = self._buffer.waiting_bytes(tp)
+            if full or waiting >= _ROUNDS_AHEAD * round_bytes or self._buffer.has_error(tp):
+                starved[node_id] = starved.get(node_id, 0) + 1
                 continue
+            if waiting < round_bytes // 2:
+                pressing.add(node_id)
             if node_id not in plans:
                 plans[node_id] = _Plan({}, False)
             wanted = Wanted(
@@ -179,10 +185,14 @@ class Fetcher:
             )
             plans[node_id].asked[tp] = _Asked(state, state.version, wanted)
         if starved:
-            self._buffer.starved = True
+            self._buffer.call_when_taken(round_bytes * min(starved.values()))
         self._wake_at(later)
-        starved.update(node.id for node in hurried if node is not None)
-        return {node_id: plan._replace(is_brief=node_id in starved) for node_id, plan in plans.items()}
+        brief = starved.keys() | {node.id for node in hurried if node is not None}
+        return {
+            node_id: plan._replace(is_brief=node_id in brief)
+            for node_id, plan in plans.items()
+            if node_id in pressing or node_id not in starved
+        }
 
     def _make_room(self) -> bool:
         """Partitions that are paused give up what they hold, which nobody will take soon: others need the room."""

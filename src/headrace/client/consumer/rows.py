@@ -50,6 +50,8 @@ class Rows:
         self._value_deserializer = value_deserializer
         self._on_eof = on_eof
         self.traffic = Traffic()
+        self._left: list[Portion] = []
+        """Records that iteration took and did not get to: the next ones of their partitions."""
 
     def take(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to so many records of any partitions; moves their positions behind them."""
@@ -75,6 +77,8 @@ class Rows:
     def portion(self, max_records: int, quietly: bool = False) -> Portion | None:
         """Records of the next partition, maybe none; None if nothing is there. Moves no position. Raises what stands in
         the way of the next record, unless `quietly`."""
+        if self._left and (left := self._take_left(max_records)) is not None:
+            return left
         lock = self._subscription.lock
         while True:
             with lock:
@@ -100,6 +104,24 @@ class Rows:
                     self._buffer.done(entry)
             self.traffic.note(entry.state.tp, len(records), entry.size if fetched.is_done else 0)
             return Portion(entry.state, entry.version, records, fetched.next_offset, fetched.leader_epoch)
+
+    def put_back(self, portion: Portion, index: int) -> None:
+        """The records of a portion from an index on were not handed out: they come next, if they are still wanted."""
+        self._left.append(portion._replace(records=portion.records[index:]))
+
+    def _take_left(self, max_records: int) -> Portion | None:
+        with self._subscription.lock:
+            self._left = [portion for portion in self._left if portion.state.version == portion.version]
+            found = next((portion for portion in self._left if portion.state.is_fetchable), None)
+        if found is None:
+            return None
+        self._left.remove(found)
+        if len(found.records) <= max_records:
+            return found
+        self.put_back(found, max_records)
+        return found._replace(
+            records=found.records[:max_records], next_offset=found.records[max_records - 1].offset + 1
+        )
 
     def _special(self, entry: Entry) -> None:
         """Raises an error that came, or tells of a partition's end."""
@@ -129,6 +151,9 @@ class Rows:
         """Everything that is there, or up to so many records, as columns; positions move behind them."""
         from headrace.client.consumer.arrow_tables import TableBuilder
 
+        for portion in self._left:  # rows, of which no columns can be made
+            self.rewind(portion.state, portion.version)
+        self._left.clear()
         left = _NO_LIMIT if max_records is None else max_records
         table = TableBuilder()
         lock = self._subscription.lock

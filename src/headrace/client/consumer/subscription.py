@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 
 from headrace.client.consumer.partition_state import COMMITTED_OFFSET, NO_EPOCH, OffsetQuery, PartitionState
-from headrace.client.errors import IllegalStateError
+from headrace.client.errors import IllegalStateError, NotAssignedError
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.types import TopicPartition
 
@@ -91,8 +91,13 @@ class SubscriptionState:
         for topic in wanted:
             if not isinstance(topic, str):
                 raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
-        if bool(wanted) == (pattern is not None):
-            raise IllegalStateError("subscribe to either topics or a pattern")
+        if wanted and pattern is not None:
+            raise IllegalStateError("subscribe to either topics or a pattern, not to both")
+        if not wanted and pattern is None:
+            raise ValueError("subscribe to topics or to a pattern: neither is given; unsubscribe() ends a subscription")
+        for method in ("on_partitions_assigned", "on_partitions_revoked"):
+            if listener is not None and not callable(getattr(listener, method, None)):
+                raise TypeError(f"a listener has a method {method}, which {type(listener).__name__} has not")
         compiled = re.compile(pattern) if pattern is not None else None
         with self.lock:
             self._check_mode(SubscriptionMode.TOPICS if compiled is None else SubscriptionMode.PATTERN)
@@ -184,7 +189,7 @@ class SubscriptionState:
         if state is None:
             if not isinstance(tp, TopicPartition):
                 raise TypeError(f"a partition is a TopicPartition, not {type(tp).__name__}")
-            raise IllegalStateError(f"partition {tp} is not assigned to this consumer")
+            raise NotAssignedError(f"partition {tp} is not assigned to this consumer")
         return state
 
     def find(self, tp: TopicPartition) -> PartitionState | None:

@@ -297,6 +297,8 @@ class Commits:
             return
         if self._member.is_member:
             raise RebalanceInProgressError(f"{self._member}: joins its group anew; poll, then commit again")
+        if not self._member.was_member:
+            raise RebalanceInProgressError(f"{self._member}: has not joined its group yet; poll, then commit again")
         raise CommitFailedError(_FAILED.format(self._member))
 
     def _understand(self, code: int, tp: TopicPartition, generation: int) -> KafkaError | None:

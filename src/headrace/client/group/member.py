@@ -50,6 +50,8 @@ class Member:
         self.protocol = ""
         """The name of the assignor that the group has chosen."""
         self.is_leader = False
+        self.was_member = False
+        """Whether it has ever joined since it subscribed: who has not cannot have been thrown out."""
         self.identity = ConsumerGroupMetadata(group_id, NO_GENERATION, "", group_instance_id)
 
     def __str__(self) -> str:
@@ -87,6 +89,7 @@ class Member:
         self.move(MemberState.SYNCING)
         self.protocol = protocol
         self.is_leader = is_leader
+        self.was_member = True
         self._set(generation, member_id)
 
     def expelled(self, keep_id: bool = False) -> None:

@@ -161,6 +161,7 @@ class Membership:
             await self._send_leave(reason, force)
         finally:
             self.member.move(MemberState.OUT)
+            self.member.was_member = False
             self._restart_joining()
 
     async def close(self, *, leave: bool | None = None, timeout_ms: float | None = None) -> None:

@@ -14,7 +14,7 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from headrace.records._batch cimport HEADER_BYTES, TRANSACTIONAL_BIT, HeaderFields, finish_batch
 from headrace.records._record cimport RecordParts, body_size, encode_headers, largest_size, put_record
@@ -168,6 +168,14 @@ cdef class ProducerBatch:
             PyByteArray_Resize(self.buffer, capacity)
             self._p = <uint8_t*>PyByteArray_AS_STRING(self.buffer)
             self.capacity = capacity
+
+    def move(self, bytearray buffer not None):
+        """Goes on in a larger buffer. As `grow`."""
+        if not self.is_closed and PyByteArray_GET_SIZE(buffer) > self.capacity:
+            memcpy(PyByteArray_AS_STRING(buffer), self._p, self._size)
+            self.buffer = buffer
+            self._p = <uint8_t*>PyByteArray_AS_STRING(buffer)
+            self.capacity = PyByteArray_GET_SIZE(buffer)
 
     def close(self):
         """Takes no more records."""

@@ -33,16 +33,21 @@ cdef class SendRequest:
     cdef readonly object on_delivery
 
 
+cdef class SerializeMethod:
+    cdef readonly object function
+    cdef readonly bint wants_headers
+
+
 cdef class SendPath:
-    cdef public dict topics
-    cdef public object gate
-    cdef public object key_serializer
-    cdef public object value_serializer
-    cdef public object partitioner
-    cdef object _clock
-    cdef bint _clock_is_system
-    cdef public object on_delivery
-    cdef public bint ignore_keys
-    cdef public Py_ssize_t max_request_bytes
+    cdef public dict _topics
+    cdef public object _gate
+    cdef public object _key_serializer
+    cdef public object _value_serializer
+    cdef public object _partitioner
+    cdef object _time
+    cdef bint _is_system_time
+    cdef public object _on_delivery
+    cdef public bint _ignore_keys
+    cdef public Py_ssize_t _max_request_bytes
 
     cdef int32_t _by_key(self, object key, TopicQueues queues) except -2

@@ -48,16 +48,19 @@ class SendRequest:
     def append_to(self, batch: ProducerBatch) -> FutureRecordMetadata | None: ...
     def refuse(self, error: BaseException) -> FutureRecordMetadata: ...
 
+class SerializeMethod:
+    def __init__(self, function: Callable[..., Any], wants_headers: bool) -> None: ...
+
 class SendPath:
-    topics: dict[str, TopicQueues]
-    gate: Callable[[], None] | None
-    key_serializer: Any
-    value_serializer: Any
-    partitioner: Partitioner | None
-    on_delivery: OnDelivery | None
-    ignore_keys: bool
-    max_request_bytes: int
-    clock: Clock
+    _topics: dict[str, TopicQueues]
+    _gate: Callable[[], None] | None
+    _key_serializer: Any
+    _value_serializer: Any
+    _partitioner: Partitioner | None
+    _on_delivery: OnDelivery | None
+    _ignore_keys: bool
+    _max_request_bytes: int
+    _clock: Clock
     def send(
         self,
         topic: str,
@@ -68,5 +71,5 @@ class SendPath:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Any: ...
-    def choose_partition(self, request: SendRequest) -> bool: ...
+    def _choose_partition(self, request: SendRequest) -> bool: ...
     def _place(self, request: SendRequest) -> Any: ...

@@ -12,8 +12,11 @@ batch, or wait: an unknown topic, a full batch, no memory, a partition that ther
 
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.number cimport PyIndex_Check
+from cpython.unicode cimport PyUnicode_CheckExact
 from libc.limits cimport INT_MAX
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from headrace.common._clock cimport system_time_ms
 from headrace.client.producer._batch cimport BOTH, FutureRecordMetadata, ProducerBatch
@@ -114,28 +117,37 @@ cdef inline FutureRecordMetadata _append(ProducerBatch batch, RecordParts* parts
     return future
 
 
+@cython.final
+cdef class SerializeMethod:
+    """The `serialize` of an object: called with (topic, data), or with (topic, headers, data)."""
+
+    def __init__(self, function, bint wants_headers):
+        self.function = function
+        self.wants_headers = wants_headers
+
+
 cdef class SendPath:
     """What both faces of the producer inherit `send` from.
 
-    `gate` is None while records may be sent; else it is called to raise what stands in the way. `_place(request)` is
+    `_gate` is None while records may be sent; else it is called to raise what stands in the way. `_place(request)` is
     the subclass's.
     """
 
     def __cinit__(self):
-        self.topics = {}
-        self.max_request_bytes = INT_MAX // 4
-        self.clock = SystemClock()
+        self._topics = {}
+        self._max_request_bytes = INT_MAX // 4
+        self._clock = SystemClock()
 
     @property
-    def clock(self):
-        return self._clock
+    def _clock(self):
+        return self._time
 
-    @clock.setter
-    def clock(self, clock):
-        self._clock = clock
-        self._clock_is_system = type(clock) is SystemClock
+    @_clock.setter
+    def _clock(self, clock):
+        self._time = clock
+        self._is_system_time = type(clock) is SystemClock
 
-    def send(self, str topic not None, value=None, key=None, headers=None, partition=None, timestamp_ms=None,
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None,
              on_delivery=None):
         """Sends a record and returns its future at once; it goes out with its batch.
 
@@ -152,13 +164,15 @@ cdef class SendPath:
         cdef SendRequest request
         cdef int64_t timestamp
         cdef int32_t chosen = -1
-        cdef Py_ssize_t asked
-        if self.gate is not None:
-            self.gate()
-        if self.key_serializer is not None:
-            key = _serialize(self.key_serializer, topic, key, "key")
-        if self.value_serializer is not None:
-            value = _serialize(self.value_serializer, topic, value, "value")
+        if self._gate is not None:
+            self._gate()
+        cdef str name = <str>topic if PyUnicode_CheckExact(topic) else _as_name(topic)
+        if _wants_headers(self._key_serializer) or _wants_headers(self._value_serializer):
+            headers = list(headers.items() if isinstance(headers, dict) else headers or ())
+        if self._key_serializer is not None:
+            key = _serialize(self._key_serializer, name, headers, key, "key")
+        if self._value_serializer is not None:
+            value = _serialize(self._value_serializer, name, headers, value, "value")
         if key is not None and not PyBytes_CheckExact(key):
             key = _as_bytes(key, "key")
         if value is not None and not PyBytes_CheckExact(value):
@@ -170,20 +184,15 @@ cdef class SendPath:
         if headers:
             encoded = encode_headers(headers.items() if isinstance(headers, dict) else headers, &parts.headers_size)
         if timestamp_ms is None:
-            timestamp = system_time_ms() if self._clock_is_system else self._clock.time_ms()
+            timestamp = system_time_ms() if self._is_system_time else self._time.time_ms()
         else:
-            timestamp = timestamp_ms
-            if timestamp < 0:
-                raise IllegalArgumentError(f"timestamp_ms is milliseconds since 1970, not {timestamp_ms}")
+            timestamp = _whole(timestamp_ms, INT64_MAX, "timestamp_ms is milliseconds since 1970")
         if partition is not None:
-            asked = partition  # whole numbers of any kind, and no float
-            if not 0 <= asked <= INT_MAX:
-                raise IllegalArgumentError(f"a partition is at least 0 and below 2**31, not {partition}")
-            chosen = <int32_t>asked
+            chosen = <int32_t>_whole(partition, INT_MAX, "a partition is at least 0 and below 2**31")
         if on_delivery is None:
-            on_delivery = self.on_delivery
-        queues = <TopicQueues>self.topics.get(topic)
-        if queues is not None and fits(&parts) and largest_size(&parts) + HEADER_BYTES <= self.max_request_bytes:
+            on_delivery = self._on_delivery
+        queues = <TopicQueues>self._topics.get(name)
+        if queues is not None and fits(&parts) and largest_size(&parts) + HEADER_BYTES <= self._max_request_bytes:
             if chosen < 0:
                 chosen = self._by_key(key, queues)
             if chosen < 0:
@@ -197,7 +206,7 @@ cdef class SendPath:
                     if future is not None:
                         return future
         request = SendRequest.__new__(SendRequest)
-        request.topic = topic
+        request.topic = name
         request.key = key
         request.value = value
         request._headers = encoded
@@ -211,19 +220,19 @@ cdef class SendPath:
         """The partition that the partitioner, or else the key, says; -1 for the sticky one."""
         cdef Py_ssize_t count = len(queues.queues)
         cdef int32_t chosen
-        if self.partitioner is not None:
-            chosen = self.partitioner(key, list(range(count)), queues.available)
+        if self._partitioner is not None:
+            chosen = self._partitioner(key, list(range(count)), queues.available)
             if not 0 <= chosen < count:
                 raise IllegalArgumentError(f"the partitioner chose partition {chosen} of {queues.topic}, which has {count}")
             return chosen
-        if key is None or self.ignore_keys or count == 0:
+        if key is None or self._ignore_keys or count == 0:
             return -1
         return (murmur2_of(<const unsigned char*><const char*><bytes>key, len(<bytes>key)) & 0x7FFFFFFF) % <int32_t>count
 
-    def choose_partition(self, SendRequest request not None):
+    def _choose_partition(self, SendRequest request not None):
         """Chooses for a request that has come without one. False if the topic is not known, or has no such
         partition."""
-        cdef TopicQueues queues = <TopicQueues>self.topics.get(request.topic)
+        cdef TopicQueues queues = <TopicQueues>self._topics.get(request.topic)
         if queues is None or len(queues.queues) == 0:
             return False
         if request.partition < 0:
@@ -234,17 +243,42 @@ cdef class SendPath:
         raise NotImplementedError
 
 
-cdef object _serialize(object serializer, str topic, object data, str what):
+cdef inline bint _wants_headers(object serializer) noexcept:
+    return type(serializer) is SerializeMethod and (<SerializeMethod>serializer).wants_headers
+
+
+cdef object _serialize(object serializer, str topic, object headers, object data, str what):
+    cdef SerializeMethod method
     try:
-        serialize = getattr(serializer, "serialize", None)
-        return serializer(data) if serialize is None else serialize(topic, data)
+        if type(serializer) is not SerializeMethod:
+            return serializer(data)
+        method = <SerializeMethod>serializer
+        return method.function(topic, headers, data) if method.wants_headers else method.function(topic, data)
     except Exception as error:
         raise SerializationError(f"the serializer of the {what} for topic {topic!r} failed: {error!r}") from error
+
+
+cdef str _as_name(object topic):
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
+    return str.__str__(topic)  # of a subclass, an enum say, which may print itself in another way
+
+
+cdef int64_t _whole(object number, int64_t most, str expected) except -1:
+    """A whole number of any kind, and no float."""
+    cdef int overflow = 0
+    cdef int64_t value
+    if not PyIndex_Check(number):
+        raise TypeError(f"{expected}, a whole number, not {type(number).__name__}")
+    value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    if overflow or not 0 <= value <= most:
+        raise IllegalArgumentError(f"{expected}, not {number}")
+    return value
 
 
 cdef bytes _as_bytes(object data, str what):
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
-    raise IllegalArgumentError(
+    raise TypeError(
         f"a record's {what} is bytes or None, not {type(data).__name__}; a {what}_serializer makes bytes of other things"
     )

@@ -30,6 +30,8 @@ __all__ = ["Accumulator", "AccumulatorSettings", "Flush", "Order", "Ready"]
 NEVER = float("inf")
 TOPIC_FORGOTTEN = -1
 """What `append` returns for a topic that nobody has used for so long that it must be asked for again."""
+MIDDLE_BYTES = 128 * 1024
+"""What a batch grows to, step by step, before it gets a large buffer: with many partitions there is none for each."""
 _LOADS_FRESH_SECONDS = 0.01
 """Queue lengths are looked at no more often than that."""
 
@@ -176,8 +178,16 @@ class Accumulator:
     def _grow(self, batch: ProducerBatch, more_bytes: int) -> bool:
         """Makes room for a record, if the batch may be so large and there is memory."""
         wanted = batch.size_in_bytes + more_bytes
+        if batch.is_closed or wanted > self.settings.batch_bytes:
+            return False
+        if self.pool.large_bytes and wanted > MIDDLE_BYTES:
+            buffer = self.pool.exchange(batch.capacity)
+            if buffer is None:
+                return False
+            batch.move(buffer)
+            return True
         capacity = min(max(2 * batch.capacity, wanted), self.settings.batch_bytes)
-        if batch.is_closed or wanted > capacity or not self.pool.take_over(capacity - batch.capacity):
+        if not self.pool.take_over(capacity - batch.capacity):
             return False
         batch.grow(capacity)
         return True

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.client.errors import IllegalArgumentError
 from headrace.client.producer._batch import ProducerBatch
@@ -49,12 +50,15 @@ class ArrowMetadata(NamedTuple):
 
 
 class ArrowFuture:
-    """What becomes of a table. As a record's future; `get` raises the first error if any batch failed."""
+    """What becomes of a table. As a record's future; `get` raises the first error if any batch failed, or if sending
+    ended before the last row."""
 
-    def __init__(self, topic: str, rows: int, batches: list[ProducerBatch]):
+    def __init__(self, topic: str, rows: int, batches: list[ProducerBatch], stopped_by: Exception | None = None):
+        """`stopped_by` is why the batches are not the whole table."""
         self._topic = topic
         self._rows = rows
         self._batches = batches
+        self._stopped_by = stopped_by
         self._done = 0
         """So many of them have their answer; a look from another thread may set it back, which costs time only."""
 
@@ -80,7 +84,7 @@ class ArrowFuture:
     def exception(self) -> BaseException | None:
         if not self.is_done:
             return None
-        return next((batch.error for batch in self._leaves() if batch.error is not None), None)
+        return next((batch.error for batch in self._leaves() if batch.error is not None), self._stopped_by)
 
     def succeeded(self) -> bool:
         return self.is_done and self.exception is None
@@ -172,10 +176,15 @@ def send_arrow(
     while not _is_known(core, topic, partition):
         wait_for_topic(topic, -1 if partition is None else partition, deadline)
     batches: list[ProducerBatch] = []
-    for tp, encoded in _encode(path, core, topic, data, partition):
-        if not core.buffers.take_over(len(encoded)):
-            wait_for_room(len(encoded), core.clock.monotonic() + core.settings.max_block_ms / 1000)
-        batches.append(_append(core, tp, encoded))
+    try:
+        for tp, encoded in _encode(path, core, topic, data, partition):
+            if not core.buffers.take_over(len(encoded)):
+                wait_for_room(len(encoded), core.clock.monotonic() + core.settings.max_block_ms / 1000)
+            batches.append(_append(core, tp, encoded))
+    except Exception as error:
+        if not batches:
+            raise
+        return _stopped(core, topic, data, batches, error)
     return ArrowFuture(topic, data.num_rows, batches)
 
 
@@ -188,21 +197,34 @@ async def send_arrow_async(
         left_ms = max(0.0, (deadline - core.clock.monotonic()) * 1000)
         await core.know_topic(topic, -1 if partition is None else partition, left_ms)
     batches: list[ProducerBatch] = []
-    for tp, encoded in _encode(path, core, topic, data, partition):
-        if not core.buffers.take_over(len(encoded)):
-            await core.wait_for_room(len(encoded), core.settings.max_block_ms / 1000, False)
-        batches.append(_append(core, tp, encoded))
-        await asyncio.sleep(0)
+    try:
+        for tp, encoded in _encode(path, core, topic, data, partition):
+            if not core.buffers.take_over(len(encoded)):
+                await core.wait_for_room(len(encoded), core.settings.max_block_ms / 1000, False)
+            batches.append(_append(core, tp, encoded))
+            await asyncio.sleep(0)
+    except Exception as error:
+        if not batches:
+            raise
+        return _stopped(core, topic, data, batches, error)
     return ArrowFuture(topic, data.num_rows, batches)
 
 
+def _stopped(
+    core: ProducerCore, topic: str, data: pa.Table | pa.RecordBatch, batches: list[ProducerBatch], error: Exception
+) -> ArrowFuture:
+    """Some rows were sent, so an error alone would not tell what became of them: the future does."""
+    core.spoil(error)
+    return ArrowFuture(topic, data.num_rows, batches, error)
+
+
 def _check(path: SendPath, core: ProducerCore, data: Any, partition: int | None) -> None:
-    if path.gate is not None:
-        path.gate()
+    if path._gate is not None:
+        path._gate()
     if core.fatal_error is not None:
         raise core.fatal_error
     if not isinstance(data, pa.Table | pa.RecordBatch):
-        raise IllegalArgumentError(f"send_arrow takes a pyarrow Table or RecordBatch, not {type(data).__name__}")
+        raise TypeError(f"send_arrow takes a pyarrow Table or RecordBatch, not {type(data).__name__}")
     if partition is not None and partition < 0:
         raise IllegalArgumentError(f"a partition is at least 0, not {partition}")
 
@@ -233,15 +255,17 @@ def _encode(
     names = data.schema.names
     if "value" not in names:
         raise IllegalArgumentError(f"the data needs a column 'value', it has {names}")
-    by_rows = partition is None and ("partition" in names or ("key" in names and not path.ignore_keys))
     queues = core.accumulator.topics[topic].queues
+    if partition is None and "partition" in names:
+        _check_partitions(data.column(names.index("partition")), len(queues))
+    by_rows = partition is None and ("partition" in names or ("key" in names and not path._ignore_keys))
     largest = min(
         max_bytes * min(len(queues), _SLICE_BATCHES) if by_rows else max_bytes, core.settings.buffer_memory // 2
     )
     for rows in _slices(data, largest):
         now_ms = core.clock.time_ms()
         fallback = partition if partition is not None else core.accumulator.next_sticky(topic)
-        shares = _by_partition(rows, len(queues), fallback, path.ignore_keys) if by_rows else [(fallback, rows)]
+        shares = _by_partition(rows, len(queues), fallback, path._ignore_keys) if by_rows else [(fallback, rows)]
         for number, share in shares:
             encoded = encode_arrow(
                 share,
@@ -258,6 +282,16 @@ def _encode(
                     )
                 RecordBatch(each).patch_base_offset(0)  # brokers look at offsets within a compressed batch
                 yield queues[number].tp, each
+
+
+def _check_partitions(column: pa.Array | pa.ChunkedArray, partition_count: int) -> None:
+    """Before the first row is sent."""
+    if not pa.types.is_integer(column.type):
+        raise IllegalArgumentError(f"column 'partition' holds {column.type}; expected integers")
+    lowest, highest = pc.min_max(column).as_py().values()
+    if highest is not None and not 0 <= lowest <= highest < partition_count:
+        wrong = lowest if lowest < 0 else highest
+        raise IllegalArgumentError(f"column 'partition' has {wrong}; the topic has {partition_count} partitions")
 
 
 def _slices(data: pa.Table | pa.RecordBatch, largest_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -278,8 +312,6 @@ def _by_partition(
     given = keys = None
     if "partition" in names:
         column = rows.column(names.index("partition"))
-        if not pa.types.is_integer(column.type):
-            raise IllegalArgumentError(f"column 'partition' holds {column.type}; expected integers")
         column = column.cast(pa.int32()).fill_null(-1)
         given = memoryview(column.buffers()[1])[4 * column.offset :]
     if "key" in names and not ignore_keys:
@@ -289,10 +321,7 @@ def _by_partition(
                 column = column.cast(pa.binary())
             validity, offsets, content = column.buffers()
             keys = (validity if column.null_count else None, offsets, content, column.offset)
-    try:
-        chosen = choose_rows(rows.num_rows, partition_count, fallback, given, keys)
-    except ValueError as error:
-        raise IllegalArgumentError(f"{error} (the topic has {partition_count} partitions)") from None
+    chosen = choose_rows(rows.num_rows, partition_count, fallback, given, keys)
     order, groups = group_rows(chosen, partition_count)
     if len(groups) == 1:
         return [(groups[0][0], rows)]

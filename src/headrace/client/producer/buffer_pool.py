@@ -1,6 +1,9 @@
-"""The memory that records wait in: at most `buffer.memory` bytes, and buffers of the usual size used again.
+"""The memory that records wait in: at most `buffer.memory` bytes, and buffers of two sizes used again.
 
-    memory = buffers in use + free buffers of the usual size (pooled) + bytes that are no buffer just now (unpooled)
+    memory = buffers in use + free buffers of these sizes (pooled) + bytes that are no buffer just now (unpooled)
+
+Batches begin with a buffer of the usual size, and the busy ones end with a large one. These are used again because the
+allocator makes poor use of large blocks that come, grow and go: half of its memory would be holes.
 
 Taking memory has four cases:
   A. a buffer of the usual size, and one is free: that one;
@@ -41,11 +44,14 @@ class MemoryWaiter:
 
 
 class BufferPool:
-    def __init__(self, memory_bytes: int, usual_bytes: int):
+    def __init__(self, memory_bytes: int, usual_bytes: int, large_bytes: int = 0):
+        """`large_bytes` is 0, or more than `usual_bytes`."""
         self.memory_bytes = memory_bytes
         self.usual_bytes = usual_bytes
+        self.large_bytes = large_bytes
         self._lock = threading.Lock()
         self._free: list[bytearray] = []
+        self._free_large: list[bytearray] = []
         self._unpooled_bytes = memory_bytes
         self._line: deque[MemoryWaiter] = deque()
         self.spare: list[bytearray] = []
@@ -55,7 +61,15 @@ class BufferPool:
     def available_bytes(self) -> int:
         """What can be taken now, pooled or not."""
         with self._lock:
-            return self._unpooled_bytes + len(self._free) * self.usual_bytes
+            return self._available()
+
+    def _available(self) -> int:
+        return self._unpooled_bytes + len(self._free) * self.usual_bytes + len(self._free_large) * self.large_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """What records wait in. May be old news by the time it is read."""
+        return self.memory_bytes - self._available()
 
     @property
     def is_exhausted(self) -> bool:
@@ -70,16 +84,22 @@ class BufferPool:
     def _take(self, size: int) -> bytearray | None:
         if size == self.usual_bytes and self._free:
             return self._free.pop()
-        if self._unpooled_bytes + len(self._free) * self.usual_bytes < size:
+        if self._available() < size:
             return None
         self._drop_free(size)
         self._unpooled_bytes -= size
         return _new_buffer(size)
 
     def _drop_free(self, wanted_bytes: int) -> None:
-        while self._free and self._unpooled_bytes < wanted_bytes:
-            self._free.pop()
-            self._unpooled_bytes += self.usual_bytes
+        while self._unpooled_bytes < wanted_bytes:
+            if self._free_large:
+                self._free_large.pop()
+                self._unpooled_bytes += self.large_bytes
+            elif self._free:
+                self._free.pop()
+                self._unpooled_bytes += self.usual_bytes
+            else:
+                break
 
     def stand_in_line(self, size: int, wake: Callable[[], object], wants_buffer: bool = True) -> MemoryWaiter:
         """A place in line for `size` bytes; if they are there already, `wake` has been called."""
@@ -120,15 +140,33 @@ class BufferPool:
     def take_over(self, size: int) -> bool:
         """Counts `size` bytes as in use that were allocated elsewhere. False if there is no room for them."""
         with self._lock:
-            if self._line or self._unpooled_bytes + len(self._free) * self.usual_bytes < size:
+            if self._line or self._available() < size:
                 return False
             self._drop_free(size)
             self._unpooled_bytes -= size
             return True
 
+    def exchange(self, size: int) -> bytearray | None:
+        """A large buffer in place of one of `size` bytes, or None if there is not enough memory for the difference, or
+        others wait for it. The smaller one does not count any more."""
+        more = self.large_bytes - size
+        with self._lock:
+            if self._line or more < 0:
+                return None
+            if self._free_large:
+                self._unpooled_bytes += size
+                return self._free_large.pop()
+            if self._available() < more:
+                return None
+            self._drop_free(more)
+            self._unpooled_bytes -= more
+        return _new_buffer(self.large_bytes)
+
     def _put_back(self, buffer: bytearray | None, size: int) -> None:
         if size == self.usual_bytes and buffer is not None and resize_buffer(buffer, size):
             self._free.append(buffer)
+        elif size == self.large_bytes and buffer is not None and resize_buffer(buffer, size):
+            self._free_large.append(buffer)
         else:
             self._unpooled_bytes += size
 

@@ -5,18 +5,27 @@ themselves what else may be.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from headrace.client import serialization
 from headrace.client.coordinators import COORDINATOR, CoordinatorType
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
 from headrace.client.metadata_cache import ClusterView, TopicInfo
+from headrace.client.producer import serializers
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
-from headrace.client.producer.accumulator import NEVER, TOPIC_FORGOTTEN, Accumulator, AccumulatorSettings
+from headrace.client.producer.accumulator import (
+    MIDDLE_BYTES,
+    NEVER,
+    TOPIC_FORGOTTEN,
+    Accumulator,
+    AccumulatorSettings,
+)
 from headrace.client.producer.buffer_pool import BufferPool
 from headrace.client.producer.idempotence import Idempotence
 from headrace.client.producer.interceptors import Interceptors
@@ -36,7 +45,7 @@ from headrace.protocol import ApiKey, Message
 from headrace.protocol.messages.produce import ProduceRequest
 from headrace.records import Compression
 
-__all__ = ["ProducerCore", "check_settings", "set_up_path"]
+__all__ = ["ProducerCore", "check_settings", "check_timeout", "set_up_path"]
 
 _logger = logging.getLogger(__name__)
 
@@ -82,15 +91,21 @@ def check_settings(settings: ClientSettings) -> ClientSettings:
     return settings
 
 
+def check_timeout(timeout: float | None) -> None:
+    """For how long `close` waits."""
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"timeout is a number of seconds, at least 0, not {timeout}")
+
+
 def set_up_path(path: SendPath, settings: ClientSettings, clock: Clock) -> None:
     """Gives the way of each record what it needs of the settings."""
-    path.clock = clock
-    path.key_serializer = settings.key_serializer
-    path.value_serializer = settings.value_serializer
-    path.partitioner = partitioner_for(settings.partitioner)
-    path.ignore_keys = settings.partitioner_ignore_keys
-    path.max_request_bytes = min(settings.max_request_size, settings.buffer_memory)
-    path.on_delivery = settings.on_delivery
+    path._clock = clock
+    path._key_serializer = serializers.prepare(settings.key_serializer)
+    path._value_serializer = serializers.prepare(settings.value_serializer)
+    path._partitioner = partitioner_for(settings.partitioner)
+    path._ignore_keys = settings.partitioner_ignore_keys
+    path._max_request_bytes = min(settings.max_request_size, settings.buffer_memory)
+    path._on_delivery = settings.on_delivery
 
 
 class ProducerCore:
@@ -113,6 +128,7 @@ class ProducerCore:
         self._loop = self.client.loop
         self._thread_id = threading.get_ident()
         self._is_woken = False
+        self._has_polled = threading.Event()
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
@@ -136,11 +152,13 @@ class ProducerCore:
         elif settings.enable_idempotence:
             self.idempotence = Idempotence(self, self.client.backoff, self._start, self.wake, self._on_fatal)
         codec = Compression.from_name(settings.compression_type)
+        batch_bytes = min(settings.batch_size, settings.max_request_size)
         first_bytes = min(settings.batch_size, _FIRST_BYTES)
-        self.buffers = BufferPool(settings.buffer_memory, first_bytes)
+        large_bytes = batch_bytes if batch_bytes > MIDDLE_BYTES else 0
+        self.buffers = BufferPool(settings.buffer_memory, first_bytes, large_bytes)
         self.accumulator = Accumulator(
             AccumulatorSettings(
-                batch_bytes=min(settings.batch_size, settings.max_request_size),
+                batch_bytes=batch_bytes,
                 first_bytes=first_bytes,
                 linger=settings.linger_ms / 1000,
                 delivery_timeout=settings.delivery_timeout_ms / 1000,
@@ -192,6 +210,12 @@ class ProducerCore:
         except RuntimeError:
             _logger.debug("the loop has ended before the producer was closed")
 
+    def give_turn(self, seconds: float) -> None:
+        """Waits until the sender has looked at what is due, or so long."""
+        self._has_polled.clear()
+        self.wake()
+        self._has_polled.wait(seconds)
+
     def check_request(self, request: SendRequest) -> BaseException | None:
         """Why a record can never be sent, however long it waits."""
         if self.fatal_error is not None:
@@ -205,16 +229,19 @@ class ProducerCore:
         for limit, most in limits:
             if size > most:
                 error = MessageSizeTooLargeError(f"a record of {size} bytes is larger than {limit}, {most}")
-                if self.transactions is not None:
-                    self._spoil(self.transactions, error)
+                self.spoil(error)
                 return error
         return None
 
-    def _spoil(self, transactions: TransactionManager, error: BaseException) -> None:
+    def spoil(self, error: BaseException) -> None:
+        """A record will not be sent, which only its future tells: the transaction, if there is one, must be aborted."""
+        if self.transactions is None:
+            return
         if threading.get_ident() == self._thread_id:
-            transactions.refused(error)
+            self.transactions.refused(error)
         else:  # before a commit that this thread may ask for next
-            self._loop.call_soon_threadsafe(transactions.refused, error)
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the transaction
+                self._loop.call_soon_threadsafe(self.transactions.refused, error)
 
     def no_memory(self) -> KafkaTimeoutError:
         return KafkaTimeoutError(
@@ -249,6 +276,7 @@ class ProducerCore:
             _logger.exception("the sender failed; it tries again")
             at = self.clock.monotonic() + 1.0
         self._set_timer(at)
+        self._has_polled.set()
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
@@ -323,7 +351,7 @@ class ProducerCore:
         deadline = self.clock.monotonic() + self.settings.max_block_ms / 1000
         buffer: bytearray | None = None
         while True:
-            while not path.choose_partition(request):
+            while not path._choose_partition(request):
                 left = (deadline - self.clock.monotonic()) * 1000
                 await self.know_topic(request.topic, request.partition, max(left, 0.0))
             outcome = self.accumulator.append(request, buffer)
@@ -514,6 +542,7 @@ class ProducerCore:
         self.sender.fail_in_flight(closed)
         self._fail_queued(closed)
         self.interceptors.close()
+        serialization.close(self.settings.key_serializer, self.settings.value_serializer)
 
 
 def _release(future: "asyncio.Future[None]") -> None:

@@ -24,6 +24,7 @@ from headrace.common.errors import (
     UnknownProducerIdError,
 )
 from headrace.common.types import TopicPartition
+from headrace.net.errors import KafkaConnectionError
 from headrace.protocol import Message
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 
@@ -52,7 +53,13 @@ class Calls(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
-_ASK_ANOTHER = (NotCoordinatorError, CoordinatorNotAvailableError, NetworkExceptionError, RequestTimedOutError)
+_ASK_ANOTHER = (
+    NotCoordinatorError,
+    CoordinatorNotAvailableError,
+    NetworkExceptionError,
+    KafkaConnectionError,
+    RequestTimedOutError,
+)
 
 
 async def persist(

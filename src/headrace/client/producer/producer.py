@@ -13,7 +13,7 @@ from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
 from headrace.client.producer.accumulator import TOPIC_FORGOTTEN
-from headrace.client.producer.core import ProducerCore, check_settings, set_up_path
+from headrace.client.producer.core import ProducerCore, check_settings, check_timeout, set_up_path
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.types import Headers, OnDelivery
 from headrace.client.producer_keys import PRODUCER_KEYS
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
+_AHEAD_BYTES = 6 * 1024 * 1024
+"""Enough to keep brokers busy: five requests of 1 MB in flight, and the next."""
+_TURN_SECONDS = 0.002
 _LAST_SECONDS = 4.0
 """How long a producer that nobody closed tries to send what it has."""
 
@@ -47,8 +50,9 @@ class Producer(SendPath):
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object):
-        self.settings = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
-        set_up_path(self, self.settings, SystemClock())
+        self.config = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
+        """The settings; `config.acks`, say."""
+        set_up_path(self, self.config, SystemClock())
         self._thread = LoopThread("headrace-producer")
         self._close_lock = threading.Lock()
         self._is_closed = False
@@ -57,15 +61,15 @@ class Producer(SendPath):
         except BaseException:
             self._thread.stop()
             raise
-        self.topics = self._core.accumulator.topics
+        self._topics = self._core.accumulator.topics
         if self._core.transactions is not None:
-            self.gate = self._core.transactions.check_open
+            self._gate = self._core.transactions.check_open
         if self._core.interceptors:
             self.send = self._send_intercepted  # type: ignore[method-assign]
         self._thread.look_after(self, functools.partial(self._core.close, _LAST_SECONDS))
 
     async def _make_core(self) -> ProducerCore:
-        return ProducerCore(self.settings)
+        return ProducerCore(self.config)
 
     if TYPE_CHECKING:
 
@@ -86,7 +90,8 @@ class Producer(SendPath):
         """Sends every row of an Arrow table or record batch, without a Python object for any, and returns one future.
 
         Columns by name: `value` (required), `key`, `headers`, `timestamp`, `partition`; others are ignored. Rows of one
-        partition keep their order. Serializers and interceptors are passed by.
+        partition keep their order. Serializers and interceptors are passed by. What goes wrong when some rows are sent
+        already is the future's error.
         """
         from headrace.client.producer.arrow import send_arrow
 
@@ -114,8 +119,8 @@ class Producer(SendPath):
 
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, known or asked for."""
-        self._wait_for_topic(topic, -1, self._core.clock.monotonic() + self.settings.max_block_ms / 1000)
-        return set(range(len(self.topics[topic].queues)))
+        self._wait_for_topic(topic, -1, self._core.clock.monotonic() + self.config.max_block_ms / 1000)
+        return set(range(len(self._topics[topic].queues)))
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster is known."""
@@ -184,11 +189,12 @@ class Producer(SendPath):
         be called twice."""
         if self._thread.is_current:
             raise IllegalStateError("close() in a callback of the producer would wait for itself")
+        check_timeout(timeout)
         with self._close_lock:
             if self._is_closed:
                 return
             self._is_closed = True
-        self.gate = self._refuse
+        self._gate = self._refuse
         try:
             self._thread.run(self._core.close(timeout))
         finally:
@@ -201,7 +207,7 @@ class Producer(SendPath):
     def _forked(self) -> None:
         self._close_lock = threading.Lock()
         self._is_closed = True
-        self.gate = self._refuse
+        self._gate = self._refuse
 
     def __enter__(self) -> Self:
         return self
@@ -218,15 +224,24 @@ class Producer(SendPath):
         error = core.check_request(request)
         if error is not None:
             return request.refuse(error)
-        deadline = core.clock.monotonic() + self.settings.max_block_ms / 1000
+        deadline = core.clock.monotonic() + self.config.max_block_ms / 1000
         buffer: bytearray | None = None
         while True:
-            while not self.choose_partition(request):
+            while not self._choose_partition(request):
                 self._wait_for_topic(request.topic, request.partition, deadline)
             outcome = core.accumulator.append(request, buffer)
             if isinstance(outcome, FutureRecordMetadata):
+                if core.buffers.used_bytes > _AHEAD_BYTES:
+                    self._let_pass()
                 return outcome
             buffer = None if outcome == TOPIC_FORGOTTEN else self._wait_for_room(outcome, deadline, True)
+
+    def _let_pass(self) -> None:
+        """Much waits to be sent already, so the loop gets a turn now. Python would give it one after 5 ms only, while
+        this thread works, and several are needed for a request: what waits meanwhile would fill the memory, however
+        quick the brokers are."""
+        if not self._thread.is_current:
+            self._core.give_turn(_TURN_SECONDS)
 
     def _wait_for_topic(self, topic: str, partition: int, deadline: float) -> None:
         left_ms = max(0.0, (deadline - self._core.clock.monotonic()) * 1000)

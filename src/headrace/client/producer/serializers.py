@@ -1,8 +1,15 @@
-"""Makers of bytes for keys and values. Any function of one value, or object with `serialize(topic, value)`, does."""
+"""Makers of bytes for keys and values.
+
+Any function of one value does, any object with `serialize(topic, value)`, and any with `serialize(topic, headers,
+value)`, as kafka-python has had it since 3.0; the last may add to the list of headers.
+"""
 
 import json
 import struct
-from typing import Protocol
+from typing import Any, Protocol
+
+from headrace.client.producer._send import SerializeMethod
+from headrace.client.serialization import find_method
 
 __all__ = [
     "DoubleSerializer",
@@ -11,6 +18,7 @@ __all__ = [
     "LongSerializer",
     "Serializer",
     "StringSerializer",
+    "prepare",
 ]
 
 
@@ -60,3 +68,9 @@ class DoubleSerializer(_Struct):
 
     def __init__(self) -> None:
         super().__init__(">d")
+
+
+def prepare(serializer: Any) -> Any:
+    """What `SendPath` calls: a function of the value, or a method and how."""
+    method, wants_headers = find_method(serializer, "serialize")
+    return serializer if method is None else SerializeMethod(method, wants_headers)

@@ -135,6 +135,10 @@ async def test_only_what_failed_is_tried_again() -> None:
     assert asked == [["a", "b", "c"], ["c"], ["c"]]
     assert list(results) == ["a", "b", "c"]
     assert list(results.errors) == ["b"]
+    with pytest.raises(TopicAlreadyExistsError) as caught:
+        await lab.admin.create_topics(["a", "b"], wait_for_metadata=False)
+    assert {name: result.error for name, result in caught.value.results.items()} == {"a": None, "b": caught.value}
+    assert TopicAlreadyExistsError("of another call").results == {}
     await lab.admin.close()
 
 

@@ -106,6 +106,67 @@ class TestIteration:
 
         consuming(test)
 
+    def test_the_rest_is_handed_over_to_polls_and_back(self):
+        decoded = []
+
+        def decode(value):
+            decoded.append(value)
+            return int(value)
+
+        async def test(logs, consumer):
+            first = await anext(consumer)
+            polled = await consumer.poll(1000, max_records=2)
+            assert await consumer.position(T0) == 3
+            assert consumer._subscription.offsets_to_commit()[T0].offset == 1
+            then = await anext(consumer)
+            assert consumer._subscription.offsets_to_commit()[T0].offset == 3
+            rest = await consumer.poll(1000)
+            assert await consumer.position(T0) == 8
+            assert [each.value for each in (first, *polled[T0], then, *rest[T0])] == list(range(8))
+            assert len(decoded) == 8, "nothing was fetched twice"
+
+        consuming(test, count=8, value_deserializer=decode)
+
+    def test_the_rest_of_a_paused_partition_waits(self):
+        decoded = []
+
+        async def test(logs, consumer):
+            first = await anext(consumer)
+            paused = TopicPartition("t", first.partition)
+            consumer.pause(paused)
+            others = [await anext(consumer) for _ in range(3)]
+            assert {each.partition for each in others} == {1 - first.partition}
+            polled = await consumer.poll(1000)
+            assert [(tp.partition, len(records)) for tp, records in polled.items()] == [(1 - first.partition, 2)]
+            assert await consumer.poll(1000) == {}
+            consumer.resume(paused)
+            assert [each.offset for each in (await consumer.poll(1000))[paused]] == [1, 2, 3, 4]
+            assert len(decoded) == 10
+
+        consuming(test, partitions=2, value_deserializer=lambda value: decoded.append(value) or value)
+
+    def test_the_rest_is_not_wanted_after_a_seek(self):
+        async def test(logs, consumer):
+            await anext(consumer)
+            consumer.seek(T0, 4)
+            assert [record.offset for record in (await consumer.poll(1000))[T0]] == [4]
+            consumer.seek(T0, 0)
+            await anext(consumer)
+            consumer.assign([])
+            assert await consumer.poll(1000) == {}
+
+        consuming(test)
+
+    def test_the_rest_as_a_table(self):
+        async def test(logs, consumer):
+            await anext(consumer)
+            found = []
+            while len(found) < 4:
+                found += (await consumer.poll_arrow(1000)).column("offset").to_pylist()
+            assert found == [1, 2, 3, 4]
+
+        consuming(test)
+
     def test_it_ends_when_nothing_comes(self):
         async def test(logs, consumer):
             loop = asyncio.get_running_loop()

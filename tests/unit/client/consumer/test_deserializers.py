@@ -17,6 +17,7 @@ from headrace.client.producer.serializers import (
     LongSerializer,
     StringSerializer,
 )
+from headrace.common.errors import ConfigError
 from headrace.records import FetchedRecords, encode_rows
 
 
@@ -62,5 +63,5 @@ def test_the_ways_to_be_called():
 
 
 def test_what_is_none():
-    with pytest.raises(TypeError, match="this is a int"):
+    with pytest.raises(ConfigError, match=r"a deserializer is a function .* this is a int"):
         prepare(5)

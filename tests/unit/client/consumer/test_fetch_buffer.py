@@ -86,19 +86,48 @@ def test_a_sweep_lets_go_of_memory():
     assert (buffer.next(), buffer.size_in_bytes) == (None, 0)
 
 
-def test_a_starved_loop_is_told_once():
-    buffer = FetchBuffer()
-    calls = []
-    buffer.took = lambda: calls.append(1)
-    state = state_of(0)
-    for _ in range(3):
-        buffer.put(entry_of(state))
-    buffer.done(buffer.next())
-    assert calls == []
-    buffer.starved = True
-    buffer.done(buffer.next())
-    buffer.done(buffer.next())
-    assert calls == [1]
+class Told:
+    """How often the loop was told, by a buffer with entries of as many partitions as there are numbers."""
+
+    def __init__(self, *counts):
+        self.calls = 0
+        self.buffer = FetchBuffer()
+        self.buffer.took = self._took
+        for index, count in enumerate(counts):
+            state = state_of(index)
+            for _ in range(count):
+                entry = entry_of(state)
+                self.size = entry.size
+                self.buffer.put(entry)
+
+    def _took(self):
+        self.calls += 1
+
+    def take(self):
+        self.buffer.done(self.buffer.next())
+        return self.calls
+
+
+def test_the_loop_is_told_once_when_enough_was_taken():
+    told = Told(3, 3, 3)
+    assert told.take() == 0
+    told.buffer.call_when_taken(2 * told.size)
+    assert [told.take() for _ in range(4)] == [0, 1, 1, 1]
+
+
+def test_the_loop_is_told_when_a_partition_runs_low():
+    told = Told(2, 9)
+    told.buffer.call_when_taken(100 * told.size)
+    assert told.take() == 1
+    told = Told(9, 3)
+    told.buffer.call_when_taken(100 * told.size)
+    assert [told.take() for _ in range(4)] == [0, 0, 0, 1]
+
+
+def test_the_loop_is_told_of_the_last_one_whatever_it_waits_for():
+    told = Told(1)
+    told.buffer.call_when_taken(0)
+    assert told.take() == 1
 
 
 def test_errors_are_seen():

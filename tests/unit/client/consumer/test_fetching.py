@@ -184,6 +184,27 @@ class TestPrefetch:
             assert found[T0] == [b"%03d" % number * 300 for number in range(1, 100)]
 
     @virtual
+    async def test_what_waits_is_bounded_and_comes_in_large_rounds(self):
+        logs = FakeLogs()
+        logs.create("t", 4)
+        for number in range(400):
+            logs.append(("t", number % 4), b"%03d" % number * 300)
+        round_bytes = 4000
+        partitions = [TopicPartition("t", index) for index in range(4)]
+        async with logs.consumer(auto_offset_reset="earliest", max_partition_fetch_bytes=round_bytes) as consumer:
+            consumer.assign(partitions)
+            buffer = consumer._core.buffer
+            found, most = 0, 0
+            while found < 350:  # before the end, where fetches are many and small
+                for records in (await consumer.poll(1000, max_records=1)).values():
+                    found += len(records)
+                await asyncio.sleep(0.02)  # the user is slow: everything that may be fetched is
+                assert all(buffer.waiting_bytes(tp) <= 4 * round_bytes for tp in partitions)
+                most = max(most, buffer.size_in_bytes)
+            assert 8 * round_bytes < most <= 16 * round_bytes
+            assert len(logs.fetched) <= 30  # of 4 partitions each: 100 rounds of one partition
+
+    @virtual
     async def test_all_together_stay_below_the_limit(self):
         logs = FakeLogs()
         logs.create("t", 2)

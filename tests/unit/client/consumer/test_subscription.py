@@ -42,10 +42,21 @@ class TestWhatIsAskedFor:
         subscription.subscribe(["t"])
         assert not subscription.match(["u"])
 
-    @pytest.mark.parametrize("arguments", [{}, {"topics": ["t"], "pattern": "t"}])
-    def test_either_topics_or_a_pattern(self, subscription, arguments):
+    def test_either_topics_or_a_pattern(self, subscription):
         with pytest.raises(IllegalStateError, match="either topics or a pattern"):
-            subscription.subscribe(**arguments)
+            subscription.subscribe(["t"], pattern="t")
+        with pytest.raises(ValueError, match="neither is given"):
+            subscription.subscribe()
+
+    def test_what_is_no_listener(self, subscription):
+        class Half:
+            def on_partitions_assigned(self, assigned):
+                pass
+
+        for listener in (Half(), print):
+            with pytest.raises(TypeError, match="a listener has a method"):
+                subscription.subscribe(["t"], listener=listener)
+        assert not subscription.is_subscribed
 
     @pytest.mark.parametrize("topics", ["t", [b"t"], [1]])
     def test_topics_are_a_list_of_names(self, subscription, topics):

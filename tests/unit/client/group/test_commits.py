@@ -276,6 +276,18 @@ def test_the_group_has_gone_on(error: type[KafkaError]) -> None:
     on_bench(test)
 
 
+def test_who_has_not_joined_yet_was_not_thrown_out() -> None:
+    async def test(bench: Bench) -> None:
+        bench.subscription.subscribe(["a"])
+        for state in (MemberState.OUT, MemberState.PREPARING, MemberState.JOINING):
+            bench.member.move(state)
+            with pytest.raises(RebalanceInProgressError, match="has not joined its group yet; poll"):
+                await bench.commits.commit(offsets(a=1))
+        assert bench.coordinator.requests == []
+
+    on_bench(test)
+
+
 def test_the_group_rebalances() -> None:
     async def test(bench: Bench) -> None:
         bench.join()

@@ -4,8 +4,10 @@ import pytest
 from tests.support.producer_sim import SimProducer
 
 from headrace.client.errors import IllegalStateError
+from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer.accumulator import NEVER
 from headrace.common.ids import make_random
+from headrace.records import RecordBatch, decode_rows
 
 RECORD = b"v" * 100
 
@@ -34,7 +36,7 @@ def test_a_full_batch_does_not_wait() -> None:
         producer.put(RECORD)
     assert drained(producer) == [(0, 3)]
     assert drained(producer) == [], "the open batch is not due"
-    assert producer.accumulator.queued_batches() == {producer.topics["t"].queues[0].tp: 1}
+    assert producer.accumulator.queued_batches() == {producer.accumulator.topics["t"].queues[0].tp: 1}
 
 
 def test_one_batch_of_a_partition_goes_into_a_request() -> None:
@@ -48,23 +50,53 @@ def test_a_batch_grows_as_far_as_it_may() -> None:
     producer = SimProducer(batch_bytes=2000, first_bytes=200, linger=1.0)
     for _ in range(10):
         producer.put(b"v" * 80)
-    assert producer.accumulator.queued_batches() == {producer.topics["t"].queues[0].tp: 1}
+    assert producer.accumulator.queued_batches() == {producer.accumulator.topics["t"].queues[0].tp: 1}
     assert producer.buffers.available_bytes == 1_000_000 - 1600
-    while len(producer.topics["t"].queues[0].batches) == 1:
+    while len(producer.accumulator.topics["t"].queues[0].batches) == 1:
         producer.put(b"v" * 80)
-    first = producer.topics["t"].queues[0].batches[0]
+    first = producer.accumulator.topics["t"].queues[0].batches[0]
     assert first.capacity == 2000
     assert 1800 < first.size_in_bytes <= 2000
 
 
 def test_a_batch_that_cannot_grow_is_full() -> None:
     producer = SimProducer(batch_bytes=2000, first_bytes=200, linger=1.0, memory_bytes=500)
-    while len(producer.topics["t"].queues[0].batches) < 1 or producer.buffers.available_bytes > 100:
+    while len(producer.accumulator.topics["t"].queues[0].batches) < 1 or producer.buffers.available_bytes > 100:
         producer.put(b"v" * 80)
-    assert producer.topics["t"].queues[0].batches[0].capacity == 400
+    assert producer.accumulator.topics["t"].queues[0].batches[0].capacity == 400
     while (future := producer.send("t", b"v" * 80, partition=0)) is not None:
         assert not future.is_done
-    assert producer.topics["t"].queues[0].batches[0].is_closed
+    assert producer.accumulator.topics["t"].queues[0].batches[0].is_closed
+
+
+def test_a_busy_batch_ends_with_a_large_buffer_which_is_used_again() -> None:
+    producer = SimProducer(batch_bytes=500_000, first_bytes=16_384, linger=1.0)
+    producer.buffers.large_bytes = 500_000
+    queue = producer.accumulator.topics["t"].queues[0]
+
+    def fill() -> tuple[list[int], ProducerBatch]:
+        capacities: list[int] = []
+        producer.put(b"v" * 1000)
+        batch = queue.batches[0]
+        while not batch.is_closed:
+            if batch.capacity not in capacities:
+                capacities.append(batch.capacity)
+                assert producer.buffers.used_bytes == batch.capacity
+            producer.put(b"v" * 1000)
+        return capacities, batch
+
+    capacities, batch = fill()
+    assert capacities == [16_384, 32_768, 65_536, 131_072, 500_000]
+    assert len(batch) > 480
+    assert [record.value for record in decode_rows(RecordBatch(batch.build()).records())] == [b"v" * 1000] * len(batch)
+    large = batch.buffer
+    for each in (batch, queue.batches[1]):
+        producer.accumulator.finished(each)
+    queue.batches.clear()
+    queue.open_batch = None
+    assert producer.buffers.used_bytes == 0
+    _, again = fill()
+    assert again.buffer is large
 
 
 def test_requests_stay_below_their_limit_and_no_partition_starves() -> None:
@@ -119,7 +151,7 @@ def test_what_is_sent_again_goes_first_and_waits() -> None:
     assert drained(producer) == []
     assert now < producer.accumulator.ready(now).next_check <= now + 0.12
     producer.clock.advance(121)
-    assert producer.topics["t"].queues[0].batches[0] is batch
+    assert producer.accumulator.topics["t"].queues[0].batches[0] is batch
     assert drained(producer) == [(0, 1)]
 
 
@@ -197,7 +229,7 @@ def test_the_loop_is_woken_only_when_it_would_look_too_late() -> None:
     assert producer.accumulator.next_check < NEVER
     before = producer.wakes
     producer.accumulator.set_leaders("u", [1])
-    producer.topics = producer.accumulator.topics
+    producer.accumulator.topics = producer.accumulator.topics
     producer.send("u", RECORD)
     assert producer.wakes == before, "the timer that is set comes first"
 
@@ -210,7 +242,7 @@ def test_sticky_partitions_change_batch_by_batch() -> None:
     for tp, count in producer.accumulator.queued_batches().items():
         counts[tp.partition] = count
     assert all(counts), counts
-    full = [batch for queue in producer.topics["t"].queues for batch in queue.batches if batch.is_closed]
+    full = [batch for queue in producer.accumulator.topics["t"].queues for batch in queue.batches if batch.is_closed]
     assert all(len(batch) == len(full[0]) for batch in full), "a partition was left before its batch was full"
 
 
@@ -218,12 +250,12 @@ def test_the_sticky_choice_prefers_short_queues() -> None:
     producer = SimProducer(partitions=2, linger=60.0, random=make_random(3), memory_bytes=100_000_000)
     for _ in range(400):
         producer.put(RECORD, 0)
-    before = len(producer.topics["t"].queues[0].batches)
+    before = len(producer.accumulator.topics["t"].queues[0].batches)
     for _ in range(200):
         producer.clock.advance(20)
         producer.send("t", RECORD)
-    after = len(producer.topics["t"].queues[0].batches) - before
-    assert after * 4 < len(producer.topics["t"].queues[1].batches)
+    after = len(producer.accumulator.topics["t"].queues[0].batches) - before
+    assert after * 4 < len(producer.accumulator.topics["t"].queues[1].batches)
 
 
 def test_slow_leaders_get_nothing() -> None:
@@ -233,7 +265,7 @@ def test_slow_leaders_get_nothing() -> None:
     for _ in range(100):
         producer.clock.advance(20)
         producer.send("t", RECORD)
-    assert len(producer.topics["t"].queues[1].batches) <= 1
+    assert len(producer.accumulator.topics["t"].queues[1].batches) <= 1
 
 
 def test_expired_batches_are_taken_out() -> None:
@@ -254,9 +286,9 @@ def test_a_topic_is_forgotten_only_when_nothing_of_it_is_on_the_way() -> None:
     producer.accumulator.forget_topic("t")
     producer.poll()
     producer.accumulator.forget_topic("t")
-    assert "t" in producer.topics
+    assert "t" in producer.accumulator.topics
     producer.cluster.reply()
     producer.accumulator.forget_topic("t")
-    assert "t" not in producer.topics
+    assert "t" not in producer.accumulator.topics
     request = producer.send("t", RECORD)
     assert request is None, "it has to be asked for again"

@@ -13,8 +13,9 @@ import pytest
 from headrace.client.errors import IllegalArgumentError, KafkaTimeoutError, SerializationError
 from headrace.client.producer._batch import FutureRecordMetadata, ProducerBatch
 from headrace.client.producer._send import SendPath, SendRequest, TopicQueues
+from headrace.client.producer.serializers import prepare
 from headrace.client.types import RecordMetadata
-from headrace.common.errors import InvalidRecordError, KafkaError
+from headrace.common.errors import ConfigError, InvalidRecordError, KafkaError
 from headrace.common.types import TopicPartition
 from headrace.records import BATCH_HEADER_BYTES, Compression, RecordBatch, decode_rows, encode_rows
 from headrace.testing.clock import ManualClock
@@ -26,15 +27,15 @@ class Path(SendPath):
     """Keeps what does not fit the open batch."""
 
     def __init__(self, partitions: int = 1) -> None:
-        self.clock = ManualClock()
+        self._clock = self.clock = ManualClock()
         self.placed: list[SendRequest] = []
         queues = TopicQueues("t")
         queues.set_leaders([1] * partitions)
         queues.sticky = queues.queues[0]
-        self.topics = {"t": queues}
+        self._topics = {"t": queues}
 
     def open(self, partition: int = 0, size: int = 1000, codec: Compression = Compression.NONE) -> ProducerBatch:
-        queue = self.topics["t"].queues[partition]
+        queue = self._topics["t"].queues[partition]
         queue.open_batch = ProducerBatch(queue.tp, bytearray(size), 0.0, codec)
         return queue.open_batch
 
@@ -115,6 +116,21 @@ def test_a_batch_grows() -> None:
     assert batch.capacity == 1000
     assert request.append_to(batch) is not None
     assert [value for _, value, _, _ in rows_of(batch)] == [b"v" * 50, b"w" * 150]
+
+
+def test_a_batch_moves() -> None:
+    path = Path()
+    batch = path.open(size=200)
+    path.send("t", b"v" * 50)
+    buffer = bytearray(1000)
+    batch.move(bytearray(100))
+    batch.move(buffer)
+    assert batch.capacity == 1000
+    path.send("t", b"w" * 150)
+    assert [value for _, value, _, _ in rows_of(batch)] == [b"v" * 50, b"w" * 150]
+    assert batch.detach() == (buffer, 1000)
+    batch.move(bytearray(2000))
+    assert batch.buffer is None, "a batch that is closed stays where it is"
 
 
 def test_a_future_knows_when_its_batch_does() -> None:
@@ -262,9 +278,9 @@ def test_without_a_key_the_sticky_partition_is_used() -> None:
     path = Path(partitions=3)
     for number in range(3):
         path.open(number)
-    path.topics["t"].sticky = path.topics["t"].queues[2]
+    path._topics["t"].sticky = path._topics["t"].queues[2]
     assert "t-2," in repr(path.send("t", b"v"))
-    path.ignore_keys = True
+    path._ignore_keys = True
     assert "t-2," in repr(path.send("t", b"v", key=b"21"))
 
 
@@ -272,10 +288,10 @@ def test_an_own_partitioner_is_asked() -> None:
     path = Path(partitions=3)
     path.open(1)
     asked: list[Any] = []
-    path.partitioner = lambda key, partitions, available: asked.append((key, partitions, available)) or 1
+    path._partitioner = lambda key, partitions, available: asked.append((key, partitions, available)) or 1
     assert "t-1," in repr(path.send("t", b"v", key=b"k"))
     assert asked == [(b"k", [0, 1, 2], [0, 1, 2])]
-    path.partitioner = lambda *_: 3
+    path._partitioner = lambda *_: 3
     with pytest.raises(IllegalArgumentError, match="partition 3"):
         path.send("t", b"v")
 
@@ -283,11 +299,11 @@ def test_an_own_partitioner_is_asked() -> None:
 def test_a_partition_that_is_given_wins() -> None:
     path = Path(partitions=2)
     path.open(1)
-    path.partitioner = lambda *_: 0
+    path._partitioner = lambda *_: 0
     assert "t-1," in repr(path.send("t", b"v", key=b"k", partition=1))
     request = path.send("t", b"v", partition=5)
     assert request.partition == 5
-    assert not path.choose_partition(request)
+    assert not path._choose_partition(request)
     with pytest.raises(IllegalArgumentError):
         path.send("t", b"v", partition=-1)
 
@@ -296,11 +312,11 @@ def test_an_unknown_topic_is_left_to_who_may_wait() -> None:
     path = Path()
     request = path.send("other", b"v", key=b"21")
     assert (request.topic, request.value, request.key, request.partition) == ("other", b"v", b"21", -1)
-    assert not path.choose_partition(request)
+    assert not path._choose_partition(request)
     queues = TopicQueues("other")
     queues.set_leaders([1, 1, 1])
-    path.topics["other"] = queues
-    assert path.choose_partition(request)
+    path._topics["other"] = queues
+    assert path._choose_partition(request)
     assert request.partition == (-973932308 & 0x7FFFFFFF) % 3
 
 
@@ -320,20 +336,86 @@ def test_serializers() -> None:
 
     path = Path()
     batch = path.open()
-    path.key_serializer = str.encode
-    path.value_serializer = Upper()
+    path._key_serializer = prepare(str.encode)
+    path._value_serializer = prepare(Upper())
     path.send("t", "v", key="k")
     assert rows_of(batch)[0][:2] == (b"k", b"T:V")
     with pytest.raises(SerializationError, match="key for topic 't'"):
         path.send("t", "v", key=3)
 
 
+def test_a_serializer_that_wants_the_headers_may_add_to_them() -> None:
+    class Typed:
+        def serialize(self, topic: str, headers: list[tuple[str, bytes]], data: object) -> bytes:
+            headers.append(("type", type(data).__name__.encode()))
+            return f"{topic}:{data}".encode()
+
+    path = Path()
+    batch = path.open()
+    path._value_serializer = prepare(Typed())
+    given = [("h", b"1")]
+    path.send("t", 5, headers=given)
+    path.send("t", "v", headers={"h": b"2"})
+    path.send("t", None)
+    assert [(value, headers) for _, value, _, headers in rows_of(batch)] == [
+        (b"t:5", [("h", b"1"), ("type", b"int")]),
+        (b"t:v", [("h", b"2"), ("type", b"str")]),
+        (b"t:None", [("type", b"NoneType")]),
+    ]
+    assert given == [("h", b"1")]
+
+
+def test_what_is_no_serializer() -> None:
+    assert prepare(None) is None
+    with pytest.raises(ConfigError, match="a serializer is a function or has a method `serialize`; this is a int"):
+        prepare(5)
+
+
+class Named(str):
+    def __str__(self) -> str:
+        return "another"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"topic": b"t"}, "a topic's name is a str, not bytes"),
+        ({"topic": None}, "a topic's name is a str, not NoneType"),
+        ({"partition": "0"}, "a partition is at least 0 and below .*, a whole number, not str"),
+        ({"partition": 0.0}, "a whole number, not float"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms is milliseconds since 1970, a whole number, not float"),
+        ({"headers": 5}, "not iterable"),
+        ({"headers": ["name"]}, "a header is a pair of a name and bytes or None, not 'name'"),
+        ({"headers": [("name", b"1", b"2")]}, "a header is a pair"),
+    ],
+)
+def test_what_has_the_wrong_type(arguments: dict[str, Any], words: str) -> None:
+    path = Path()
+    path.open()
+    with pytest.raises(TypeError, match=words):
+        path.send(**{"topic": "t", "value": b"v", **arguments})
+
+
+@pytest.mark.parametrize("arguments", [{"partition": 2**31}, {"timestamp_ms": 2**63}, {"timestamp_ms": -(2**70)}])
+def test_what_is_out_of_range(arguments: dict[str, Any]) -> None:
+    path = Path()
+    path.open()
+    with pytest.raises(ValueError, match=r"not -?[0-9]+"):
+        path.send("t", b"v", **arguments)
+
+
+def test_a_name_may_be_of_a_subclass() -> None:
+    path = Path()
+    path.open()
+    assert isinstance(path.send(Named("t"), b"v"), FutureRecordMetadata)
+
+
 def test_what_is_no_bytes_is_refused_with_a_hint() -> None:
     path = Path()
     path.open()
-    with pytest.raises(IllegalArgumentError, match="value_serializer"):
+    with pytest.raises(TypeError, match="value_serializer"):
         path.send("t", "text")
-    with pytest.raises(IllegalArgumentError, match="key_serializer"):
+    with pytest.raises(TypeError, match="key_serializer"):
         path.send("t", b"v", key=5)
     with pytest.raises(TypeError, match="header"):
         path.send("t", b"v", headers=[("h", "text")])
@@ -347,7 +429,7 @@ def test_a_shut_gate_raises() -> None:
     def shut() -> None:
         raise KafkaError("shut")
 
-    path.gate = shut
+    path._gate = shut
     with pytest.raises(KafkaError, match="shut"):
         path.send("t", b"v")
 
@@ -441,9 +523,12 @@ def test_a_batch_that_is_closed_and_grown_meanwhile_has_every_record_that_got_a_
         thread.start()
     built: list[bytes | None] = []
     for round_number in range(200):
-        batch = path.topics["t"].queues[0].open_batch
+        batch = path._topics["t"].queues[0].open_batch
         assert batch is not None
-        batch.grow(300 * (round_number % 7 + 1))
+        if round_number % 2:
+            batch.grow(300 * (round_number % 7 + 1))
+        else:
+            batch.move(bytearray(300 * (round_number % 7 + 1)))
         Litter()
         path.open(size=300)
         batch.close()
@@ -453,7 +538,7 @@ def test_a_batch_that_is_closed_and_grown_meanwhile_has_every_record_that_got_a_
     done.set()
     for thread in threads:
         thread.join()
-    last = path.topics["t"].queues[0].open_batch
+    last = path._topics["t"].queues[0].open_batch
     assert last is not None
     if len(last):
         last.complete(len(built), -1)

@@ -151,17 +151,73 @@ def test_more_than_there_is_is_refused() -> None:
         BufferPool(10, 5).stand_in_line(11, lambda: None)
 
 
+class TestLargeBuffers:
+    def test_one_is_made_in_place_of_a_smaller_one(self) -> None:
+        pool = BufferPool(100, 10, 40)
+        take(pool, 10)
+        large = pool.exchange(10)
+        assert large is not None
+        assert len(large) == 40
+        assert (pool.available_bytes, pool.used_bytes) == (60, 40)
+
+    def test_and_used_again(self) -> None:
+        pool = BufferPool(100, 10, 40)
+        take(pool, 10)
+        large = pool.exchange(10)
+        assert large is not None
+        del large[25:]  # what was sent
+        pool.give_back(large, 40)
+        assert (pool.available_bytes, pool.used_bytes) == (100, 0)
+        take(pool, 10)
+        assert pool.exchange(10) is large
+        assert len(large) == 40
+        assert pool.available_bytes == 60
+
+    def test_not_if_there_is_too_little_or_others_wait(self) -> None:
+        pool = BufferPool(50, 10, 40)
+        for _ in range(2):
+            take(pool, 10)
+        assert pool.exchange(10) is not None
+        assert pool.exchange(10) is None
+        assert pool.available_bytes == 0
+        pool = BufferPool(100, 10, 40)
+        take(pool, 90)
+        pool.stand_in_line(20, lambda: None)
+        assert pool.exchange(90) is None
+        assert pool.available_bytes == 0
+
+    def test_free_ones_are_dropped_to_make_room(self) -> None:
+        pool = BufferPool(100, 10, 40)
+        take(pool, 10)
+        large = pool.exchange(10)
+        pool.give_back(large, 40)
+        assert len(take(pool, 90)) == 90
+        assert pool.available_bytes == 10
+        assert pool.take_over(10)
+        assert pool.exchange(10) is None
+
+    def test_those_who_wait_get_the_memory_of_free_ones(self) -> None:
+        pool = BufferPool(50, 10, 40)
+        take(pool, 10)
+        large = pool.exchange(10)
+        line = Line(pool)
+        line.add("first", 30)
+        pool.give_back(large, 40)
+        assert line.served == ["first"]
+        assert pool.available_bytes == 20
+
+
 def test_no_byte_is_lost_or_made_whatever_happens() -> None:
     for seed in range(20):
         random = make_random(seed)
-        pool = BufferPool(1000, 64)
+        pool = BufferPool(1000, 64, 200)
         held: list[tuple[bytearray | None, int]] = []
         waiting: list[MemoryWaiter] = []
         for _ in range(300):
             for waiter in [each for each in waiting if each.is_served]:
                 waiting.remove(waiter)
                 held.append((waiter.buffer, waiter.size))
-            step = random.randrange(4)
+            step = random.randrange(5)
             size = random.choice([64, 64, 64, random.randrange(1, 400)])
             if step == 0:
                 buffer = pool.take(size)
@@ -173,6 +229,10 @@ def test_no_byte_is_lost_or_made_whatever_happens() -> None:
                 pool.give_back(*held.pop(random.randrange(len(held))))
             elif step == 3 and waiting:
                 pool.leave(waiting.pop(random.randrange(len(waiting))))
+            elif step == 4 and held and held[-1][1] < 200:
+                large = pool.exchange(held[-1][1])
+                if large is not None:
+                    held[-1] = large, 200
             used = sum(size for _, size in held)
             partly = sum(each.size if each.is_served else each.got_bytes for each in waiting)
             assert pool.available_bytes + used + partly == 1000, f"seed {seed}"

@@ -49,7 +49,7 @@ def started(**settings: Any) -> SimProducer:
 def test_a_record_is_sent_and_acknowledged() -> None:
     producer = SimProducer()
     future = producer.put(b"one")
-    batch = producer.topics["t"].queues[0].batches[0]
+    batch = producer.accumulator.topics["t"].queues[0].batches[0]
     producer.poll()
     assert producer.cluster.in_flight() == 1
     assert not future.is_done
@@ -87,7 +87,7 @@ def test_without_idempotence_one_request_at_a_time_keeps_order() -> None:
     producer = SimProducer(idempotent=False, max_in_flight=1)
     futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(3)]
     producer.poll()
-    assert producer.topics["t"].queues[0].is_muted
+    assert producer.accumulator.topics["t"].queues[0].is_muted
     producer.cluster.cut()
     producer.poll(10)
     assert producer.cluster.in_flight() == 0, "it should wait before it tries again"

@@ -1,0 +1,36 @@
+"""Batches that no client of today sends, with offsets that do not begin with 0. Expected is what Apache Kafka does."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.support.broker_process import Broker, eventually
+from tests.support.wire import WireClient
+from tests.support.wire_calls import batch, end_offset, produce
+
+from headrace.records import Compression, RecordBatch
+
+INVALID_RECORD = 87
+
+
+@pytest.fixture(scope="module")
+def wire(broker: Broker) -> Iterator[WireClient]:
+    host, port = broker.bootstrap.rsplit(":", 1)
+    with WireClient((host, int(port)), timeout=60.0) as client:
+        yield client
+
+
+@pytest.mark.parametrize("stored", ["producer", "uncompressed", "gzip"])
+@pytest.mark.parametrize("codec", list(Compression), ids=lambda codec: codec.name.lower())
+def test_the_base_offset_is_0(wire: WireClient, new_topic: Callable[..., str], codec: Compression, stored: str) -> None:
+    """Whether it is compressed or not, and whether or not it is made anew for the topic."""
+    topic = new_topic(compression_type=stored)
+    data = bytearray(batch(b"one", b"two", codec=codec))
+    eventually(lambda: produce(wire, bytes(data), topic=topic).error_code == 0, "the topic has a leader")
+    for base_offset in (1, 5, -1, 2**40):
+        RecordBatch(data).patch_base_offset(base_offset)
+        reply = produce(wire, bytes(data), topic=topic)
+        assert (reply.error_code, reply.base_offset) == (INVALID_RECORD, -1), base_offset
+    RecordBatch(data).patch_base_offset(0)
+    reply = produce(wire, bytes(data), topic=topic)
+    assert (reply.error_code, reply.base_offset) == (0, 2)
+    assert end_offset(wire, topic) == 4
