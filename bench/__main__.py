@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tests.support.apache_kafka import KafkaUnavailable
 
-from bench import broker, clients, groups, log, pipeline, protocol, records, spark
+from bench import broker, clients, groups, log, pipeline, protocol, records, spark, tools
 from bench.harness import describe, write_results
 
 ROUNDS = 11
-ALL = ["records", "log", "protocol", "broker", "groups", "clients", "spark", "pipeline"]
+ALL = ["records", "log", "protocol", "broker", "groups", "clients", "tools", "spark", "pipeline"]
 
 
 def main() -> None:
@@ -53,6 +53,8 @@ def main() -> None:
     if "clients" in which:
         with data_directory(arguments.directory) as directory:
             run_clients(arguments, directory)
+    if "tools" in which:
+        write_results("tools", tools.run(arguments.rounds or tools.ROUNDS), [])
     if "spark" in which:
         with data_directory(arguments.directory) as directory:
             run_spark(arguments, directory)

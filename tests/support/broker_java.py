@@ -23,6 +23,11 @@ TOOLS = {
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
 }
 
 
@@ -93,12 +98,11 @@ class Java:
 
     def tool(self, name: str, *args: object, stdin: bytes = b"") -> ToolResult:
         """Runs one of Kafka's console tools; the address of the broker is added."""
-        result = self.call(
-            "tool",
-            main=TOOLS[name],
-            args=[*map(str, args), "--bootstrap-server", self.bootstrap],
-            stdin=to_text(stdin),
-        )
+        return self.bare_tool(name, *args, "--bootstrap-server", self.bootstrap, stdin=stdin)
+
+    def bare_tool(self, name: str, *args: object, stdin: bytes = b"") -> ToolResult:
+        """Runs one of Kafka's console tools with these arguments alone."""
+        result = self.call("tool", main=TOOLS[name], args=[*map(str, args)], stdin=to_text(stdin))
         out, err = (base64.b64decode(result[stream]).decode() for stream in ("out", "err"))
         return ToolResult(result["status"], out, err)
 

@@ -1,15 +1,50 @@
 """The `headrace` command. A tool's module is imported when the tool is called, so that help and others stay quick."""
 
 import importlib
+import sys
+from typing import Any, NoReturn
 
 import click
 
 from headrace import __version__
+from headrace.cli.tool import exit_with, nobody_listens
 
 TOOLS = {
+    "broker-api-versions": (
+        "headrace.cli.broker_api_versions:broker_api_versions",
+        "Show which versions of which requests the brokers know.",
+    ),
+    "cluster-id": ("headrace.cli.cluster_id:cluster_id", "Show the id of the cluster."),
+    "completion": ("headrace.cli.completion:completion", "Print a script that completes commands in a shell."),
+    "configs": ("headrace.cli.configs:configs", "Show and change settings of topics, brokers and groups."),
+    "console-consumer": ("headrace.cli.console_consumer:console_consumer", "Print records of a topic as they come."),
+    "console-producer": ("headrace.cli.console_producer:console_producer", "Send lines of standard input to a topic."),
+    "consumer-groups": (
+        "headrace.cli.consumer_groups:consumer_groups",
+        "List, describe, watch, reset and delete groups.",
+    ),
+    "consumer-perf-test": (
+        "headrace.cli.consumer_perf_test:consumer_perf_test",
+        "Measure how fast records can be read.",
+    ),
     "datagen": ("headrace.cli.datagen:datagen", "Write events of a simulated shop to topics."),
+    "delete-records": ("headrace.cli.delete_records:delete_records", "Delete the oldest records of partitions."),
+    "dump-log": ("headrace.cli.dump_log:dump_log", "Show what is in the files of a log."),
+    "end-to-end-latency": (
+        "headrace.cli.end_to_end_latency:end_to_end_latency",
+        "Measure the way of a record to a consumer.",
+    ),
+    "get-offsets": ("headrace.cli.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
+    "log-dirs": ("headrace.cli.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
+    "perf": ("headrace.cli.perf:perf", "Measure producing and consuming together."),
+    "producer-perf-test": (
+        "headrace.cli.producer_perf_test:producer_perf_test",
+        "Measure how fast records can be sent.",
+    ),
     "pipeline": ("headrace.cli.pipeline:pipeline", "Run streaming pipelines on Spark."),
     "server": ("headrace.cli.server:server", "Run a broker."),
+    "transactions": ("headrace.cli.transactions:transactions", "Look at transactions, and end those that hang."),
+    "topics": ("headrace.cli.topics:topics", "List, describe, create, change and delete topics."),
 }
 """Each tool's function, and what the list of tools says about it."""
 
@@ -27,6 +62,22 @@ class Tools(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Runs a command line. Whatever goes wrong is told in one line; the exit code says how it went."""
+        try:
+            code = super().main(*args, **{"prog_name": "headrace", **extra, "standalone_mode": False})
+            sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            exit_with(error)
+        except (KeyboardInterrupt, click.Abort):
+            sys.exit(130)
+        except BrokenPipeError:
+            nobody_listens()
+        sys.exit(code if isinstance(code, int) else 0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

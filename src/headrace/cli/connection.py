@@ -1,0 +1,159 @@
+"""The way from a tool to a cluster: the flags that all tools share, and clients made from them.
+
+A tool should not let a person wait for the half minute that a client may need to give up. So the first contact has to
+succeed within two seconds; after that the client's own patience holds.
+"""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.tool import Failure, sentence
+from headrace.common.properties import read_properties
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CONNECT_SECONDS = 0.9
+_ANSWER_MS = 1000
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where the cluster is, and what the user's file says about the way to it."""
+
+    servers: str
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def settings(self, **more: object) -> dict[str, object]:
+        """Settings of a client, by Kafka's dotted names; underscores in *more* stand for dots."""
+        extra = {name.replace("_", "."): value for name, value in more.items()}
+        return {"bootstrap.servers": self.servers, "client.id": "headrace-cli", **self.properties, **extra}
+
+    @contextmanager
+    def admin(self, timeout_ms: int | None = None) -> "Iterator[Admin]":
+        """An admin client that has reached a broker. Its calls have so much time."""
+        self.check_port()
+        from headrace.client.admin.admin import Admin
+        from headrace.client.errors import KafkaTimeoutError
+
+        more = {} if timeout_ms is None else {"default_api_timeout_ms": timeout_ms}
+        with Admin(self.settings(**more)) as admin:
+            try:
+                admin.describe_cluster(timeout_ms=_ANSWER_MS)
+            except KafkaTimeoutError as error:
+                raise Failure(f"{self.servers} does not answer: {sentence(error)}") from error
+            yield admin
+
+    def check(self) -> None:
+        """Raises a Failure unless a broker answers."""
+        with self.admin():
+            pass
+
+    def check_port(self) -> None:
+        """Raises a Failure if nobody listens at any of the addresses."""
+        addresses = [self._address(each) for each in self.servers.split(",") if each.strip()]
+        if not addresses:
+            raise click.UsageError("--bootstrap-server is missing; expected HOST:PORT[,HOST:PORT...]")
+        reasons = []
+        for host, port in addresses:
+            try:
+                socket.create_connection((host, port), _CONNECT_SECONDS / len(addresses)).close()
+                return
+            except OSError as error:
+                reason = "no answer" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+                reasons.append(f"{host}:{port}: {reason}")
+        raise Failure(f"no broker can be reached ({'; '.join(reasons)})")
+
+    @staticmethod
+    def _address(text: str) -> tuple[str, int]:
+        host, colon, port = text.strip().rpartition(":")
+        if "://" in host:
+            host = host.partition("://")[2]
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise click.UsageError(f"--bootstrap-server {text.strip()!r}: expected HOST:PORT, such as localhost:9092")
+        return host.strip("[]"), int(port)
+
+
+def read_config(_: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
+    """A property file of the command line; for use as a click callback."""
+    if path is None:
+        return {}
+    if not Path(path).is_file():
+        raise click.BadParameter(f"there is no file {path!r}", param=param)
+    return read_properties(path)
+
+
+def key_values(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """`KEY=VALUE`, any number of times; for use as a click callback."""
+    found = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{each!r}: expected KEY=VALUE", param=param)
+        found[key.strip()] = value
+    return found
+
+
+def connects(function: F) -> F:
+    """Gives a command `--bootstrap-server` and `--command-config`, and itself a `connection` made from them."""
+    return _connects(function, required=True)
+
+
+def connects_if_asked(function: F) -> F:
+    """As `connects`, for a tool that has something to say without a cluster."""
+    return _connects(function, required=False)
+
+
+def _connects(function: F, required: bool) -> F:
+    def command(*args: Any, bootstrap_server: str | None, command_config: dict[str, str], **options: Any) -> Any:
+        return function(*args, connection=Connection(bootstrap_server or "", command_config), **options)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    text = "A property file with settings of the client: timeouts, TLS."
+    command = click.option("--command-config", metavar="FILE", callback=read_config, help=text)(command)
+    text = "Brokers to connect to first."
+    decorate = click.option("--bootstrap-server", metavar="HOST:PORT[,...]", required=required, help=text)
+    return decorate(command)  # type: ignore[return-value]
+
+
+def client_settings(kind: str) -> Callable[[F], F]:
+    """Gives a command the flags that set a producer's or a consumer's settings, and itself them as `client`."""
+
+    def decorate(function: F) -> F:
+        def command(
+            *args: Any, client_config: dict[str, str], client_properties: dict[str, str], **options: Any
+        ) -> Any:
+            return function(*args, client={**client_config, **client_properties}, **options)
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        for option in (
+            click.option(
+                f"--{kind}.config",
+                "client_config",
+                metavar="FILE",
+                callback=read_config,
+                help="Older name of --command-config.",
+            ),
+            click.option(
+                "--command-property",
+                f"--{kind}-property",
+                "client_properties",
+                metavar="KEY=VALUE",
+                multiple=True,
+                callback=key_values,
+                help=f"A setting of the {kind}.",
+            ),
+        ):
+            command = option(command)
+        return command  # type: ignore[return-value]
+
+    return decorate

@@ -1,0 +1,126 @@
+"""Records of the brokers' own topics as JSON, for `console-consumer` and `dump-log`.
+
+Names and nesting are those of Kafka's tools; what is not known is left to the caller, who shows bytes.
+"""
+
+import base64
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from headrace.common.types import TopicPartition
+
+Json = dict[str, Any]
+
+
+def _version(data: bytes) -> int:
+    return int(struct.unpack_from(">h", data)[0])
+
+
+def group_key(data: bytes) -> tuple[int, Json] | None:
+    """The type of a key of `__consumer_offsets`, and what is in it."""
+    from headrace.coordinator.group.records import OffsetCommitKey, decode_key
+
+    key = decode_key(data)
+    if key is None:
+        return None
+    if isinstance(key, OffsetCommitKey):
+        return _version(data), {"group": key.group, "topic": key.topic, "partition": key.partition}
+    return _version(data), {"group": key.group}
+
+
+def offset_value(data: bytes) -> tuple[int, Json]:
+    from headrace.coordinator.group.records import decode_offset_value
+
+    found = decode_offset_value(data)
+    value: Json = {"offset": found.offset}
+    if _version(data) >= 3:
+        value["leaderEpoch"] = found.leader_epoch
+    value |= {"metadata": found.metadata, "commitTimestamp": found.commit_timestamp_ms}
+    if _version(data) == 1:
+        value["expireTimestamp"] = found.expire_timestamp_ms
+    return _version(data), value
+
+
+def group_value(data: bytes) -> tuple[int, Json]:
+    from headrace.coordinator.group.records import decode_group_value
+
+    found = decode_group_value(data)
+    return _version(data), {
+        "protocolType": found.protocol_type,
+        "generation": found.generation,
+        "protocol": found.protocol,
+        "leader": found.leader,
+        "currentStateTimestamp": found.state_timestamp_ms,
+        "members": [
+            {
+                "memberId": member.member_id,
+                "groupInstanceId": member.group_instance_id,
+                "clientId": member.client_id,
+                "clientHost": member.client_host,
+                "rebalanceTimeout": member.rebalance_timeout_ms,
+                "sessionTimeout": member.session_timeout_ms,
+                "subscription": _subscription(member.subscription),
+                "assignment": _assignment(member.assignment),
+            }
+            for member in found.members
+        ],
+    }
+
+
+def _subscription(data: bytes) -> Any:
+    from headrace.client.group.protocol import decode_subscription
+
+    found = decode_subscription(data)
+    return {
+        "topics": list(found.topics),
+        "userData": _bytes(found.user_data),
+        "ownedPartitions": _by_topic(found.owned),
+        "generationId": found.generation,
+        "rackId": found.rack,
+    }
+
+
+def _assignment(data: bytes) -> Any:
+    from headrace.client.group.protocol import decode_assignment
+
+    if not data:
+        return {"assignedPartitions": [], "userData": None}
+    found = decode_assignment(data)
+    return {"assignedPartitions": _by_topic(found.partitions), "userData": _bytes(found.user_data)}
+
+
+def _bytes(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _by_topic(partitions: Iterable[TopicPartition], name: str = "partitions") -> list[Json]:
+    topics: dict[str, list[int]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return [{"topic": topic, name: numbers} for topic, numbers in topics.items()]
+
+
+def transaction_key(data: bytes) -> tuple[int, Json] | None:
+    from headrace.coordinator.transaction.records import decode_key
+
+    key = decode_key(data)
+    return None if key is None else (_version(data), {"transactionalId": key})
+
+
+def transaction_value(transactional_id: str, data: bytes) -> tuple[int, Json]:
+    from headrace.coordinator.transaction.records import decode_transaction
+
+    found = decode_transaction(transactional_id, data)
+    value: Json = {
+        "producerId": found.producer_id,
+        "producerEpoch": found.producer_epoch,
+        "transactionTimeoutMs": found.timeout_ms,
+        "transactionStatus": found.state.code,
+        "transactionPartitions": _by_topic(sorted(found.partitions), "partitionIds") if found.state.code else None,
+        "transactionLastUpdateTimestampMs": found.updated_ms,
+        "transactionStartTimestampMs": found.start_ms,
+    }
+    if found.version:
+        value["clientTransactionVersion"] = found.version
+    return _version(data), value

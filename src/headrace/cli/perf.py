@@ -1,0 +1,240 @@
+"""`headrace perf`: a producer and a consumer together, with throughput, latency and charts; for any Kafka.
+
+The consumer runs in a process of its own, so that the two do not wait for each other. Each record carries the moment at
+which it was sent, of the machine's monotonic clock, which both processes share.
+"""
+
+import multiprocessing
+import struct
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+import click
+
+from headrace.cli.connection import Connection, connects, key_values
+from headrace.cli.output import is_terminal, json_option, print_json, styled
+from headrace.cli.perf_stats import MEGABYTE, Latencies, Series, bar_lines, spark_line
+from headrace.cli.progress import Progress
+from headrace.cli.tool import Failure, Tool
+from headrace.common.clock import SystemClock
+from headrace.common.ids import make_random
+from headrace.common.types import TopicPartition
+
+_MOMENT = struct.Struct(">d")
+_WAIT_MS = 10_000
+_SHARES = (0.5, 0.95, 0.99, 0.999)
+
+
+@click.command(cls=Tool)
+@connects
+@click.option("--topic", metavar="NAME", help="An existing topic; without it one is made, and deleted at the end.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), default=4, show_default=True, metavar="N", help="Of a new topic."
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Of a new topic.",
+)
+@click.option(
+    "--num-records", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N", help="How many."
+)
+@click.option(
+    "--record-size", type=click.IntRange(min=8), default=1000, show_default=True, metavar="BYTES", help="How large."
+)
+@click.option(
+    "--throughput", type=float, default=-1, metavar="N", help="At most so many a second; latency means more then."
+)
+@click.option(
+    "--producer-property",
+    "producer",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=key_values,
+    help="A setting of the producer.",
+)
+@click.option(
+    "--consumer-property",
+    "consumer",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=key_values,
+    help="A setting of the consumer.",
+)
+@json_option
+def perf(
+    connection: Connection,
+    topic: str | None,
+    partitions: int,
+    replication_factor: int,
+    num_records: int,
+    record_size: int,
+    throughput: float,
+    producer: dict[str, str],
+    consumer: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Measure producing and consuming together."""
+    from headrace.client.admin.types import NewTopic
+
+    if throughput == 0:
+        raise click.UsageError("--throughput 0: expected records a second, or -1 for no limit")
+    name = topic or f"headrace-perf-{make_random().randrange(1 << 32):08x}"
+    with connection.admin() as admin:
+        if topic is None:
+            admin.create_topics([NewTopic(name, partitions, replication_factor)])
+        elif topic not in admin.list_topics():
+            raise Failure(f"there is no topic {topic!r}")
+        try:
+            results = _measure(connection, name, num_records, record_size, throughput, producer, consumer)
+        finally:
+            if topic is None:
+                admin.delete_topics([name])
+    if as_json:
+        print_json({side: found["summary"] for side, found in results.items()})
+        return
+    for side, found in results.items():
+        _print(side, found)
+    if results["consumer"]["summary"]["records"] < num_records:
+        raise Failure(f"only {results['consumer']['summary']['records']} of {num_records} records came back")
+
+
+def _measure(
+    connection: Connection,
+    topic: str,
+    count: int,
+    size: int,
+    throughput: float,
+    producer: dict[str, str],
+    consumer: dict[str, str],
+) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    settings = {**connection.settings(), **consumer}
+    reader = context.Process(target=read_all, args=(theirs, settings, topic, count), daemon=True)
+    reader.start()
+    theirs.close()
+    try:
+        _hear(ours)  # it is at the end of the topic
+        sent = _send_all({**connection.settings(), **producer}, topic, count, size, throughput)
+        return {"producer": sent, "consumer": _hear(ours)}
+    finally:
+        reader.terminate()
+        reader.join()
+
+
+def _hear(pipe: Pipe) -> Any:
+    try:
+        kind, found = pipe.recv()
+    except EOFError:
+        raise Failure("the process that reads has ended without a word") from None
+    if kind == "error":
+        raise Failure(f"the consumer failed: {found}")
+    return found
+
+
+def _send_all(settings: dict[str, Any], topic: str, count: int, size: int, throughput: float) -> dict[str, Any]:
+    from headrace.client.producer.producer import Producer
+
+    clock = SystemClock()
+    latencies, series = Latencies(), Series()
+    rest = bytes(make_random(0).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=size - _MOMENT.size))
+    stride = 16 if throughput < 0 or throughput > 20_000 else 1
+    with Producer(settings) as producer, Progress("records", count) as progress:
+        began = clock.monotonic()
+        for number in range(count):
+            now = clock.monotonic()
+            if throughput > 0 and number / throughput - (now - began) > 0.002:
+                clock.sleep(number / throughput - (now - began))
+                now = clock.monotonic()
+            future = producer.send(topic, _MOMENT.pack(now) + rest)
+            if number % stride == 0:
+                future.add_callback(_timer(latencies, clock, now))
+            series.add(int(now - began), 1)
+            if number % 256 == 0:
+                progress.add(number + 1 - progress.done)
+        producer.flush()
+        seconds = clock.monotonic() - began
+    return _found(count, count * size, seconds, latencies, series)
+
+
+def _timer(latencies: Latencies, clock: SystemClock, began: float) -> Any:
+    return lambda _: latencies.add((clock.monotonic() - began) * 1000)
+
+
+def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int) -> None:
+    """The reading process: says when it is ready, and what it found."""
+    from headrace.client.consumer.consumer import Consumer
+    from headrace.common.errors import HeadraceError
+
+    try:
+        with Consumer({**settings, "auto.offset.reset": "latest"}) as consumer:
+            chosen = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+            consumer.assign(chosen)
+            consumer.seek_to_end(*chosen)
+            for tp in chosen:
+                consumer.position(tp)
+            pipe.send(("ready", None))
+            pipe.send(("done", _read(consumer, count)))
+    except (HeadraceError, OSError) as error:
+        pipe.send(("error", str(error)))
+
+
+def _read(consumer: Any, count: int) -> dict[str, Any]:
+    clock = SystemClock()
+    latencies, series = Latencies(), Series()
+    records = size = 0
+    began = last = None
+    while records < count:
+        polled = consumer.poll(_WAIT_MS)
+        now = clock.monotonic()
+        if not polled:
+            break
+        began = now if began is None else began
+        last = now
+        for part in polled.values():
+            records += len(part)
+            series.add(int(now - began), len(part))
+            for record in part:
+                size += len(record.value)
+            # The first and the last of a portion: the others lie between them.
+            for record in (part[0], part[-1]):
+                latencies.add((now - _MOMENT.unpack_from(record.value)[0]) * 1000)
+    return _found(records, size, (last or 0) - (began or 0), latencies, series)
+
+
+def _found(records: int, size: int, seconds: float, latencies: Latencies, series: Series) -> dict[str, Any]:
+    seconds = max(seconds, 1e-9)
+    names = ("p50_ms", "p95_ms", "p99_ms", "p99.9_ms")
+    return {
+        "summary": {
+            "records": records,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(records / seconds, 1),
+            "mb_per_second": round(size / seconds / MEGABYTE, 2),
+            **{name: round(value, 3) for name, value in zip(names, latencies.percentiles(*_SHARES), strict=True)},
+            "max_ms": round(latencies.largest, 3),
+        },
+        "series": series.counts,
+        "bars": bar_lines(latencies, 40),
+    }
+
+
+def _print(side: str, found: dict[str, Any]) -> None:
+    summary = found["summary"]
+    what = "send to acknowledgement" if side == "producer" else "send to poll"
+    click.echo(
+        f"{styled(side, bold=True)}: {summary['records']:,} records in {summary['seconds']} s, "
+        f"{summary['records_per_second']:,.0f} records/s, {summary['mb_per_second']} MB/s"
+    )
+    click.echo(
+        f"  latency, {what}: p50 {summary['p50_ms']} ms, p95 {summary['p95_ms']} ms, p99 {summary['p99_ms']} ms, "
+        f"p99.9 {summary['p99.9_ms']} ms, max {summary['max_ms']} ms"
+    )
+    if len(found["series"]) > 1:
+        click.echo(f"  each second  {spark_line(found['series'])}")
+    for line in found["bars"]:
+        click.echo("  " + (styled(line, fg="cyan") if is_terminal() else line))

@@ -1,0 +1,98 @@
+"""Numbers of the performance tools: latencies with percentiles, rates over time, and charts of both as text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+MEGABYTE = 1024 * 1024
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_MOST = 500_000
+
+
+class Latencies:
+    """Milliseconds. Keeps at most half a million of them: when there are more, every second one is dropped."""
+
+    def __init__(self) -> None:
+        self._kept: list[float] = []
+        self._stride, self._seen = 1, 0
+        self.count = 0
+        self.total = self.largest = 0.0
+
+    def add(self, milliseconds: float) -> None:
+        self.count += 1
+        self.total += milliseconds
+        self.largest = max(self.largest, milliseconds)
+        self._seen += 1
+        if self._seen >= self._stride:
+            self._seen = 0
+            self._kept.append(milliseconds)
+            if len(self._kept) >= _MOST:
+                self._kept = self._kept[::2]
+                self._stride *= 2
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    def percentiles(self, *shares: float) -> list[float]:
+        """As Kafka's tools count: the value at index share * count."""
+        ordered = sorted(self._kept)
+        if not ordered:
+            return [0.0 for _ in shares]
+        return [ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in shares]
+
+    def histogram(self, buckets: int = 12) -> list[tuple[float, float, int]]:
+        """From, to, how many; bounds grow by a factor, since latencies spread over magnitudes."""
+        ordered = sorted(self._kept)
+        if not ordered:
+            return []
+        low, high = max(ordered[0], 0.01), max(ordered[-1], 0.011)
+        factor = max((high / low) ** (1 / buckets), 1.05)
+        found: list[tuple[float, float, int]] = []
+        at, start = 0, low
+        while at < len(ordered):
+            end = start * factor
+            begin = at
+            while at < len(ordered) and (ordered[at] < end or len(found) == buckets - 1):
+                at += 1
+            found.append((start, end if at < len(ordered) else high, at - begin))
+            start = end
+        return found
+
+
+@dataclass
+class Series:
+    """How much was done in each second."""
+
+    counts: list[int] = field(default_factory=list)
+
+    def add(self, second: int, count: int) -> None:
+        while len(self.counts) <= second:
+            self.counts.append(0)
+        self.counts[second] += count
+
+
+def spark_line(values: Sequence[float], width: int = 60) -> str:
+    """Values over time as one line of blocks."""
+    if not values:
+        return ""
+    if len(values) > width:
+        step = len(values) / width
+        values = [
+            sum(part) / len(part)
+            for at in range(width)
+            if (part := values[int(at * step) : max(int((at + 1) * step), int(at * step) + 1)])
+        ]
+    top = max(values) or 1
+    return "".join(_EIGHTHS[min(8, max(0, round(value / top * 8)))] for value in values)
+
+
+def bar_lines(latencies: Latencies, width: int = 40) -> list[str]:
+    """A histogram of latencies, a line for each range."""
+    found = latencies.histogram()
+    most = max((count for _, _, count in found), default=1) or 1
+    total = sum(count for _, _, count in found) or 1
+    return [
+        f"{low:>9.2f} to {high:>9.2f} ms  {'█' * max(round(count / most * width), 1 if count else 0):<{width}} "
+        f"{count / total:6.1%}"
+        for low, high, count in found
+    ]

@@ -1,0 +1,78 @@
+"""How far long work has got: one line on standard error that is written over, and only if a person looks at it.
+
+with Progress("records", total=1_000_000) as progress:
+    progress.add(5000)                                  # 12% · 120,000 of 1,000,000 records · 48,000/s · 18 s left
+"""
+
+import os
+import sys
+from types import TracebackType
+from typing import Self
+
+from headrace.common.clock import Clock, SystemClock
+
+_EVERY_SECONDS = 0.2
+
+
+class Progress:
+    def __init__(self, what: str, total: int | None = None, clock: Clock | None = None, shown: bool | None = None):
+        self._what, self._total = what, total
+        self._clock = clock or SystemClock()
+        self._shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" if shown is None else shown
+        self._begun = self._told = self._now()
+        self._length = 0
+        self.done = 0
+
+    def _now(self) -> float:
+        return self._clock.monotonic()
+
+    def add(self, count: int, note: str = "") -> None:
+        """So many more are done."""
+        self.done += count
+        now = self._now()
+        if self._shown and now - self._told >= _EVERY_SECONDS:
+            self._told = now
+            self._write(self.line(now, note))
+
+    def line(self, now: float, note: str = "") -> str:
+        passed = max(now - self._begun, 1e-9)
+        rate = self.done / passed
+        parts = [f"{self.done:,} {self._what}", f"{rate:,.0f}/s"]
+        if self._total:
+            parts[0] = f"{self.done:,} of {self._total:,} {self._what}"
+            parts.insert(0, f"{min(self.done / self._total, 1):.0%}")
+            if rate > 0:
+                parts.append(f"{in_time((self._total - self.done) / rate)} left")
+        if note:
+            parts.append(note)
+        return " · ".join(parts)
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write("\r" + text.ljust(self._length))
+        sys.stderr.flush()
+        self._length = len(text)
+
+    def clear(self) -> None:
+        """Takes the line away, so that something else can be printed."""
+        if self._length:
+            sys.stderr.write("\r" + " " * self._length + "\r")
+            sys.stderr.flush()
+            self._length = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+
+def in_time(seconds: float) -> str:
+    """A time for people: 1 h 05 min."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,104 @@
+"""What every shell tool is: a command that says what went wrong in one line, and ends with a code that scripts can use.
+
+0  done        1  failed, or a command line that makes no sense (as Kafka's tools have it)        130  Ctrl-C
+"""
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from headrace.common.errors import HeadraceError
+
+USAGE_CODE = 1
+
+
+class Failure(click.ClickException):
+    """What a tool could not do. The message is a sentence for the user."""
+
+    exit_code = 1
+
+
+class _Kafka(click.Command):
+    """A command named as one of Kafka's: its exit codes are theirs, and no error is a traceback."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            _exit_as_kafka(error)
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            _exit_as_kafka(error)
+            error.ctx = error.ctx or ctx
+            raise
+        except Failure as error:
+            raise _named(error, ctx) from None
+        except BrokenPipeError:
+            raise
+        except (HeadraceError, OSError) as error:
+            raise _named(Failure(sentence(error)), ctx) from error
+
+
+class Tool(_Kafka):
+    pass
+
+
+class ToolGroup(_Kafka, click.Group):
+    """A tool that has commands of its own."""
+
+
+def _exit_as_kafka(error: click.UsageError) -> None:
+    error.__dict__["exit_code"] = USAGE_CODE
+
+
+def _named(failure: Failure, ctx: click.Context) -> Failure:
+    failure.__dict__.setdefault("command_path", ctx.command_path)
+    return failure
+
+
+def sentence(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def exit_with(error: click.ClickException) -> NoReturn:
+    """Ends the process with what a command has to say about its failure."""
+    path = error.__dict__.get("command_path", "headrace")
+    hint = ""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        path = error.ctx.command_path
+        hint = f" (see {path} --help)"
+    message = " ".join(error.format_message().split())
+    click.echo(f"{path}: {message}{hint}", err=True)
+    sys.exit(error.exit_code)
+
+
+def nobody_listens() -> NoReturn:
+    """The reader of our output has gone (`| head`): end as other programs do, without a word."""
+    with open(os.devnull, "w") as nowhere:  # or Python would try to write again at exit
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    sys.exit(141)
+
+
+def exactly_one(given: dict[str, bool], what: str) -> str:
+    """The name of the one flag that is set; an error names all of them otherwise."""
+    chosen = [flag for flag, is_set in given.items() if is_set]
+    if len(chosen) == 1:
+        return chosen[0]
+    flags = ", ".join(given)
+    said = f"got {' and '.join(chosen)}" if chosen else "got none"
+    raise click.UsageError(f"expected exactly one {what} of {flags}; {said}")
+
+
+def only_with(flag: str, is_set: bool, allowed: bool, where: str) -> None:
+    """Refuses a flag that does nothing here."""
+    if is_set and not allowed:
+        raise click.UsageError(f"{flag} goes only with {where}")

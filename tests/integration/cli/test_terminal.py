@@ -1,0 +1,220 @@
+"""The real commands in a terminal and without one: colours, prompts, progress, Ctrl-C, and errors in one line."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from tests.support.terminal import PATIENCE, Terminal, run
+
+import headrace
+from headrace.cli.main import TOOLS
+from headrace.testing import EmbeddedBroker
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(servers: str) -> str:
+    name = f"shown-{next(_numbers)}"
+    with headrace.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics([name])
+    with headrace.Producer(bootstrap_servers=servers) as producer:
+        for number in range(20):
+            producer.send(name, b"value %d" % number, key=b"key %d" % number)
+    return name
+
+
+class TestShown:
+    def test_a_table_in_colour(self, servers: str, topic: str) -> None:
+        with Terminal("topics", "--bootstrap-server", servers, "--describe", "--topic", topic) as terminal:
+            assert terminal.end() == 0
+        assert "PARTITION  LEADER  REPLICAS  IN SYNC" in terminal.shown
+        assert "\x1b[" in terminal.raw
+
+    def test_without_colour(self, servers: str, topic: str) -> None:
+        args = ("topics", "--bootstrap-server", servers, "--describe", "--topic", topic)
+        with Terminal(*args, env={"NO_COLOR": "1"}) as terminal:
+            assert terminal.end() == 0
+        assert "IN SYNC" in terminal.raw
+        assert "\x1b[" not in terminal.raw
+
+    def test_lines_for_scripts_elsewhere(self, servers: str, topic: str) -> None:
+        args = ("topics", "--bootstrap-server", servers, "--describe", "--topic", topic)
+        piped = run(*args)
+        assert piped.stdout.startswith(f"Topic: {topic}\tTopicId: ")
+        with Terminal(*args, env={"TERM": "dumb"}) as terminal:
+            assert terminal.end() == 0
+        assert terminal.shown == piped.stdout
+
+    def test_json(self, servers: str, topic: str) -> None:
+        (found,) = json.loads(
+            run("topics", "--bootstrap-server", servers, "--describe", "--topic", topic, "--json").stdout
+        )
+        assert (found["topic"], found["partition_count"]) == (topic, 1)
+
+    def test_perf_draws(self, servers: str) -> None:
+        with Terminal("perf", "--bootstrap-server", servers, "--num-records", 2000, "--record-size", 100) as terminal:
+            assert terminal.end() == 0
+        assert "producer: 2,000 records in " in terminal.shown
+        assert "consumer: 2,000 records in " in terminal.shown
+        assert "█" in terminal.shown
+        assert not [
+            name for name in run("topics", "--bootstrap-server", servers, "--list").stdout.split() if "perf" in name
+        ]
+
+    def test_progress(self, servers: str, topic: str) -> None:
+        args = ("--topic", topic, "--num-records", 600, "--record-size", 10, "--throughput", 500)
+        with Terminal("producer-perf-test", "--bootstrap-server", servers, *args) as terminal:
+            terminal.wait_for(" of 600 records")
+            assert terminal.end() == 0
+        assert "% · " in terminal.shown
+        assert " left" in terminal.shown
+        assert "600 records sent, " in terminal.shown
+
+
+class TestConsole:
+    def test_a_prompt_for_each_line(self, servers: str, topic: str) -> None:
+        with Terminal("console-producer", "--bootstrap-server", servers, "--topic", topic) as terminal:
+            terminal.wait_for(">")
+            terminal.enter("typed by hand\n")
+            terminal.wait_for(">typed by hand\n>")
+            terminal.enter("\x04")
+            assert terminal.end() == 0
+        assert "1 records sent" in terminal.shown
+        read = run(
+            "console-consumer",
+            "--bootstrap-server",
+            servers,
+            "--topic",
+            topic,
+            "--from-beginning",
+            "--max-messages",
+            21,
+        )
+        assert (read.returncode, read.stdout.splitlines()[-1]) == (0, "typed by hand")
+        assert read.stderr == "Processed a total of 21 messages\n"
+
+    def test_ctrl_c_leaves_the_group_and_shows_the_total(self, servers: str, topic: str) -> None:
+        args = ("--topic", topic, "--group", f"group-{topic}", "--from-beginning")
+        with Terminal("console-consumer", "--bootstrap-server", servers, *args) as terminal:
+            terminal.wait_for("value 19")
+            terminal.interrupt()
+            assert terminal.end() == 130
+        assert terminal.shown.rstrip().endswith("Processed a total of 20 messages")
+        with headrace.Admin(bootstrap_servers=servers) as admin:
+            assert admin.describe_groups([f"group-{topic}"])[f"group-{topic}"].state == "Empty"
+
+    def test_nobody_reads_the_output(self, servers: str, topic: str) -> None:
+        command = f"{sys.executable} -m headrace console-consumer --bootstrap-server {servers} --topic {topic}"
+        ran = subprocess.run(
+            f"{command} --from-beginning --timeout-ms 20000 | head -n 1",
+            shell=True,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert ran.stdout == "value 0\n"
+        assert "Traceback" not in ran.stderr
+
+
+class TestWatch:
+    def test_a_backlog_and_its_drain(self, servers: str, topic: str) -> None:
+        group = f"group-{topic}"
+        with headrace.Consumer(
+            topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest"
+        ) as consumer:
+            while not consumer.poll(1000, max_records=5):
+                pass
+            consumer.commit()
+            with Terminal(
+                "consumer-groups", "--bootstrap-server", servers, "--describe", "--group", group, "--watch", "0.2"
+            ) as terminal:
+                terminal.wait_for("lag 15")
+                terminal.wait_for("READ/S")
+                consumer.poll(5000)
+                consumer.commit()
+                terminal.wait_for("lag 0")
+                terminal.wait_for("no backlog")
+                terminal.interrupt()
+                assert terminal.end() == 130
+        assert "Stable, range, 1 members" in terminal.shown
+
+
+class TestErrors:
+    def test_nobody_listens(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # and never listens
+            ran = run("topics", "--bootstrap-server", f"127.0.0.1:{taken.getsockname()[1]}", "--list")
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr.startswith("headrace topics: no broker can be reached (127.0.0.1:")
+        assert ran.stderr.count("\n") == 1
+
+    def test_nobody_answers(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            ran = run("cluster-id", "--bootstrap-server", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert "does not answer" in ran.stderr
+        assert ran.stderr.count("\n") == 1
+
+    @pytest.mark.parametrize("tool", sorted(TOOLS))
+    def test_a_wrong_flag(self, tool: str) -> None:
+        ran = run(tool, "--no-such-flag")
+        assert ran.returncode in (1, 2)
+        assert "--no-such-flag" in ran.stderr
+        assert ran.stderr.count("\n") == 1
+        assert "Traceback" not in ran.stderr
+
+    @pytest.mark.parametrize("servers", ["", "localhost", "localhost:", ":9092", "localhost:port", "localhost:99999"])
+    def test_an_address_that_is_none(self, servers: str) -> None:
+        ran = run("topics", "--bootstrap-server", servers, "--list")
+        assert ran.returncode == 1
+        assert "expected HOST:PORT" in ran.stderr
+
+    def test_a_file_that_is_not_there(self, servers: str) -> None:
+        ran = run("topics", "--bootstrap-server", servers, "--list", "--command-config", "nowhere.properties")
+        assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+        assert "nowhere.properties" in ran.stderr
+
+
+def test_tools_import_neither_arrow_nor_spark() -> None:
+    program = (
+        "import importlib, sys\n"
+        "from headrace.cli.main import TOOLS\n"
+        "for module, _ in TOOLS.values(): importlib.import_module(module.partition(':')[0])\n"
+        "import headrace; headrace.Admin, headrace.Producer, headrace.Consumer\n"
+        "print(sorted({'pyarrow', 'pyspark', 'numpy', 'pandas'} & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert ran.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    ran = run("completion", shell)
+    assert ran.returncode == 0
+    assert f"_HEADRACE_COMPLETE={shell}_complete" in ran.stdout
+
+
+def test_completion_in_bash() -> None:
+    words = {"COMP_WORDS": "headrace topics --part", "COMP_CWORD": "2", "_HEADRACE_COMPLETE": "bash_complete"}
+    assert run(env=words).stdout.split() == ["plain,--partitions", "plain,--partition-size-limit-per-response"]
+
+
+def test_patience_ends(servers: str, topic: str) -> None:
+    before = time.monotonic()
+    ran = run("console-consumer", "--bootstrap-server", servers, "--topic", topic, "--timeout-ms", "200")
+    assert ran.returncode == 0
+    assert "no record came for 200 ms" in ran.stderr
+    assert time.monotonic() - before < PATIENCE

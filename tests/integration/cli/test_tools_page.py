@@ -1,0 +1,55 @@
+"""The examples of docs/tools.md, run in a shell one after the other; `...` on the page stands for anything."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.cli.main import TOOLS
+from headrace.testing import EmbeddedBroker
+
+PAGE = Path(__file__).parents[3] / "docs" / "tools.md"
+_BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def examples() -> list[tuple[str, str]]:
+    """Commands and what they print."""
+    found: list[tuple[str, str]] = []
+    for block in _BLOCK.findall(PAGE.read_text()):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            found.append((command, output))
+    return found
+
+
+def pattern(text: str) -> str:
+    lines = [re.escape(line.rstrip()).replace(r"\.\.\.", r"[\s\S]*") for line in text.rstrip().splitlines()]
+    return "\n".join(lines) + r"\s*"
+
+
+def test_examples_run(tmp_path: Path) -> None:
+    with EmbeddedBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
+        (tmp_path / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -m headrace "$@"\n')
+        (tmp_path / "headrace").chmod(0o755)
+        for command, output in examples():
+            ran = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", command.replace("localhost:9092", broker.bootstrap_servers)],
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=120,
+                env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+                check=False,
+            )
+            printed = ran.stdout.replace(broker.bootstrap_servers, "localhost:9092")
+            assert ran.returncode in (0, 141), f"{command}\n{printed}"  # 141: head has seen enough
+            printed = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
+            assert re.fullmatch(pattern(output), printed), f"{command}\n--- printed\n{printed}\n--- expected\n{output}"
+
+
+def test_every_tool_has_an_example() -> None:
+    page = PAGE.read_text()
+    missing = [name for name in TOOLS if f"headrace {name}" not in page]
+    assert [name for name in missing if name not in ("datagen", "pipeline")] == []

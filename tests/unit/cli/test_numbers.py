@@ -1,0 +1,99 @@
+"""What tools show of numbers: percentiles, charts, progress, tables, rates of groups."""
+
+import pytest
+
+from headrace.cli import group_views
+from headrace.cli.output import table_lines
+from headrace.cli.perf_stats import Latencies, Series, bar_lines, spark_line
+from headrace.cli.progress import Progress, in_time
+from headrace.client.admin.types import GroupDescription
+from headrace.common.types import TopicPartition
+from headrace.testing.clock import ManualClock
+
+
+def latencies(*values: float) -> Latencies:
+    found = Latencies()
+    for value in values:
+        found.add(value)
+    return found
+
+
+def test_percentiles() -> None:
+    found = latencies(*map(float, range(1, 101)))
+    assert found.percentiles(0.5, 0.99, 0.999) == [51, 100, 100]
+    assert (found.mean, found.largest, found.count) == (50.5, 100, 100)
+    assert Latencies().percentiles(0.5) == [0]
+
+
+def test_a_million_latencies_are_thinned_out_evenly() -> None:
+    found = latencies(*(float(number % 1000) for number in range(1_000_000)))
+    assert found.count == 1_000_000
+    assert len(found._kept) < 500_000
+    assert found.percentiles(0.5)[0] == pytest.approx(500, abs=5)
+
+
+def test_histogram_has_them_all() -> None:
+    found = latencies(*(1.5**number for number in range(20)))
+    bars = found.histogram()
+    assert sum(count for _, _, count in bars) == 20
+    assert len(bars) <= 12
+    assert all(low < high for low, high, _ in bars)
+    assert len(bar_lines(found)) == len(bars)
+    assert sum(count for _, _, count in latencies(3.0).histogram()) == 1
+    assert bar_lines(Latencies()) == []
+
+
+def test_spark_line() -> None:
+    assert spark_line([0, 4, 8]) == " ▄█"
+    assert len(spark_line(list(range(1000)), 60)) == 60
+    assert spark_line([]) == ""
+    series = Series()
+    series.add(2, 5)
+    assert series.counts == [0, 0, 5]
+
+
+def test_progress_lines() -> None:
+    clock = ManualClock()
+    progress = Progress("records", 1000, clock, shown=False)
+    clock.advance(2000)
+    progress.add(250)
+    assert progress.line(clock.monotonic(), "note") == "25% · 250 of 1,000 records · 125/s · 6 s left · note"
+    assert Progress("bytes", None, clock, shown=False).line(clock.monotonic()) == "0 bytes · 0/s"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(3.4, "3 s"), (60, "1 min 00 s"), (3661, "1 h 01 min"), (-1, "0 s")])
+def test_times_for_people(seconds: float, text: str) -> None:
+    assert in_time(seconds) == text
+
+
+def test_tables() -> None:
+    assert table_lines(("NAME", "SIZE"), [("a", 10), ("long name", None)]) == [
+        "NAME       SIZE",
+        "a            10",
+        "long name     -",
+    ]
+
+
+def lag(committed: int | None, end: int) -> group_views.GroupLag:
+    return group_views.GroupLag(
+        GroupDescription("g"), (group_views.PartitionLag(TopicPartition("t", 0), committed, end, None, None),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (lag(0, 100), lag(50, 100), "reads 25/s, written 0/s: the backlog is gone in 2 s"),
+        (lag(0, 100), lag(10, 200), "reads 5/s, written 50/s: the backlog grows"),
+        (lag(0, 100), lag(10, 110), "reads 5/s, written 5/s: the backlog stays"),
+        (lag(0, 100), lag(100, 100), "reads 50/s, written 0/s: no backlog"),
+        (lag(None, 100), lag(None, 100), "reads 0/s, written 0/s: no backlog"),
+    ],
+)
+def test_rates(before: group_views.GroupLag, now: group_views.GroupLag, said: str) -> None:
+    assert group_views.Rates(before, now, 2.0).summary(now.total) == said
+
+
+def test_assignments_in_a_cell() -> None:
+    partitions = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)]
+    assert group_views.assignment_text(partitions) == "a:0,b:0,1"
