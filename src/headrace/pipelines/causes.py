@@ -8,6 +8,7 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSED_BY_CLEANING_UP = ("UnboundLocalError",)
 """What PySpark raises when it stops a reader that could not be made: the exception before it is the cause."""
+_CALL = "An error occurred while calling "
 _MOST = 600
 
 
@@ -22,7 +23,8 @@ def one_line(error: BaseException) -> str:
         return _tidy(text) or type(error).__name__
     lines = [line.strip() for line in text.splitlines()]
     caused = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
-    said = caused[-1] if caused else next((line for line in lines if line), "")
+    own = [line.removeprefix(": ") for line in lines if line and not line.startswith(_CALL)]
+    said = caused[-1] if caused else next(iter(own), "")
     return _tidy(_CONDITION.sub("", said)) or type(error).__name__
 
 

@@ -62,6 +62,12 @@ ANALYSIS = """\
         (SparkError(IN_BATCH), "no such thing as this"),
         (SparkError(IN_TASK), "division by zero"),
         (SparkError(CLEANING_UP), "the option 'startingOffsets' is 'somewhere'"),
+        (
+            SparkError(
+                "An error occurred while calling o83.mkdirs.\n: java.io.IOException: Not a directory\n\tat x.Y(Z:1)"
+            ),
+            "java.io.IOException: Not a directory",
+        ),
         (SparkError(IN_JVM), "java.io.IOException: Failed to connect to master/10.0.0.1:7077"),
         (SparkError(ANALYSIS), "A column with name `amont` cannot be resolved. Did you mean `x`?;"),
         (SparkError(""), "SparkError"),
