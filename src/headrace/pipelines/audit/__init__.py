@@ -22,9 +22,11 @@ def audit(
     routes: Mapping[str, Route] = ROUTES,
     dead_letters: str = DEAD_LETTERS,
     client: Mapping[str, str] | None = None,
+    since_ms: int = 0,
 ) -> Report:
     """Reads the ODS topics, the DWD topics and the dead letters as they are now, from the first record to the last, and
-    compares them. `routes` are those that the pipeline ran with, `client` has more client settings."""
+    compares them. `routes` are those that the pipeline ran with, `client` has more client settings. Records that
+    were sent before `since_ms` do not count for the latency."""
     from headrace.pipelines.audit.checks import reconcile
 
     options = {f"kafka.{name}": value for name, value in (client or {}).items()}
@@ -39,4 +41,5 @@ def audit(
         read(*schemas.LOG_TOPICS, *dict.fromkeys(route.topic for route in routes.values())),
         read(dead_letters),
         routes,
+        since_ms,
     )

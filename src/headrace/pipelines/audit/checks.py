@@ -27,10 +27,16 @@ _NOT_THERE = ("lost", "doubled", "unexpected")
 
 
 def reconcile(
-    log: DataFrame, db: DataFrame, outputs: DataFrame, dead_letters: DataFrame, routes: Mapping[str, Route]
+    log: DataFrame,
+    db: DataFrame,
+    outputs: DataFrame,
+    dead_letters: DataFrame,
+    routes: Mapping[str, Route],
+    since_ms: int = 0,
 ) -> Report:
     """Judges the outputs of `ods-dwd` by its inputs. All frames have the columns of `format("headrace")`: the two ODS
-    topics, all DWD topics together, and the dead letters. `routes` are those of the pipeline."""
+    topics, all DWD topics together, and the dead letters. `routes` are those of the pipeline; records
+    that were sent before `since_ms` do not count for the latency."""
     records = judge_log(log).unionByName(judge_db(db, routes)).persist()
     found = _found(outputs).persist()
     try:
@@ -48,7 +54,7 @@ def reconcile(
                 inputs=_inputs(records, events),
                 outputs=_outputs(compared, disorder, topics),
                 dead_letters=_dead_letters(letters),
-                latency=_latency(compared),
+                latency=_latency(compared, since_ms),
             )
             if report.ok:
                 return report
@@ -124,6 +130,7 @@ def _compare(events: DataFrame, found: DataFrame) -> DataFrame:
         (rows - distinct).alias("doubled"),
         (distinct - right).alias("unexpected"),
         sf.when(both & ~sf.coalesce(same_key & same_src, sf.lit(False)), 1).otherwise(0).alias("misplaced"),
+        sf.unix_millis("sent").alias("sent_ms"),
         sf.when(both, sf.unix_millis("written") - sf.unix_millis("sent")).alias("latency_ms"),
     )
 
@@ -181,9 +188,13 @@ def _outputs(compared: DataFrame, disorder: DataFrame, topics: list[str]) -> lis
     return found
 
 
-def _latency(compared: DataFrame) -> Latency | None:
+def _latency(compared: DataFrame, since_ms: int) -> Latency | None:
     shares = sf.percentile_approx("latency_ms", [0.5, 0.99], 10_000)
-    row = compared.agg(shares.alias("shares"), sf.max("latency_ms").alias("most")).first()
+    row = (
+        compared.where(sf.col("sent_ms") >= since_ms)
+        .agg(shares.alias("shares"), sf.max("latency_ms").alias("most"))
+        .first()
+    )
     if row is None or row["most"] is None:
         return None
     p50_ms, p99_ms = row["shares"]
