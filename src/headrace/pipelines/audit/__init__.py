@@ -29,7 +29,9 @@ def audit(
     were sent before `since_ms` do not count for the latency."""
     from headrace.pipelines.audit.checks import reconcile
 
-    options = {f"kafka.{name}": value for name, value in (client or {}).items()}
+    # What a killed task left behind in a transaction that was aborted is in the log, and was never written.
+    settings = {"isolation.level": "read_committed", **(client or {})}
+    options = {f"kafka.{name}": value for name, value in settings.items()}
 
     def read(*topics: str) -> "DataFrame":
         reader = spark.read.format("headrace").options(**options).option("kafka.bootstrap.servers", bootstrap_servers)
