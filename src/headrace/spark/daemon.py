@@ -4,14 +4,15 @@ Runs on the machines of driver and executors, in place of `pyspark.daemon` (`spa
 `headrace.spark.session` sets): planning a query and the first task of a worker take 0.2 s of processor time less. There
 is one daemon for each kind of work that Spark gives to Python, named by its first argument.
 
-Invariant: nothing here starts a thread or opens a socket, since workers are forks of this process.
+Invariant: nothing here starts a thread or opens a socket, since workers are forks of this process. So pyarrow, which
+starts some, is not imported.
 """
 
 import sys
 from importlib import import_module
 
 _READING = ("headrace.spark.batch", "headrace.spark.stream")
-_WRITING = ("headrace.spark.sink", "headrace.spark.writing")
+_WRITING = ("headrace.client.admin.admin", "headrace.client.producer.producer")
 _NEEDED = {
     "pyspark.worker": (*_READING, *_WRITING),
     "pyspark.sql.worker.create_data_source": ("headrace.spark.options", "headrace.spark.schema"),
