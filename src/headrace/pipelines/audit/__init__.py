@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["Report", "audit"]
 
 DEAD_LETTERS = "ods_dwd_dead_letters"
+_SPARK_SHUFFLES = "200"
+"""Spark's default: far more tasks than a few machines need for some millions of rows."""
 
 
 def audit(
@@ -31,10 +33,13 @@ def audit(
 
     # What a killed task left behind in a transaction that was aborted is in the log, and was never written.
     settings = {"isolation.level": "read_committed", **(client or {})}
+    own = spark.newSession()
+    if own.conf.get("spark.sql.shuffle.partitions") == _SPARK_SHUFFLES:
+        own.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism * 2))
     options = {f"kafka.{name}": value for name, value in settings.items()}
 
     def read(*topics: str) -> "DataFrame":
-        reader = spark.read.format("headrace").options(**options).option("kafka.bootstrap.servers", bootstrap_servers)
+        reader = own.read.format("headrace").options(**options).option("kafka.bootstrap.servers", bootstrap_servers)
         return reader.option("subscribe", ",".join(topics)).load()
 
     return reconcile(
