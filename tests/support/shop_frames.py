@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.pipelines import PipelineError, Runner, RunSettings
 from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Pipeline, within
 
 TS = 1_767_225_600_000  # 2026-01-01
@@ -75,6 +76,18 @@ def _rows_by_topic(found: Mapping[str, list[Any]]) -> dict[str, list[dict[str, A
                 content = {"_key": bytes(row.key).decode(), **json.loads(row.value)}
                 topics.setdefault(row.topic, []).append(content)
     return topics
+
+
+def run_to_the_end(pipeline: Pipeline, spark: Any, how: RunSettings) -> None:
+    """Runs with what is there now. Spark gives a query's Python process 10 s to start: too short on a busy machine."""
+    for _ in range(5):
+        try:
+            Runner(pipeline, spark, how).run()
+            return
+        except PipelineError as error:
+            if "failed to connect back" not in str(error):
+                raise
+    raise AssertionError("Spark's Python processes do not start")
 
 
 def reasons(rows: Mapping[str, list[dict[str, Any]]]) -> dict[int, str]:

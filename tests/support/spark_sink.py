@@ -5,6 +5,7 @@ Spark's workers import this module, so nothing here may need more than they have
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class FaultySource(HeadraceDataSource):
     raise-after     the rows are committed, and the task fails
     kill-after      the same, as its worker dies
     kill-before     its worker dies after the last row is sent, and before they are committed
-    stand-still     its worker writes its rows, makes the file `while`, and does not come back
+    stand-still     its rows are sent and not committed for as long as there is the file `while`, which it makes
     fail-task-1     task 1 fails before its first row, in each attempt, for as long as there is the file `while`
     """
 
@@ -129,7 +130,8 @@ def _then_wait(rows: Iterator[pa.RecordBatch], file: Path) -> Iterator[pa.Record
     yield from rows
     _flush()
     file.touch()
-    signal.pause()
+    while file.exists():
+        time.sleep(0.02)
 
 
 def _flush() -> None:

@@ -6,6 +6,9 @@ _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)?): 
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _TRACEBACK = "Traceback (most recent call last)"
+_CAUSED_BY_CLEANING_UP = ("UnboundLocalError",)
+"""What PySpark raises when it stops a reader that could not be made: the exception before it is the cause."""
+_CALL = "An error occurred while calling "
 _MOST = 600
 
 
@@ -20,22 +23,27 @@ def one_line(error: BaseException) -> str:
         return _tidy(text) or type(error).__name__
     lines = [line.strip() for line in text.splitlines()]
     caused = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
-    said = caused[-1] if caused else next((line for line in lines if line), "")
+    own = [line.removeprefix(": ") for line in lines if line and not line.startswith(_CALL)]
+    said = caused[-1] if caused else next(iter(own), "")
     return _tidy(_CONDITION.sub("", said)) or type(error).__name__
 
 
 def _of_traceback(text: str) -> str | None:
-    """The last line of the last Python traceback: what the exception said, up to the JVM's own lines."""
-    lines = text.rpartition(_TRACEBACK)[2].splitlines()
-    for position, line in enumerate(lines):
-        if line[:1].isspace() or not (found := _PYTHON_ERROR.match(line)):
-            continue
-        said = [found[2]]
-        for more in lines[position + 1 :]:
-            if not more.strip() or more.lstrip().startswith(("at ", "...", "===", "SQLSTATE")):
+    """What the last exception said, of the Python tracebacks in a text, up to the JVM's own lines."""
+    for trace in reversed(text.split(_TRACEBACK)[1:]):
+        lines = trace.splitlines()
+        for position, line in enumerate(lines):
+            found = None if line[:1].isspace() else _PYTHON_ERROR.match(line)
+            if found is None:
+                continue
+            if found[1] in _CAUSED_BY_CLEANING_UP:
                 break
-            said.append(more.strip())
-        return " ".join(said)
+            said = [found[2]]
+            for more in lines[position + 1 :]:
+                if not more.strip() or more.lstrip().startswith(("at ", "...", "===", "SQLSTATE")):
+                    break
+                said.append(more.strip())
+            return " ".join(said)
     return None
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.common.clock import Clock, SystemClock
-from headrace.common.errors import HeadraceError
 from headrace.pipelines.causes import one_line
 from headrace.pipelines.files import Files
 from headrace.pipelines.outputs import check_outputs, one_frame, table_frames, topic_frames
@@ -138,9 +137,9 @@ class Runner:
     def _started(self, flow: Flow) -> "_Running":
         try:
             return _Running(self, flow)
-        except HeadraceError:
+        except PipelineError:
             raise
-        except Exception as error:  # of Spark, or of the pipeline's own code
+        except Exception as error:  # of an option, of Spark, or of the pipeline's own code
             raise PipelineError(f"flow {flow.name} cannot start: {one_line(error)}") from error
 
     def wait(self, timeout: float | None = None) -> bool:

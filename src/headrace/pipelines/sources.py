@@ -5,6 +5,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.pipeline import AT, SOURCE, SOURCE_COLUMNS, Flow, Topic
+from headrace.spark.options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,9 @@ def read_one(spark: "SparkSession", form: str, topic: Topic, options: Mapping[st
     from pyspark.sql import functions as sf
 
     columns = [name for name in _TYPES if name in topic.columns]
-    reader = spark.readStream.format(form).options(**source_options(topic, options))
+    chosen = source_options(topic, options)
+    SourceOptions.parse(chosen, streaming=True)  # what is wrong is told here, and not by a worker of Spark's
+    reader = spark.readStream.format(form).options(**chosen)
     stream = reader.schema(", ".join(f"{name} {_TYPES[name]}" for name in columns)).load()
     if "partition" in columns and "offset" in columns:
         place = sf.shiftleft(sf.col("partition").cast("long"), _OFFSET_BITS) + sf.col("offset")

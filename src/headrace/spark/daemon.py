@@ -1,17 +1,35 @@
 """Spark's Python daemon with Headrace imported, so that each worker that it forks has it from the start.
 
 Runs on the machines of driver and executors, in place of `pyspark.daemon` (`spark.python.daemon.module`, which
-`headrace.spark.session` sets): planning a query and the first task of a worker take 0.2 s of processor time less.
+`headrace.spark.session` sets): planning a query and the first task of a worker take 0.2 s of processor time less. There
+is one daemon for each kind of work that Spark gives to Python, named by its first argument.
 
-Invariant: nothing here starts a thread or opens a socket, since workers are forks of this process.
+Invariant: nothing here starts a thread or opens a socket, since workers are forks of this process. So pyarrow, which
+starts some, is not imported.
 """
 
-from pyspark.daemon import manager
+import sys
+from importlib import import_module
 
-import headrace.spark.batch
-import headrace.spark.sink
-import headrace.spark.stream
-import headrace.spark.writing  # noqa: F401
+_READING = ("headrace.spark.batch", "headrace.spark.stream")
+_WRITING = ("headrace.client.admin.admin", "headrace.client.producer.producer")
+_NEEDED = {
+    "pyspark.worker": (*_READING, *_WRITING),
+    "pyspark.sql.worker.create_data_source": ("headrace.spark.options", "headrace.spark.schema"),
+    "pyspark.sql.worker.plan_data_source_read": _READING,
+    "pyspark.sql.worker.data_source_pushdown_filters": _READING,
+    "pyspark.sql.worker.write_into_data_source": _WRITING,
+    "pyspark.sql.worker.commit_data_source_write": _WRITING,
+}
+
+
+def main(worker: str) -> None:
+    from pyspark.daemon import manager
+
+    for name in _NEEDED.get(worker, ()):
+        import_module(name)
+    manager()
+
 
 if __name__ == "__main__":
-    manager()
+    main(sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker")

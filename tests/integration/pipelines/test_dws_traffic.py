@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.shop_frames import TS, Run, reasons, source_frame
+from tests.support.shop_frames import TS, Run, reasons, run_to_the_end, source_frame
 from tests.support.topic_rows import put, values
 
-from headrace.pipelines import PipelineError, Runner, RunSettings
+from headrace.pipelines import PipelineError, RunSettings
 from headrace.pipelines.shop.dws_traffic import SOURCES, dws_traffic, latest
 from headrace.testing import EmbeddedBroker
 
@@ -118,9 +118,9 @@ def test_from_topics_to_a_topic_and_a_table(spark: Any, shop: EmbeddedBroker, tm
     servers = shop.bootstrap_servers
     how = RunSettings(servers, str(tmp_path / "checkpoint"), warehouse=str(tmp_path / "tables"), available_now=True)
     put_rows(servers, view("a"), view("b"), order(1), payment(1, 5), view("z", 1))
-    Runner(dws_traffic, spark, how).run()
+    run_to_the_end(dws_traffic, spark, how)
     put_rows(servers, view("c", 0.5), payment(2, 7.5))
-    Runner(dws_traffic, spark, how).run()
+    run_to_the_end(dws_traffic, spark, how)
     expected = [(3, 3, 1, Decimal("12.50")), (1, 1, 0, Decimal("0.00"))]
     topic = spark.read.format("headrace").option("kafka.bootstrap.servers", servers)
     topic = latest(topic.option("subscribe", "dws_traffic").load())

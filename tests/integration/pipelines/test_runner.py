@@ -323,3 +323,22 @@ def test_a_prepare_must_return_a_stream(spark: Any, broker: EmbeddedBroker, sett
     flow = Flow("copy", {"in": Topic("plain-in")}, prepare=lambda frames, context: frames)  # type: ignore[arg-type,return-value]
     with pytest.raises(PipelineError, match="prepare returned dict, expected one stream"):
         Runner(Pipeline.of("plain", [flow], {"copy": "plain-out"}), spark, settings).run()
+
+
+def test_a_flow_that_cannot_start_is_told_in_one_line(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings, tmp_path: Path
+) -> None:
+    broker.create_topic("cannot-in", 1)
+    cannot = copy_pipeline("cannot", lambda frame, batch: {"copy": frame})
+    file = tmp_path / "file"
+    file.write_text("not a directory")
+    for wrong, said in (
+        (replace(settings, source_options={"startingOffsets": "somewhere"}), "somewhere"),
+        (replace(settings, client={"isolation.levels": "x"}), "isolation.levels"),
+        (replace(settings, checkpoint=str(file)), str(file)),
+    ):
+        with pytest.raises(PipelineError) as caught:
+            Runner(cannot, spark, wrong).run()
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert spark.streams.active == []

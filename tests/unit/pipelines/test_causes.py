@@ -29,6 +29,19 @@ ZeroDivisionError: division by zero
 
 \tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
 """
+CLEANING_UP = """\
+[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when initializing: Traceback (most recent call last):
+  File "/pyspark/worker.py", line 100, in main
+    reader = make()
+headrace.common.errors.ConfigError: the option 'startingOffsets' is 'somewhere'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/pyspark/worker.py", line 120, in main
+    reader.stop()
+UnboundLocalError: cannot access local variable 'reader' where it is not associated with a value
+"""
 IN_JVM = """\
 An error occurred while calling o1.start.
 : org.apache.spark.SparkException: Exception thrown in awaitResult
@@ -48,6 +61,13 @@ ANALYSIS = """\
     [
         (SparkError(IN_BATCH), "no such thing as this"),
         (SparkError(IN_TASK), "division by zero"),
+        (SparkError(CLEANING_UP), "the option 'startingOffsets' is 'somewhere'"),
+        (
+            SparkError(
+                "An error occurred while calling o83.mkdirs.\n: java.io.IOException: Not a directory\n\tat x.Y(Z:1)"
+            ),
+            "java.io.IOException: Not a directory",
+        ),
         (SparkError(IN_JVM), "java.io.IOException: Failed to connect to master/10.0.0.1:7077"),
         (SparkError(ANALYSIS), "A column with name `amont` cannot be resolved. Did you mean `x`?;"),
         (SparkError(""), "SparkError"),

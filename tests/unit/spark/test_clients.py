@@ -1,6 +1,7 @@
 """Clients that outlive a task; what a session is made with; that Spark finds the format."""
 
 import importlib
+import subprocess
 import sys
 
 import pytest
@@ -73,3 +74,13 @@ def test_names_of_the_package() -> None:
     assert "session" in dir(headrace.spark)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         headrace.spark.nothing  # noqa: B018
+
+
+def test_the_daemon_has_no_threads_when_it_forks() -> None:
+    code = (
+        "import os, sys; from headrace.spark import daemon\n"
+        "for names in daemon._NEEDED.values(): [daemon.import_module(name) for name in names]\n"
+        "print(len(os.listdir('/proc/self/task')), 'pyarrow' in sys.modules, 'numpy' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["1", "False", "False"]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["Report", "audit"]
 
 DEAD_LETTERS = "ods_dwd_dead_letters"
+_SPARK_SHUFFLES = "200"
+"""Spark's default: far more tasks than a few machines need for some millions of rows."""
 
 
 def audit(
@@ -22,15 +24,22 @@ def audit(
     routes: Mapping[str, Route] = ROUTES,
     dead_letters: str = DEAD_LETTERS,
     client: Mapping[str, str] | None = None,
+    since_ms: int = 0,
 ) -> Report:
     """Reads the ODS topics, the DWD topics and the dead letters as they are now, from the first record to the last, and
-    compares them. `routes` are those that the pipeline ran with, `client` has more client settings."""
+    compares them. `routes` are those that the pipeline ran with, `client` has more client settings. Records that
+    were sent before `since_ms` do not count for the latency."""
     from headrace.pipelines.audit.checks import reconcile
 
-    options = {f"kafka.{name}": value for name, value in (client or {}).items()}
+    # What a killed task left behind in a transaction that was aborted is in the log, and was never written.
+    settings = {"isolation.level": "read_committed", **(client or {})}
+    own = spark.newSession()
+    if own.conf.get("spark.sql.shuffle.partitions") == _SPARK_SHUFFLES:
+        own.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism * 2))
+    options = {f"kafka.{name}": value for name, value in settings.items()}
 
     def read(*topics: str) -> "DataFrame":
-        reader = spark.read.format("headrace").options(**options).option("kafka.bootstrap.servers", bootstrap_servers)
+        reader = own.read.format("headrace").options(**options).option("kafka.bootstrap.servers", bootstrap_servers)
         return reader.option("subscribe", ",".join(topics)).load()
 
     return reconcile(
@@ -39,4 +48,5 @@ def audit(
         read(*schemas.LOG_TOPICS, *dict.fromkeys(route.topic for route in routes.values())),
         read(dead_letters),
         routes,
+        since_ms,
     )

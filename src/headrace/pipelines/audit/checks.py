@@ -10,6 +10,7 @@ broken records x dead letters by (topic, partition, offset)
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
@@ -22,15 +23,22 @@ from headrace.pipelines.shop.routes import Route
 
 _ROW = "event_id STRING, seq INT, src STRUCT<p: INT, o: BIGINT>"
 _LETTER = "reason STRING, topic STRING, partition INT, offset BIGINT"
+_BITS = 60
 _EXAMPLES = 5
 _NOT_THERE = ("lost", "doubled", "unexpected")
 
 
 def reconcile(
-    log: DataFrame, db: DataFrame, outputs: DataFrame, dead_letters: DataFrame, routes: Mapping[str, Route]
+    log: DataFrame,
+    db: DataFrame,
+    outputs: DataFrame,
+    dead_letters: DataFrame,
+    routes: Mapping[str, Route],
+    since_ms: int = 0,
 ) -> Report:
     """Judges the outputs of `ods-dwd` by its inputs. All frames have the columns of `format("headrace")`: the two ODS
-    topics, all DWD topics together, and the dead letters. `routes` are those of the pipeline."""
+    topics, all DWD topics together, and the dead letters. `routes` are those of the pipeline; records
+    that were sent before `since_ms` do not count for the latency."""
     records = judge_log(log).unionByName(judge_db(db, routes)).persist()
     found = _found(outputs).persist()
     try:
@@ -48,7 +56,7 @@ def reconcile(
                 inputs=_inputs(records, events),
                 outputs=_outputs(compared, disorder, topics),
                 dead_letters=_dead_letters(letters),
-                latency=_latency(compared),
+                latency=_latency(compared, since_ms),
             )
             if report.ok:
                 return report
@@ -67,54 +75,58 @@ def reconcile(
 
 def _found(outputs: DataFrame) -> DataFrame:
     row = sf.from_json(sf.col("value").cast("string"), _ROW)
-    return outputs.select(
+    return outputs.select("topic", "partition", "offset", "timestamp", "key", row.alias("row")).select(
         "topic",
         "partition",
         "offset",
-        "timestamp",
+        sf.unix_millis("timestamp").alias("written_ms"),
         sf.col("key").cast("string").alias("key"),
-        row.alias("row"),
-    ).select(
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "key",
         "row.event_id",
         sf.coalesce("row.seq", sf.lit(0)).alias("seq"),
-        "row.src",
+        sf.coalesce("row.src.p", sf.lit(-1)).alias("p"),
+        sf.coalesce("row.src.o", sf.lit(-1)).alias("o"),
     )
 
 
 def _compare(events: DataFrame, found: DataFrame) -> DataFrame:
-    """For each topic and event what is wrong there, as numbers."""
+    """For each topic and event what is wrong there, as numbers. The rows of long lists are compared 60 at a time: which
+    of them are there is a bit for each, so that Spark needs nothing but numbers of fixed size to add up."""
     first = sf.col("first")
-    wanted = events.select("event_id", "first", sf.explode(first["rows"]).alias("out")).select(
-        sf.col("out.topic").alias("topic"),
-        "event_id",
-        sf.col("out.rows").alias("expected"),
-        first["key"].alias("expected_key"),
-        sf.struct(first["partition"].alias("p"), first["offset"].alias("o")).alias("expected_src"),
-        first["timestamp"].alias("sent"),
+    parts = sf.sequence(sf.lit(0), sf.floor((sf.col("out.rows") - 1) / _BITS).cast("int"))
+    wanted = (
+        events.select("event_id", "first", sf.explode(first["rows"]).alias("out"))
+        .select("event_id", "first", "out", sf.explode(parts).alias("part"))
+        .select(
+            sf.col("out.topic").alias("topic"),
+            "event_id",
+            "part",
+            sf.least(sf.col("out.rows") - sf.col("part") * _BITS, sf.lit(_BITS)).alias("expected"),
+            sf.xxhash64(first["key"]).alias("expected_key"),
+            first["partition"].alias("expected_p"),
+            first["offset"].alias("expected_o"),
+            sf.unix_millis(first["timestamp"]).alias("sent_ms"),
+        )
     )
-    there = found.groupBy("topic", "event_id").agg(
+    bit = sf.call_function("shiftleft", sf.lit(1).cast("long"), sf.pmod("seq", sf.lit(_BITS)).cast("int"))
+    key = sf.xxhash64("key")
+    there = found.groupBy("topic", "event_id", sf.floor(sf.col("seq") / _BITS).cast("int").alias("part")).agg(
         sf.count("*").alias("rows"),
-        sf.collect_set("seq").alias("seqs"),
-        sf.min("src").alias("first_src"),
-        sf.max("src").alias("last_src"),
-        sf.min("key").alias("first_key"),
-        sf.max("key").alias("last_key"),
-        sf.max("timestamp").alias("written"),
+        sf.bit_or(bit).alias("bits"),
+        *(
+            side(column).alias(f"{side.__name__}_{name}")
+            for side in (sf.min, sf.max)
+            for name, column in (("p", sf.col("p")), ("o", sf.col("o")), ("key", key))
+        ),
+        sf.max("written_ms").alias("written_ms"),
     )
-    joined = wanted.join(there, ["topic", "event_id"], "full_outer")
-    expected, rows = _number("expected"), _number("rows")
-    distinct = sf.coalesce(sf.size("seqs"), sf.lit(0))
-    right = sf.coalesce(sf.size(sf.filter("seqs", lambda seq: (seq >= 0) & (seq < sf.col("expected")))), sf.lit(0))
+    joined = wanted.join(there, ["topic", "event_id", "part"], "full_outer")
+    expected, rows, bits = _number("expected"), _number("rows"), _number("bits")
+    asked = sf.call_function("shiftleft", sf.lit(1).cast("long"), expected.cast("int")) - 1
+    distinct, right = sf.bit_count(bits), sf.bit_count(bits.bitwiseAND(asked))
     both = (expected > 0) & (rows > 0)
-    same_key = sf.col("first_key").eqNullSafe(sf.col("expected_key")) & sf.col("last_key").eqNullSafe(
-        sf.col("expected_key")
-    )
-    same_src = (sf.col("first_src") == sf.col("expected_src")) & (sf.col("last_src") == sf.col("expected_src"))
+    same = [
+        sf.col(f"{side}_{name}") == sf.col(f"expected_{name}") for side in ("min", "max") for name in ("p", "o", "key")
+    ]
     return joined.select(
         "topic",
         "event_id",
@@ -123,8 +135,9 @@ def _compare(events: DataFrame, found: DataFrame) -> DataFrame:
         (expected - right).alias("lost"),
         (rows - distinct).alias("doubled"),
         (distinct - right).alias("unexpected"),
-        sf.when(both & ~sf.coalesce(same_key & same_src, sf.lit(False)), 1).otherwise(0).alias("misplaced"),
-        sf.when(both, sf.unix_millis("written") - sf.unix_millis("sent")).alias("latency_ms"),
+        sf.when(both & ~reduce(Column.__and__, same), 1).otherwise(0).alias("misplaced"),
+        "sent_ms",
+        sf.when(both, sf.col("written_ms") - sf.col("sent_ms")).alias("latency_ms"),
     )
 
 
@@ -134,11 +147,13 @@ def _number(name: str) -> Column:
 
 def _disorder(found: DataFrame) -> DataFrame:
     """Rows that come too late: their key has a row from behind their origin already, or one in another partition."""
-    place = sf.struct(sf.col("src.o").alias("o"), "seq")
-    window = Window.partitionBy("topic", "key").orderBy("partition", "offset")
-    before = sf.lag(sf.struct("partition", sf.col("src.p").alias("p"), place.alias("place"))).over(window)
+    window = Window.partitionBy(sf.xxhash64("topic", "key")).orderBy("partition", "offset")
+    before = sf.lag(sf.struct("partition", "p", "o", "seq")).over(window)
     moved = sf.col("before.partition") != sf.col("partition")
-    behind = (sf.col("before.p") == sf.col("src.p")) & (sf.col("before.place") > place)
+    later = (sf.col("before.o") > sf.col("o")) | (
+        (sf.col("before.o") == sf.col("o")) & (sf.col("before.seq") > sf.col("seq"))
+    )
+    behind = (sf.col("before.p") == sf.col("p")) & later
     return found.where(sf.col("key").isNotNull()).withColumn("before", before).where(moved | behind)
 
 
@@ -181,9 +196,13 @@ def _outputs(compared: DataFrame, disorder: DataFrame, topics: list[str]) -> lis
     return found
 
 
-def _latency(compared: DataFrame) -> Latency | None:
+def _latency(compared: DataFrame, since_ms: int) -> Latency | None:
     shares = sf.percentile_approx("latency_ms", [0.5, 0.99], 10_000)
-    row = compared.agg(shares.alias("shares"), sf.max("latency_ms").alias("most")).first()
+    row = (
+        compared.where(sf.col("sent_ms") >= since_ms)
+        .agg(shares.alias("shares"), sf.max("latency_ms").alias("most"))
+        .first()
+    )
     if row is None or row["most"] is None:
         return None
     p50_ms, p99_ms = row["shares"]
@@ -247,7 +266,7 @@ def _disorder_examples(disorder: DataFrame) -> list[str]:
     rows = disorder.orderBy("topic", "partition", "offset").limit(_EXAMPLES).collect()
     return [
         f"{row['topic']}: key {row['key']} at partition {row['partition']}, offset {row['offset']} is out of order: "
-        f"made of offset {row['src']['o']}, behind one of offset {row['before']['place']['o']} "
+        f"made of offset {row['o']}, behind one of offset {row['before']['o']} "
         f"in partition {row['before']['partition']}"
         for row in rows
     ]

@@ -1,0 +1,341 @@
+"""A shop's events from raw to clean, on Spark: what `make run` runs.
+
+    python examples/shop_demo.py [--events 100000] [--rate 5000] [--master 'local[*]'] [--chart traffic.html]
+
+The broker is `headrace server` in a process of its own, with the embedded default and a temporary directory. While
+events of a simulated shop arrive in `ods_log` and `ods_db`, `ods-dwd` makes clean rows of them and `dws-traffic` counts
+those by minute, both streaming in one Spark. Then a Spark job reconciles all topics by id. Nothing is left running, and
+the exit code is 0 only if the audit passed.
+"""
+
+import argparse
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from headrace.common.errors import HeadraceError
+from headrace.pipelines.audit import DEAD_LETTERS, Report, audit
+from headrace.pipelines.audit.report import table
+from headrace.pipelines.chart import Series, html_page, text_chart
+from headrace.pipelines.datagen import Made, StreamSettings, create_topics, generate
+from headrace.pipelines.datagen.progress import Progress, bar, time_text
+from headrace.pipelines.loading import load
+from headrace.pipelines.pipeline import PipelineError
+from headrace.pipelines.runner import Runner, RunSettings
+from headrace.pipelines.sessions import quiet_session
+from headrace.pipelines.shop.dws_traffic import SOURCES, TRAFFIC, latest
+from headrace.pipelines.shop.schemas import DWD_PAGE
+
+EVENTS = 100_000
+RATE = 5_000
+LONGEST_SECONDS = 60
+"""For the events to arrive, however many there are."""
+SPAN_MS = 3_600_000
+WARM_UP_EVENTS = 500
+"""The first ones: Spark compiles its plans when it sees them, which no later ones should wait for."""
+PARTITIONS = 4
+STARTS = 5
+WIDTH = 34
+
+
+def main() -> None:
+    arguments = parse()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    began = time.perf_counter()
+    try:
+        with contextlib.ExitStack() as stack:
+            directory = arguments.directory
+            if directory is None:
+                made = tempfile.TemporaryDirectory(prefix="headrace-shop-", ignore_cleanup_errors=True)
+                directory = Path(stack.enter_context(made))
+            report = demo(arguments, directory, stack)
+            chart = arguments.chart
+    except HeadraceError as error:
+        sys.exit(f"\nthe demo failed: {' '.join(str(error).split())}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped")
+    print(f"{'everything is stopped':<{WIDTH}}{time.perf_counter() - began:6.1f} s in all; the chart is in {chart}")
+    sys.exit(0 if report.ok else 1)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--events", type=int, default=EVENTS, help="how many (default: %(default)s)")
+    parser.add_argument("--rate", type=float, help=f"so many a second (default: {RATE}, more for many events)")
+    parser.add_argument("--master", default="local[*]", help="where Spark runs (default: %(default)s)")
+    parser.add_argument("--chart", type=Path, default=Path("traffic.html"), help="the page to write (%(default)s)")
+    parser.add_argument("--directory", type=Path, help="where to keep the data (default: a temporary directory)")
+    parser.add_argument("--host", default="127.0.0.1", help="the broker's address, for Spark on other machines")
+    parser.add_argument("--seed", type=int, default=1, help="another seed, another day (default: %(default)s)")
+    arguments = parser.parse_args()
+    if arguments.events < 1:
+        parser.error("--events: expected at least 1")
+    if arguments.rate is None:
+        arguments.rate = max(RATE, arguments.events / LONGEST_SECONDS)
+    return arguments
+
+
+def demo(arguments: argparse.Namespace, directory: Path, stack: contextlib.ExitStack) -> Report:
+    with step("start a broker") as tell:
+        server = stack.enter_context(broker(arguments.host, directory / "broker"))
+        create_topics(server, PARTITIONS)
+        tell(f"headrace server at {server}")
+    with step("start Spark") as tell:
+        spark = stack.enter_context(stopped_at_the_end(quiet_session("headrace shop", arguments.master)))
+        tell(f"Spark {spark.version} at {arguments.master}")
+    live = Live(arguments, spark, server, directory)
+    print()
+    live.run()
+    print()
+    with step("audit: reconcile all topics by id") as tell:
+        report = audit(spark, server, since_ms=live.since_ms)
+        tell(f"{sum(each.records for each in report.inputs):,} events, {sum(o.rows for o in report.outputs):,} rows")
+    with step("read the traffic") as tell:
+        times_ms, series = read_traffic(spark, server)
+        reasons = read_reasons(spark, server)
+        views, rows = sum(series[0].values), {output.topic: output.rows for output in report.outputs}[DWD_PAGE]
+        if views != rows:
+            raise HeadraceError(
+                f"the minutes of dws-traffic have {views:,.0f} page views, {DWD_PAGE} has {rows:,} rows"
+            )
+        tell(f"{len(times_ms)} minutes, which add up")
+    arguments.chart.parent.mkdir(parents=True, exist_ok=True)
+    arguments.chart.write_text(page(live, report, times_ms, series))
+    print()
+    print("\n".join([*report.lines(), ""]))
+    print("\n".join([*summary(live, report, reasons), ""]))
+    print("\n".join([*text_chart(times_ms, series), ""]))
+    return report
+
+
+# ---- what is started and stopped
+
+
+@contextlib.contextmanager
+def broker(host: str, directory: Path) -> Iterator[str]:
+    """`headrace server` with a free port; stopped in order at the end of the block."""
+    directory.mkdir(parents=True)
+    command = ["server", "--log-level", "ERROR", "-o", f"listeners=PLAINTEXT://{host}:0", "-o", f"log.dirs={directory}"]
+    process = subprocess.Popen([sys.executable, "-m", "headrace", *command], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready"):
+            raise HeadraceError("the broker did not start")
+        yield line.split("://")[1].strip()
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+@contextlib.contextmanager
+def stopped_at_the_end(spark: Any) -> Iterator[Any]:
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+# ---- the events and the pipelines, at the same time
+
+
+class Live:
+    """Events arrive, and both pipelines run until they have read all of them."""
+
+    def __init__(self, arguments: argparse.Namespace, spark: Any, server: str, directory: Path):
+        self._events = arguments.events
+        self._warm_up = min(WARM_UP_EVENTS, arguments.events // 2)
+        self._rate = arguments.rate
+        self._seed = arguments.seed
+        self._server = server
+        how = RunSettings(
+            bootstrap_servers=server, checkpoint=str(directory / "checkpoints"), warehouse=str(directory / "warehouse")
+        )
+        self._ods, self._dws = (Runner(load(name), spark, how) for name in ("ods-dwd", "dws-traffic"))
+        self._made = [Made(), Made()]
+        self._error: BaseException | None = None
+        self._go_on = threading.Event()
+        self._stop = threading.Event()
+        self.seconds = 0.0
+        """From the first event after those for warming up until all of them are clean rows."""
+        self.since_ms = 0
+
+    def run(self) -> None:
+        sending = threading.Thread(target=self._send, name="datagen")
+        progress = Progress(sys.stdout)
+        running: list[Runner] = []
+        try:
+            self._ods = started(self._ods)
+            running.append(self._ods)
+            self._dws = started(self._dws)
+            running.append(self._dws)
+            began = time.perf_counter()
+            sending.start()
+            while sending.is_alive() or not self._caught_up():
+                if self._ods.wait(0.05) or self._dws.wait(0.05):
+                    raise HeadraceError("a pipeline ended before it was told to")
+                if self._error is not None:
+                    raise self._error
+                if self._is_warm() and not self._go_on.is_set():
+                    began, self.since_ms = time.perf_counter(), round(time.time() * 1000)
+                    self._go_on.set()
+                if not sending.is_alive() and self._cleaned():
+                    self.seconds = self.seconds or time.perf_counter() - began
+                if progress.is_due():
+                    progress.show(self._line(time.perf_counter() - began))
+            self.seconds = self.seconds or time.perf_counter() - began
+            progress.end(self._line(time.perf_counter() - began))
+        finally:
+            self._stop.set()
+            self._go_on.set()
+            if sending.is_alive():
+                sending.join()
+            for runner in running:
+                runner.stop()
+
+    def _send(self) -> None:
+        start_ms = round(time.time()) // 60 * 60_000 - SPAN_MS
+        try:
+            if self._warm_up:
+                span_ms = SPAN_MS * self._warm_up // self._events + 1000
+                self._generate(0, self._warm_up, span_ms, start_ms - span_ms)
+            self._go_on.wait()
+            self._generate(1, self._events - self._warm_up, SPAN_MS, start_ms)
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            self._error = error
+
+    def _generate(self, part: int, events: int, span_ms: int, start_ms: int) -> None:
+        def sent(made: Made, _bytes: int) -> None:
+            self._made[part] = made
+
+        settings = StreamSettings(events=events, span_ms=span_ms, seed=self._seed)
+        generate(self._server, settings, rate=self._rate, start_ms=start_ms, report=sent, stopped=self._stop.is_set)
+
+    def _is_warm(self) -> bool:
+        return self._ods.summary().rows >= self._warm_up and self._dws.summary().rows >= self._to_count()
+
+    def _cleaned(self) -> bool:
+        return self._ods.summary().rows >= self._events
+
+    def _caught_up(self) -> bool:
+        """Whether all events are clean rows, and these counted."""
+        return self._cleaned() and self._dws.summary().rows >= self._to_count()
+
+    def _to_count(self) -> int:
+        written = self._ods.summary().outputs
+        return sum(rows for topic, rows in written.items() if topic in SOURCES)
+
+    def _line(self, seconds: float) -> str:
+        ods, dws = self._ods.summary(), self._dws.summary()
+        if not self._go_on.is_set():
+            return f"warming up with {self._warm_up:,} events: ods-dwd {ods.rows:,} read  {time_text(seconds)}"
+        return (
+            f"{bar(self.events / self._events, 16)} {self.events:,} of {self._events:,} events  "
+            f"ods-dwd {ods.rows:,} read, {sum(ods.outputs.values()):,} rows  "
+            f"dws-traffic {dws.rows:,}  {time_text(seconds)}"
+        )
+
+    @property
+    def events(self) -> int:
+        """That were made so far."""
+        return sum(made.events for made in self._made)
+
+    @property
+    def speed(self) -> float:
+        """Events a second, after warming up."""
+        return self._made[1].events / self.seconds
+
+
+def started(runner: Runner) -> Runner:
+    """Starts a pipeline, and returns when it waits for data. Spark gives the Python processes of sources ten seconds to
+    start, which a busy machine may not manage: then it begins again, from the checkpoint."""
+    for left in reversed(range(STARTS)):
+        try:
+            runner.start()
+            while not runner.wait(0.1):
+                if not any(query.status["message"].startswith("Initializing") for query in runner.spark.streams.active):
+                    return runner
+        except PipelineError as error:
+            if not left or "failed to connect back" not in str(error):
+                raise
+            runner = Runner(runner.pipeline, runner.spark, runner.settings)
+    raise HeadraceError(f"{runner.pipeline.name} ended before it was told to")
+
+
+# ---- what came of it
+
+
+def read_traffic(spark: Any, server: str) -> tuple[list[int], list[Series]]:
+    """The minutes, and what dws-traffic counted in each."""
+    rows = {
+        row["minute"].replace(tzinfo=UTC).timestamp(): row for row in latest(read(spark, server, TRAFFIC)).collect()
+    }
+    minutes = range(round(min(rows)), round(max(rows)) + 60, 60)
+    found = [rows.get(start) for start in minutes]
+    return [start * 1000 for start in minutes], [
+        Series(name.replace("_", " "), [float(row[name]) if row else 0.0 for row in found], digits)
+        for name, digits in (("page_views", 0), ("visitors", 0), ("orders", 0), ("revenue", 2))
+    ]
+
+
+def read(spark: Any, server: str, topic: str) -> Any:
+    source = spark.read.format("headrace").option("kafka.bootstrap.servers", server)
+    return source.option("subscribe", topic).load()
+
+
+def read_reasons(spark: Any, server: str) -> list[tuple[str, int]]:
+    """Why there are dead letters, the most frequent first."""
+    letters = read(spark, server, DEAD_LETTERS)
+    reasons = letters.selectExpr("get_json_object(cast(value as string), '$.reason') as reason").groupBy("reason")
+    found = [(row["reason"], row["count"]) for row in reasons.count().collect()]
+    return sorted(found, key=lambda each: (-each[1], each[0]))
+
+
+def summary(live: Live, report: Report, reasons: list[tuple[str, int]]) -> list[str]:
+    rows = sum(output.rows for output in report.outputs)
+    return [
+        *table(["dead letters", "rows"], [[reason, count] for reason, count in reasons]),
+        "",
+        f"{live.events:,} events became {rows:,} clean rows and {sum(count for _, count in reasons):,} dead letters",
+        f"{live.speed:,.0f} events a second ({live.speed * rows / live.events:,.0f} rows), beside generator and broker",
+    ]
+
+
+def page(live: Live, report: Report, times_ms: list[int], series: list[Series]) -> str:
+    latency = report.latency
+    figures = [
+        ("events", f"{live.events:,}"),
+        ("clean rows", f"{sum(output.rows for output in report.outputs):,}"),
+        ("events a second", f"{live.speed:,.0f}"),
+        ("event to row, p50", f"{latency.p50_ms / 1000:.1f} s" if latency else "-"),
+        ("event to row, p99", f"{latency.p99_ms / 1000:.1f} s" if latency else "-"),
+        ("dead letters", f"{sum(each.letters for each in report.dead_letters):,}"),
+        ("audit", "passed" if report.ok else "FAILED"),
+    ]
+    return html_page("The shop's traffic", "By minute, as dws-traffic counted it.", figures, times_ms, series)
+
+
+@contextlib.contextmanager
+def step(title: str) -> Iterator[Any]:
+    """Prints a title, then how long the block took, and what it had to tell."""
+    start = time.perf_counter()
+    print(f"{title:<{WIDTH}}", end="", flush=True)
+    told: list[str] = []
+    yield told.append
+    print(f"{time.perf_counter() - start:6.1f} s   {told[0] if told else ''}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
