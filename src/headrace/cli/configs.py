@@ -159,8 +159,17 @@ def _pairs(text: str) -> dict[str, str]:
 def _alter(admin: "Admin", kind: str, name: str, changes: Mapping[str, str | None]) -> None:
     from headrace.client.admin.types import ConfigResource
 
+    if name and kind == "broker-loggers":
+        _check_broker(admin, name)
     admin.alter_configs([ConfigResource(_TYPES[kind], name, changes)])
     click.echo(f"Completed updating {_whose(kind, name, 'config')}.")
+
+
+def _check_broker(admin: "Admin", name: str) -> None:
+    """A broker that is not there would be waited for."""
+    there = [str(broker.id) for broker in admin.describe_cluster().brokers]
+    if name not in there:
+        raise Failure(f"there is no broker {name}; there are {', '.join(there)}")
 
 
 def _whose(kind: str, name: str, what: str) -> str:
@@ -173,6 +182,8 @@ def _describe(admin: "Admin", kind: str, name: str | None, everything: bool, as_
     from headrace.client.admin.types import ConfigResource
 
     names = _all_names(admin, kind) if name is None else [name]
+    if name and kind in ("brokers", "broker-loggers"):
+        _check_broker(admin, name)
     if name and kind == "topics" and name not in admin.list_topics():
         click.echo(f"The topic '{name}' doesn't exist and doesn't have dynamic config.")
         return

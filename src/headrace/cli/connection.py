@@ -5,7 +5,7 @@ succeed within two seconds; after that the client's own patience holds.
 """
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.client_settings import settings_for, understood
 from headrace.cli.tool import Failure, sentence
 from headrace.common.properties import read_properties
 
@@ -31,10 +32,14 @@ class Connection:
     servers: str
     properties: dict[str, str] = field(default_factory=dict)
 
-    def settings(self, **more: object) -> dict[str, object]:
-        """Settings of a client, by Kafka's dotted names; underscores in *more* stand for dots."""
-        extra = {name.replace("_", "."): value for name, value in more.items()}
-        return {"bootstrap.servers": self.servers, "client.id": "headrace-cli", **self.properties, **extra}
+    def settings(
+        self, kind: str, given: Mapping[str, str] | None = None, own: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        """Settings of an `admin`, a `producer` or a `consumer`, by Kafka's dotted names: the tool's *own*, over them
+        those of the user's file, and over them those *given* on the command line."""
+        users = {**self.properties, **(given or {})}
+        chosen = settings_for(kind, users) if users else {}
+        return {"client.id": "headrace-cli", **(own or {}), **chosen, "bootstrap.servers": self.servers}
 
     @contextmanager
     def admin(self, timeout_ms: int | None = None) -> "Iterator[Admin]":
@@ -43,8 +48,10 @@ class Connection:
         from headrace.client.admin.admin import Admin
         from headrace.client.errors import KafkaTimeoutError
 
-        more = {} if timeout_ms is None else {"default_api_timeout_ms": timeout_ms}
-        with Admin(self.settings(**more)) as admin:
+        settings = self.settings("admin")
+        if timeout_ms is not None:
+            settings["default.api.timeout.ms"] = timeout_ms
+        with Admin(settings) as admin:
             try:
                 admin.describe_cluster(timeout_ms=_ANSWER_MS)
             except KafkaTimeoutError as error:
@@ -90,6 +97,16 @@ def read_config(_: click.Context, param: click.Parameter, path: str | None) -> d
     return read_properties(path)
 
 
+def read_client_config(ctx: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
+    """A property file with settings of clients; for use as a click callback."""
+    return understood(read_config(ctx, param, path))
+
+
+def client_key_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Settings of a client as `KEY=VALUE`, any number of times; for use as a click callback."""
+    return understood(key_values(ctx, param, given))
+
+
 def key_values(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     """`KEY=VALUE`, any number of times; for use as a click callback."""
     found = {}
@@ -118,7 +135,7 @@ def _connects(function: F, required: bool) -> F:
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     text = "A property file with settings of the client: timeouts, TLS."
-    command = click.option("--command-config", metavar="FILE", callback=read_config, help=text)(command)
+    command = click.option("--command-config", metavar="FILE", callback=read_client_config, help=text)(command)
     text = "Brokers to connect to first."
     decorate = click.option("--bootstrap-server", metavar="HOST:PORT[,...]", required=required, help=text)
     return decorate(command)  # type: ignore[return-value]
@@ -140,7 +157,7 @@ def client_settings(kind: str) -> Callable[[F], F]:
                 f"--{kind}.config",
                 "client_config",
                 metavar="FILE",
-                callback=read_config,
+                callback=read_client_config,
                 help="Older name of --command-config.",
             ),
             click.option(
@@ -149,7 +166,7 @@ def client_settings(kind: str) -> Callable[[F], F]:
                 "client_properties",
                 metavar="KEY=VALUE",
                 multiple=True,
-                callback=key_values,
+                callback=client_key_values,
                 help=f"A setting of the {kind}.",
             ),
         ):

@@ -12,7 +12,7 @@ import click
 from headrace.cli.connection import Connection, client_settings, connects, key_values, read_config
 from headrace.cli.message_format import formatter, json_line
 from headrace.cli.output import json_option
-from headrace.cli.tool import Failure, Tool
+from headrace.cli.tool import LONG_MAX, Failure, Tool, check_expression
 from headrace.common.clock import SystemClock
 from headrace.common.types import TopicPartition
 
@@ -91,6 +91,8 @@ def console_consumer(
         raise click.UsageError("expected --from-beginning or --offset, not both")
     if group is not None and partition is not None:
         raise click.UsageError("--group and --partition do not go together: a single partition is read without a group")
+    if include is not None:
+        check_expression("--include", include)
     start = "earliest" if from_beginning else _start(offset)
     properties = {**formatter_config, **formatter_properties}
     for name, given in (("key.deserializer", key_deserializer), ("value.deserializer", value_deserializer)):
@@ -106,12 +108,13 @@ def console_consumer(
                 raise Failure(f"topic {topic!r} has no partition {partition}: there are {len(found.partitions)}")
     from headrace.client.consumer.consumer import Consumer
 
-    more: dict[str, object] = {"isolation.level": isolation_level}
-    if partition is None:
-        more["auto.offset.reset"] = client.get("auto.offset.reset", "earliest" if from_beginning else "latest")
+    settings = connection.settings("consumer", client, {"auto.offset.reset": "latest"})
+    settings["isolation.level"] = isolation_level
+    if from_beginning:
+        settings["auto.offset.reset"] = "earliest"
     if group is not None:
-        more["group.id"] = group
-    consumer = Consumer({**connection.settings(), **client, **more})
+        settings["group.id"] = group
+    consumer = Consumer(settings)
     printer = Printer(consumer, write, max_messages, timeout_ms, skip_message_on_error)
     try:
         if partition is not None:
@@ -136,7 +139,7 @@ def _start(text: str | None) -> int | str:
     if text == "earliest":
         return text
     assert text is not None
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or int(text) > LONG_MAX:
         raise click.UsageError(f"--offset {text!r}: expected earliest, latest or a number that is not negative")
     return int(text)
 

@@ -87,7 +87,7 @@ def console_producer(
         _check_topic(admin, topic)
     from headrace.client.producer.producer import Producer
 
-    sender = Sender(Producer({**connection.settings(), **settings, **client}), topic, sync)
+    sender = Sender(Producer(connection.settings("producer", client, settings)), topic, sync)
     try:
         _send_lines(sender, reader)
     finally:

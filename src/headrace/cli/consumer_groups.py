@@ -30,6 +30,7 @@ _WAYS = {
     "shift_by": "--shift-by",
     "from_file": "--from-file",
 }
+_TYPES = ("classic", "consumer")
 
 
 @click.command("consumer-groups", cls=Tool)
@@ -192,6 +193,9 @@ def _chosen(admin: "Admin", groups: tuple[str, ...], all_groups: bool) -> list[s
 def _list(admin: "Admin", state: str | None, type_: str | None, as_json: bool) -> None:
     states = [_camel(part) for part in (state or "").split(",") if part.strip()]
     types = [part.strip().lower() for part in (type_ or "").split(",") if part.strip()]
+    wrong = sorted(set(types) - set(_TYPES))
+    if wrong:
+        raise click.UsageError(f"--type {wrong[0]!r}: expected {', '.join(_TYPES)}")
     found = admin.list_groups(states_filter=states or None, types_filter=types or None)
     found = sorted((each for each in found if each.protocol_type in ("consumer", "")), key=lambda each: each.group_id)
     if as_json:
@@ -352,7 +356,7 @@ def _reset(
     if way == "--to-datetime":
         value = parse_datetime(value)
     elif way == "--by-duration":
-        value = SystemClock().time_ms() - round(parse_duration(value).total_seconds() * 1000)
+        value = max(0, SystemClock().time_ms() - round(parse_duration(value).total_seconds() * 1000))
     wanted = parse_topics(topics)
     from_file = read_plan(value, names) if way == "--from-file" else {}
     described = admin.describe_groups(names, raise_errors=False)

@@ -12,7 +12,7 @@ from headrace.cli.connection import Connection, client_settings, connects
 from headrace.cli.output import json_option, print_json
 from headrace.cli.perf_stats import MEGABYTE
 from headrace.cli.progress import Progress
-from headrace.cli.tool import Failure, Tool
+from headrace.cli.tool import Failure, Tool, check_expression
 from headrace.common.clock import SystemClock
 from headrace.common.ids import make_random
 
@@ -101,6 +101,8 @@ def consumer_perf_test(
     """Measure how fast records can be read."""
     if (topic is None) == (include is None):
         raise click.UsageError("expected --topic or --include")
+    if include is not None:
+        check_expression("--include", include)
     with connection.admin() as admin:
         if topic is not None and topic not in admin.list_topics():
             raise Failure(f"there is no topic {topic!r}")
@@ -117,17 +119,19 @@ def consumer_perf_test(
         click.echo(", ".join(_WHOLE))
     elif show_detailed_stats and not hide_header:
         click.echo(", ".join(_DETAILED))
-    with Consumer({**connection.settings(), **settings, **client}) as consumer:
+    with Consumer(connection.settings("consumer", client, settings)) as consumer:
         if topic is not None:
             consumer.subscribe([topic])
         else:
             consumer.subscribe(pattern=include)
         run = Run(consumer, count, timeout, reporting_interval / 1000 if show_detailed_stats else None)
-        run.read()
-        if as_json:
-            print_json(dict(zip(_WHOLE, run.columns(), strict=True)))
-        elif not show_detailed_stats:
-            click.echo(", ".join(run.columns()))
+        try:
+            run.read()
+        finally:  # after Ctrl-C too
+            if as_json:
+                print_json(dict(zip(_WHOLE, run.columns(), strict=True)))
+            elif not show_detailed_stats:
+                click.echo(", ".join(run.columns()))
         if print_metrics:
             click.echo(str(consumer.metrics()))
     if run.records < count:
@@ -140,7 +144,6 @@ class Run:
         self._report_seconds = report_seconds
         self._clock = SystemClock()
         self._began_ms, self._began = self._clock.time_ms(), self._clock.monotonic()
-        self._ended_ms = self._began_ms
         self._settled: float | None = None
         self._ended = self._began
         self.records = self.bytes = 0
@@ -155,7 +158,7 @@ class Run:
                 if self._settled is None and self._consumer.assignment():
                     self._settled = now
                 if polled:
-                    last = now
+                    last = self._ended = now
                     for records in polled.values():
                         self.records += len(records)
                         for record in records:
@@ -171,7 +174,6 @@ class Run:
                         )
                     )
                     reported, reported_records, reported_bytes = now, self.records, self.bytes
-        self._ended, self._ended_ms = last, self._began_ms + round((last - self._began) * 1000)
 
     def columns(self) -> list[str]:
         whole = max(self._ended - self._began, 1e-9)
@@ -180,7 +182,7 @@ class Run:
         megabytes = self.bytes / MEGABYTE
         return [
             _stamp(self._began_ms),
-            _stamp(self._ended_ms),
+            _stamp(self._began_ms + round((self._ended - self._began) * 1000)),
             f"{megabytes:.4f}",
             f"{megabytes / whole:.4f}",
             str(self.records),

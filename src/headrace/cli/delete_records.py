@@ -64,6 +64,8 @@ def _read(path: str) -> dict[TopicPartition, int]:
         given = json.loads(Path(path).read_text())
     except json.JSONDecodeError as error:
         raise Failure(f"{path} is not JSON: {error}") from None
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise Failure(f"{path} is not text in UTF-8") from None
     shape = '{"partitions": [{"topic": "events", "partition": 0, "offset": 100}], "version": 1}'
@@ -81,6 +83,8 @@ def _read(path: str) -> dict[TopicPartition, int]:
         ):
             raise Failure(f"{path}: entry {number} of partitions is {each!r}; expected entries as in {shape}")
         tp = TopicPartition(each["topic"], each["partition"])
+        if not -(1 << 63) <= each["offset"] < 1 << 63:
+            raise Failure(f"{path}: offset {each['offset']} of {tp} is none: it would be larger than an offset can be")
         if tp in found:
             raise Failure(f"{path}: partition {each['partition']} of topic {each['topic']} is there twice")
         found[tp] = each["offset"]

@@ -343,6 +343,9 @@ def _dump_producers(path: Path, say: Say) -> None:
 
 
 def _dump_epochs(path: Path, say: Say) -> None:
-    for line in path.read_text().splitlines()[2:]:
-        epoch, offset = line.split()
-        say(f"epoch: {epoch} startOffset: {offset}", {"epoch": int(epoch), "start_offset": int(offset)})
+    for number, line in enumerate(path.read_text(errors="replace").splitlines()[2:], 3):
+        try:
+            epoch, offset = map(int, line.split())
+        except ValueError:
+            raise Failure(f"{path}, line {number}: {line!r}; expected an epoch and an offset") from None
+        say(f"epoch: {epoch} startOffset: {offset}", {"epoch": epoch, "start_offset": offset})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.client_settings import understood
 from headrace.cli.connection import Connection, connects_if_asked
 from headrace.cli.output import json_option, print_json
 from headrace.cli.perf_stats import Latencies
@@ -74,25 +75,34 @@ def end_to_end_latency(
     latencies = Latencies()
     clock = SystemClock()
     with (
-        Consumer({**connection.settings(), "auto.offset.reset": "latest"}) as consumer,
-        Producer({**connection.settings(), "linger.ms": 0, "acks": producer_acks}) as producer,
+        Consumer({**connection.settings("consumer"), "auto.offset.reset": "latest"}) as consumer,
+        Producer({**connection.settings("producer"), "linger.ms": 0, "acks": producer_acks}) as producer,
         Progress("records", num_records) as progress,
     ):
         _at_the_end(consumer, topic)
-        for number in range(num_records):
-            value = random.randbytes(record_size)
-            began = clock.monotonic()
-            producer.send(topic, value, key=key, headers=headers).get(_WAIT_MS / 1000)
-            _receive(consumer, value)
-            passed = (clock.monotonic() - began) * 1000
-            latencies.add(passed)
-            progress.add(1)
-            if number % 1000 == 0 and not as_json:
-                progress.clear()
-                click.echo(f"{number}\t{passed}")
+        try:
+            for number in range(num_records):
+                value = random.randbytes(record_size)
+                began = clock.monotonic()
+                producer.send(topic, value, key=key, headers=headers).get(_WAIT_MS / 1000)
+                _receive(consumer, value)
+                passed = (clock.monotonic() - began) * 1000
+                latencies.add(passed)
+                progress.add(1, latencies.recent)
+                if number % 1000 == 0 and not as_json:
+                    progress.clear()
+                    click.echo(f"{number}\t{passed}")
+        finally:  # after Ctrl-C too
+            progress.clear()
+            if latencies.count:
+                _report(latencies, as_json)
+
+
+def _report(latencies: Latencies, as_json: bool) -> None:
     p50, p99, p999 = latencies.percentiles(0.5, 0.99, 0.999)
     if as_json:
-        print_json({"records": num_records, "mean_ms": latencies.mean, "p50_ms": p50, "p99_ms": p99, "p99.9_ms": p999})
+        count = latencies.count
+        print_json({"records": count, "mean_ms": latencies.mean, "p50_ms": p50, "p99_ms": p99, "p99.9_ms": p999})
         return
     click.echo(f"Avg latency: {latencies.mean:.4f} ms")
     click.echo(f"Percentiles: 50th = {p50:.3g}, 99th = {p99:.3g}, 99.9th = {p999:.3g}")
@@ -104,7 +114,7 @@ def _by_position(connection: Connection, given: tuple[str, ...]) -> tuple[Connec
     servers, topic, count, acks, size = given[:5]
     if not count.isdigit() or not size.isdigit() or int(count) < 1 or int(size) < 1:
         raise click.UsageError("the number and the size of records: expected numbers above 0")
-    properties = read_properties(given[5]) if len(given) == 6 else connection.properties
+    properties = understood(read_properties(given[5])) if len(given) == 6 else connection.properties
     return Connection(servers, properties), topic, int(count), acks, int(size)
 
 

@@ -89,7 +89,10 @@ def _time(text: str) -> int:
     if text in _TIMES:
         return _TIMES[text]
     try:
-        return int(text)
+        found = int(text)
+        if not -(1 << 63) <= found < 1 << 63:
+            raise ValueError("too large")
+        return found
     except ValueError:
         raise click.UsageError(f"--time {text!r}: expected milliseconds since 1970, or {', '.join(_TIMES)}") from None
 

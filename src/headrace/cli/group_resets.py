@@ -29,11 +29,14 @@ def parse_duration(text: str) -> timedelta:
     if match is None or not any(match.groups()):
         raise click.UsageError(f"--by-duration {text!r}: expected an ISO 8601 duration such as PT1H30M or P7D")
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        raise click.UsageError(f"--by-duration {text!r}: expected less than a billion days") from None
 
 
 def parse_datetime(text: str) -> int:
-    """Milliseconds since 1970. Without a zone it is UTC, as Kafka's tool takes it."""
+    """Milliseconds since 1970, and 0 for what was before. Without a zone it is UTC, as Kafka's tool takes it."""
     try:
         if "T" not in text:
             raise ValueError("no T")
@@ -42,7 +45,7 @@ def parse_datetime(text: str) -> int:
         raise click.UsageError(
             f"--to-datetime {text!r}: expected YYYY-MM-DDThh:mm:ss.sss, with a zone or in UTC"
         ) from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return max(0, round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
@@ -80,8 +83,9 @@ def read_plan(path: str, groups: list[str]) -> dict[str, Offsets]:
     if not Path(path).is_file():
         raise click.UsageError(f"--from-file: there is no file {path!r}")
     plans: dict[str, Offsets] = {name: {} for name in groups}
-    with open(path, newline="") as file:
-        for number, row in enumerate(csv.reader(file), 1):
+    # Bytes that are no text end up in cells that are no numbers.
+    with open(path, newline="", encoding="utf-8", errors="backslashreplace") as file:
+        for number, row in enumerate(csv.reader(line.replace("\0", "\\0") for line in file), 1):
             cells = [cell.strip() for cell in row]
             if not any(cells):
                 continue

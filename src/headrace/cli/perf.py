@@ -5,23 +5,27 @@ which it was sent, of the machine's monotonic clock, which both processes share.
 """
 
 import multiprocessing
+import signal
 import struct
 from multiprocessing.connection import Connection as Pipe
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.connection import Connection, connects, key_values
+from headrace.cli.connection import Connection, client_key_values, connects
 from headrace.cli.output import is_terminal, json_option, print_json, styled
 from headrace.cli.perf_stats import MEGABYTE, Latencies, Series, bar_lines, spark_line
 from headrace.cli.progress import Progress
-from headrace.cli.tool import Failure, Tool
+from headrace.cli.tool import INT_MAX, Failure, Tool
 from headrace.common.clock import SystemClock
 from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
 
+if TYPE_CHECKING:
+    from headrace.client.producer.producer import Producer
+
 _MOMENT = struct.Struct(">d")
-_WAIT_MS = 10_000
+_WAIT_MS, _POLL_MS = 10_000, 500
 _SHARES = (0.5, 0.95, 0.99, 0.999)
 
 
@@ -29,11 +33,11 @@ _SHARES = (0.5, 0.95, 0.99, 0.999)
 @connects
 @click.option("--topic", metavar="NAME", help="An existing topic; without it one is made, and deleted at the end.")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), default=4, show_default=True, metavar="N", help="Of a new topic."
+    "--partitions", type=click.IntRange(1, INT_MAX), default=4, show_default=True, metavar="N", help="Of a new topic."
 )
 @click.option(
     "--replication-factor",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 32767),
     default=1,
     show_default=True,
     metavar="N",
@@ -53,7 +57,7 @@ _SHARES = (0.5, 0.95, 0.99, 0.999)
     "producer",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=key_values,
+    callback=client_key_values,
     help="A setting of the producer.",
 )
 @click.option(
@@ -61,7 +65,7 @@ _SHARES = (0.5, 0.95, 0.99, 0.999)
     "consumer",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=key_values,
+    callback=client_key_values,
     help="A setting of the consumer.",
 )
 @json_option
@@ -93,11 +97,14 @@ def perf(
         finally:
             if topic is None:
                 admin.delete_topics([name])
+    interrupted = results.pop("interrupted")
     if as_json:
         print_json({side: found["summary"] for side, found in results.items()})
-        return
-    for side, found in results.items():
-        _print(side, found)
+    else:
+        for side, found in results.items():
+            _print(side, found)
+    if interrupted:
+        raise KeyboardInterrupt
     if results["consumer"]["summary"]["records"] < num_records:
         raise Failure(f"only {results['consumer']['summary']['records']} of {num_records} records came back")
 
@@ -113,14 +120,27 @@ def _measure(
 ) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    settings = {**connection.settings(), **consumer}
+    settings = connection.settings("consumer", consumer)
     reader = context.Process(target=read_all, args=(theirs, settings, topic, count), daemon=True)
     reader.start()
     theirs.close()
+    sending = Sending(connection.settings("producer", producer), topic, count, size, throughput)
     try:
         _hear(ours)  # it is at the end of the topic
-        sent = _send_all({**connection.settings(), **producer}, topic, count, size, throughput)
-        return {"producer": sent, "consumer": _hear(ours)}
+        interrupted = False
+        try:
+            sending.run()
+        except KeyboardInterrupt:
+            interrupted = True
+        try:
+            if interrupted:
+                ours.send(None)  # enough
+            read = _hear(ours)
+        except KeyboardInterrupt:
+            interrupted = True
+            ours.send(None)
+            read = _hear(ours)
+        return {"producer": sending.found(), "consumer": read, "interrupted": interrupted}
     finally:
         reader.terminate()
         reader.join()
@@ -129,23 +149,40 @@ def _measure(
 def _hear(pipe: Pipe) -> Any:
     try:
         kind, found = pipe.recv()
-    except EOFError:
+    except (EOFError, OSError):
         raise Failure("the process that reads has ended without a word") from None
     if kind == "error":
         raise Failure(f"the consumer failed: {found}")
     return found
 
 
-def _send_all(settings: dict[str, Any], topic: str, count: int, size: int, throughput: float) -> dict[str, Any]:
-    from headrace.client.producer.producer import Producer
+class Sending:
+    """The producer's side."""
 
-    clock = SystemClock()
-    latencies, series = Latencies(), Series()
-    rest = bytes(make_random(0).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=size - _MOMENT.size))
-    stride = 16 if throughput < 0 or throughput > 20_000 else 1
-    with Producer(settings) as producer, Progress("records", count) as progress:
-        began = clock.monotonic()
-        for number in range(count):
+    def __init__(self, settings: dict[str, Any], topic: str, count: int, size: int, throughput: float):
+        self._settings, self._topic = settings, topic
+        self._count, self._size, self._throughput = count, size, throughput
+        self._clock = SystemClock()
+        self._latencies, self._series = Latencies(), Series()
+        self._sent, self._seconds = 0, 0.0
+
+    def run(self) -> None:
+        from headrace.client.producer.producer import Producer
+
+        rest = bytes(make_random(0).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=self._size - _MOMENT.size))
+        with Producer(self._settings) as producer, Progress("records", self._count) as progress:
+            began = self._clock.monotonic()
+            try:
+                self._send(producer, rest, began, progress)
+                producer.flush()
+            finally:
+                self._seconds = self._clock.monotonic() - began
+
+    def _send(self, producer: "Producer", rest: bytes, began: float, progress: Progress) -> None:
+        clock, latencies, series = self._clock, self._latencies, self._series
+        topic, throughput = self._topic, self._throughput
+        stride = 16 if throughput < 0 or throughput > 20_000 else 1
+        for number in range(self._count):
             now = clock.monotonic()
             if throughput > 0 and number / throughput - (now - began) > 0.002:
                 clock.sleep(number / throughput - (now - began))
@@ -154,11 +191,12 @@ def _send_all(settings: dict[str, Any], topic: str, count: int, size: int, throu
             if number % stride == 0:
                 future.add_callback(_timer(latencies, clock, now))
             series.add(int(now - began), 1)
-            if number % 256 == 0:
-                progress.add(number + 1 - progress.done)
-        producer.flush()
-        seconds = clock.monotonic() - began
-    return _found(count, count * size, seconds, latencies, series)
+            self._sent = number + 1
+            if number % 256 == 0 or throughput > 0:
+                progress.add(number + 1 - progress.done, latencies.recent)
+
+    def found(self) -> dict[str, Any]:
+        return _found(self._sent, self._sent * self._size, self._seconds, self._latencies, self._series)
 
 
 def _timer(latencies: Latencies, clock: SystemClock, began: float) -> Any:
@@ -170,6 +208,7 @@ def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int) -> No
     from headrace.client.consumer.consumer import Consumer
     from headrace.common.errors import HeadraceError
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sender hears it, and says when it is enough
     try:
         with Consumer({**settings, "auto.offset.reset": "latest"}) as consumer:
             chosen = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
@@ -178,21 +217,25 @@ def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int) -> No
             for tp in chosen:
                 consumer.position(tp)
             pipe.send(("ready", None))
-            pipe.send(("done", _read(consumer, count)))
+            pipe.send(("done", _read(consumer, count, pipe)))
     except (HeadraceError, OSError) as error:
         pipe.send(("error", str(error)))
 
 
-def _read(consumer: Any, count: int) -> dict[str, Any]:
+def _read(consumer: Any, count: int, pipe: Pipe) -> dict[str, Any]:
     clock = SystemClock()
     latencies, series = Latencies(), Series()
     records = size = 0
     began = last = None
-    while records < count:
-        polled = consumer.poll(_WAIT_MS)
+    heard = clock.monotonic()
+    while records < count and not pipe.poll():
+        polled = consumer.poll(_POLL_MS)
         now = clock.monotonic()
         if not polled:
-            break
+            if (now - heard) * 1000 > _WAIT_MS:
+                break
+            continue
+        heard = now
         began = now if began is None else began
         last = now
         for part in polled.values():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 MEGABYTE = 1024 * 1024
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _MOST = 500_000
+_RECENT = 1000
 
 
 class Latencies:
@@ -39,6 +40,14 @@ class Latencies:
         if not ordered:
             return [0.0 for _ in shares]
         return [ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in shares]
+
+    def recent(self) -> str:
+        """Percentiles of the latest, for a line of progress."""
+        latest = sorted(self._kept[-_RECENT:])
+        if not latest:
+            return ""
+        p50, p99 = latest[len(latest) // 2], latest[min(int(0.99 * len(latest)), len(latest) - 1)]
+        return f"p50 {p50:,.1f} ms, p99 {p99:,.1f} ms"
 
     def histogram(self, buckets: int = 12) -> list[tuple[float, float, int]]:
         """From, to, how many; bounds grow by a factor, since latencies spread over magnitudes."""

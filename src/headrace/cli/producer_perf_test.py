@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.connection import Connection, connects_if_asked, read_config
+from headrace.cli.client_settings import understood
+from headrace.cli.connection import Connection, connects_if_asked, read_client_config
 from headrace.cli.perf_stats import MEGABYTE, Latencies
 from headrace.cli.progress import Progress
 from headrace.cli.tool import Failure, Tool, sentence
@@ -61,7 +62,9 @@ class _ManyValues(Tool):
     metavar="KEY=VALUE ...",
     help="Settings of the producer.",
 )
-@click.option("--producer.config", "producer_config", metavar="FILE", callback=read_config, help="Settings, in a file.")
+@click.option(
+    "--producer.config", "producer_config", metavar="FILE", callback=read_client_config, help="Settings, in a file."
+)
 @click.option("--print-metrics", is_flag=True, help="Print the producer's metrics at the end.")
 @click.option("--transactional-id", metavar="ID", help="Send in transactions.")
 @click.option(
@@ -97,7 +100,7 @@ def producer_perf_test(
         raise click.UsageError("--throughput: expected records a second, or -1 for no limit")
     if warmup_records >= num_records:
         raise click.UsageError("--warmup-records: expected fewer than --num-records")
-    settings: dict[str, Any] = {**producer_config, **dict(_pair(each) for each in properties)}
+    settings = {**producer_config, **understood(dict(_pair(each) for each in properties))}
     if connection.servers:
         settings.pop("bootstrap.servers", None)
     else:
@@ -111,7 +114,7 @@ def producer_perf_test(
     connection.check()
     from headrace.client.producer.producer import Producer
 
-    with Producer({**connection.settings(), **settings}) as producer:
+    with Producer(connection.settings("producer", settings)) as producer:
         run = Run(producer, topic, payloads, payload_monotonic, throughput, reporting_interval / 1000, warmup_records)
         if transactional_id is None:
             run.send_all(num_records, None)
@@ -206,6 +209,12 @@ class Run:
         self.error: BaseException = Failure("none")
 
     def send_all(self, count: int, transaction_seconds: float | None) -> None:
+        try:
+            self._send_all(count, transaction_seconds)
+        finally:  # after Ctrl-C too
+            self._report()
+
+    def _send_all(self, count: int, transaction_seconds: float | None) -> None:
         producer, topic, clock = self._producer, self._topic, self._clock
         stride = _STRIDE if self._throughput < 0 or self._throughput > _SAMPLED_ABOVE else 1
         began = committed = reported = clock.monotonic()
@@ -229,7 +238,7 @@ class Run:
                 self._count(len(value), number)
                 if number % 256 == 0 or self._throughput > 0:
                     now = clock.monotonic()
-                    progress.add(number + 1 - progress.done)
+                    progress.add(number + 1 - progress.done, self._whole.latencies.recent)
                     if now - reported >= self._report_seconds:
                         progress.clear()
                         click.echo(self._window.line(now, is_last=False))
@@ -241,7 +250,9 @@ class Run:
             if transaction_seconds is not None:
                 producer.commit_transaction()
             producer.flush()
-        now = clock.monotonic()
+
+    def _report(self) -> None:
+        now = self._clock.monotonic()
         click.echo(self._whole.line(now, is_last=True))
         if self._steady is not None:
             click.echo("steady state: " + self._steady.line(now, is_last=True))

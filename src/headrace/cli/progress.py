@@ -5,7 +5,9 @@ with Progress("records", total=1_000_000) as progress:
 """
 
 import os
+import shutil
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -26,13 +28,13 @@ class Progress:
     def _now(self) -> float:
         return self._clock.monotonic()
 
-    def add(self, count: int, note: str = "") -> None:
-        """So many more are done."""
+    def add(self, count: int, note: Callable[[], str] | None = None) -> None:
+        """So many more are done. The note is asked for when the line is shown."""
         self.done += count
         now = self._now()
         if self._shown and now - self._told >= _EVERY_SECONDS:
             self._told = now
-            self._write(self.line(now, note))
+            self._write(self.line(now, note() if note is not None else ""))
 
     def line(self, now: float, note: str = "") -> str:
         passed = max(now - self._begun, 1e-9)
@@ -48,6 +50,8 @@ class Progress:
         return " · ".join(parts)
 
     def _write(self, text: str) -> None:
+        # A line that wraps could not be written over.
+        text = text[: max(shutil.get_terminal_size().columns - 1, 1)]
         sys.stderr.write("\r" + text.ljust(self._length))
         sys.stderr.flush()
         self._length = len(text)

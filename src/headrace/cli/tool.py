@@ -3,15 +3,19 @@
 0  done        1  failed, or a command line that makes no sense (as Kafka's tools have it)        130  Ctrl-C
 """
 
+import logging
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
 import click
 
+from headrace import __version__
 from headrace.common.errors import HeadraceError
 
 USAGE_CODE = 1
+INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 class Failure(click.ClickException):
@@ -20,8 +24,30 @@ class Failure(click.ClickException):
     exit_code = 1
 
 
+class _OneLine(logging.Formatter):
+    """What clients have to say in a log, without tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = " ".join(record.getMessage().split())
+        error = record.exc_info[1] if record.exc_info else None
+        return f"{record.levelname}: {text}" + (f": {sentence(error)}" if error is not None else "")
+
+
+def _log_in_lines() -> None:
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_OneLine())
+        handler.setLevel(logging.WARNING)
+        root.addHandler(handler)
+
+
 class _Kafka(click.Command):
     """A command named as one of Kafka's: its exit codes are theirs, and no error is a traceback."""
+
+    def __init__(self, *args: Any, **extra: Any):
+        super().__init__(*args, **extra)
+        click.version_option(__version__, message="%(version)s", help="Show the version and exit.")(self)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -33,6 +59,7 @@ class _Kafka(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
+        _log_in_lines()
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -41,10 +68,15 @@ class _Kafka(click.Command):
             raise
         except Failure as error:
             raise _named(error, ctx) from None
-        except BrokenPipeError:
+        except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (HeadraceError, OSError) as error:
             raise _named(Failure(sentence(error)), ctx) from error
+        except Exception as error:  # a mistake of ours, or of a formatter that the user wrote
+            if "HEADRACE_TRACEBACK" in os.environ:
+                raise
+            text = f"{type(error).__name__}: {sentence(error)} (HEADRACE_TRACEBACK=1 shows where)"
+            raise _named(Failure(text), ctx) from error
 
 
 class Tool(_Kafka):
@@ -102,3 +134,11 @@ def only_with(flag: str, is_set: bool, allowed: bool, where: str) -> None:
     """Refuses a flag that does nothing here."""
     if is_set and not allowed:
         raise click.UsageError(f"{flag} goes only with {where}")
+
+
+def check_expression(flag: str, text: str) -> None:
+    """Refuses what is no regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise click.UsageError(f"{flag} {text!r} is not a regular expression: {error}") from None

@@ -12,7 +12,7 @@ import click
 
 from headrace.cli.connection import Connection, connects, key_values
 from headrace.cli.output import is_terminal, json_option, print_json, print_table, styled
-from headrace.cli.tool import Failure, Tool, exactly_one, only_with
+from headrace.cli.tool import INT_MAX, Failure, Tool, exactly_one, only_with
 from headrace.common.errors import HeadraceError
 from headrace.common.ids import Uuid
 
@@ -44,7 +44,7 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--delete", is_flag=True, help="Delete topics, with everything in them.")
 @click.option("--topic", metavar="NAME", help="The topic, or a regular expression (not with --create).")
 @click.option("--topic-id", metavar="ID", help="The topic to describe, by its id.")
-@click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="How many partitions it is to have.")
+@click.option("--partitions", type=click.IntRange(1, INT_MAX), metavar="N", help="How many partitions it is to have.")
 @click.option("--replication-factor", type=click.IntRange(1, 32767), metavar="N", help="How many copies of each.")
 @click.option("--replica-assignment", metavar="0:1,1:2,...", help="Brokers of each partition, instead of numbers.")
 @click.option(
@@ -133,6 +133,8 @@ def _assignment(text: str) -> list[list[int]]:
             f"--replica-assignment {text!r}: expected ids of brokers, ':' between replicas and ',' between partitions"
         ) from None
     for number, replicas in enumerate(found):
+        if any(not 0 <= broker <= INT_MAX for broker in replicas):
+            raise click.UsageError(f"--replica-assignment: partition {number} names a broker that cannot be")
         if len(set(replicas)) < len(replicas):
             raise click.UsageError(f"--replica-assignment: partition {number} names a broker twice")
         if len(replicas) != len(found[0]):

@@ -14,7 +14,7 @@ import click
 
 from headrace.cli.connection import Connection, connects
 from headrace.cli.output import is_terminal, json_option, print_json, print_table
-from headrace.cli.tool import Failure, Tool, ToolGroup
+from headrace.cli.tool import INT_MAX, LONG_MAX, Failure, Tool, ToolGroup
 from headrace.common.clock import SystemClock
 from headrace.common.types import TopicPartition
 
@@ -48,7 +48,12 @@ def _print(columns: Sequence[str], keys: Sequence[str], rows: Iterable[Sequence[
 
 
 @transactions.command("list", cls=Tool)
-@click.option("--duration-filter", type=int, metavar="MS", help="Only those that have been open for longer.")
+@click.option(
+    "--duration-filter",
+    type=click.IntRange(max=LONG_MAX),
+    metavar="MS",
+    help="Only those that have been open for longer.",
+)
 @click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match.")
 @json_option
 @pass_connection
@@ -123,8 +128,10 @@ def describe(connection: Connection, transactional_id: str, as_json: bool) -> No
 
 @transactions.command("describe-producers", cls=Tool)
 @click.option("--topic", metavar="NAME", required=True, help="The topic.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", required=True, help="The partition.")
-@click.option("--broker-id", type=int, metavar="ID", help="Ask this replica instead of the leader.")
+@click.option("--partition", type=click.IntRange(0, INT_MAX), metavar="N", required=True, help="The partition.")
+@click.option(
+    "--broker-id", type=click.IntRange(0, INT_MAX), metavar="ID", help="Ask this replica instead of the leader."
+)
 @json_option
 @pass_connection
 def describe_producers(
@@ -177,11 +184,18 @@ def _producers(admin: "Admin", tp: TopicPartition, broker_id: int | None = None)
 
 @transactions.command(cls=Tool)
 @click.option("--topic", metavar="NAME", required=True, help="The topic.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", required=True, help="The partition.")
-@click.option("--start-offset", type=int, metavar="OFFSET", help="Where the transaction begins in the partition.")
-@click.option("--producer-id", type=int, metavar="ID", help="Its producer, instead of the offset.")
-@click.option("--producer-epoch", type=int, metavar="N", help="The producer's epoch.")
-@click.option("--coordinator-epoch", type=int, metavar="N", help="The coordinator's epoch.")
+@click.option("--partition", type=click.IntRange(0, INT_MAX), metavar="N", required=True, help="The partition.")
+@click.option(
+    "--start-offset",
+    type=click.IntRange(0, LONG_MAX),
+    metavar="OFFSET",
+    help="Where the transaction begins in the partition.",
+)
+@click.option(
+    "--producer-id", type=click.IntRange(0, LONG_MAX), metavar="ID", help="Its producer, instead of the offset."
+)
+@click.option("--producer-epoch", type=click.IntRange(0, 32767), metavar="N", help="The producer's epoch.")
+@click.option("--coordinator-epoch", type=click.IntRange(-1, INT_MAX), metavar="N", help="The coordinator's epoch.")
 @pass_connection
 def abort(
     connection: Connection,
@@ -222,7 +236,7 @@ class Hanging:
 
 
 @transactions.command("find-hanging", cls=Tool)
-@click.option("--broker-id", type=int, metavar="ID", help="Only partitions on this broker.")
+@click.option("--broker-id", type=click.IntRange(0, INT_MAX), metavar="ID", help="Only partitions on this broker.")
 @click.option(
     "--max-transaction-timeout",
     type=click.IntRange(min=0),
@@ -293,6 +307,9 @@ def hanging(
     admin: "Admin", before_ms: int, broker_id: int | None, topic: str | None, partition: int | None
 ) -> list[Hanging]:
     """Transactions open in partitions since before a time that no coordinator knows as open there."""
+    there = [broker.id for broker in admin.describe_cluster().brokers]
+    if broker_id is not None and broker_id not in there:
+        raise Failure(f"there is no broker {broker_id}; there are {', '.join(map(str, there))}")
     described = admin.describe_topics(None if topic is None else [topic], raise_errors=False)
     partitions = [
         TopicPartition(each.name, one.partition)

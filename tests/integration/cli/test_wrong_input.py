@@ -1,0 +1,118 @@
+"""What users get wrong: each time one line that says so, a proper exit code, and never a traceback."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.support.terminal import PATIENCE, run
+
+import headrace
+from headrace.cli.main import TOOLS, main
+from headrace.testing import EmbeddedBroker
+
+HUGE = "99999999999999999999"
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
+        with headrace.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topics(["there"])
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("noise").write_bytes(bytes(range(255, -1, -1)) * 10)
+    Path("huge.json").write_text(f'{{"partitions": [{{"topic": "there", "partition": 0, "offset": {HUGE}}}]}}')
+    Path("leader-epoch-checkpoint").write_text("0\n1\nneither epoch nor offset\n")
+    Path("bad_format.py").write_text("def fails(record):\n    raise KeyError(record.offset)\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("console-consumer --include [", "is not a regular expression"),
+        ("consumer-perf-test --num-records 1 --include [", "is not a regular expression"),
+        (f"console-consumer --topic there --partition 0 --offset {HUGE}", "--offset"),
+        ("console-consumer --topic there --partition 7", "has no partition 7"),
+        (f"get-offsets --topic there --time {HUGE}", "--time"),
+        (f"topics --create --topic more --partitions {HUGE}", "--partitions"),
+        (f"topics --create --topic more --replica-assignment {HUGE}", "--replica-assignment"),
+        ("delete-records --offset-json-file huge.json", "larger than an offset can be"),
+        ("delete-records --offset-json-file noise", "is not text"),
+        ("delete-records --offset-json-file nowhere", "cannot read nowhere"),
+        ("configs --describe --broker 77", "there is no broker 77; there are 0"),
+        ("configs --alter --broker-logger 77 --add-config a=b", "there is no broker 77"),
+        ("consumer-groups --list --type strange", "--type 'strange'"),
+        ("consumer-groups --list --state strange", "--state 'strange'"),
+        ("consumer-groups --describe --group nobody", "there is no group 'nobody'"),
+        ("consumer-groups --reset-offsets --group g --topic there --by-duration P9999999999D", "--by-duration"),
+        ("consumer-groups --reset-offsets --group g --from-file noise", "noise, line 1"),
+        (f"transactions list --duration-filter {HUGE}", "--duration-filter"),
+        ("transactions find-hanging --broker-id 77", "there is no broker 77; there are 0"),
+        ("console-consumer --topic there --from-beginning --max-messages 1 --formatter bad_format:fails", "KeyError"),
+    ],
+)
+def test_one_line(servers: str, here: Path, line: str, said: str) -> None:
+    with headrace.Producer(bootstrap_servers=servers) as producer:
+        producer.send("there", b"x")
+    tool, *args = line.split()
+    ran = CliRunner().invoke(main, [tool, "--bootstrap-server", servers, *args], prog_name="headrace")
+    assert isinstance(ran.exception, SystemExit), ran.exception
+    assert ran.exit_code == 1
+    complaints = [text for text in ran.stderr.splitlines() if not text.startswith(("Processed", "Nothing is changed"))]
+    assert len(complaints) == 1
+    assert said in complaints[0]
+
+
+def test_damaged_files(here: Path) -> None:
+    ran = CliRunner().invoke(main, ["dump-log", "--files", "leader-epoch-checkpoint"], prog_name="headrace")
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert "leader-epoch-checkpoint, line 3" in ran.stderr
+
+
+@pytest.mark.parametrize("text", ["P999999D", "P9D"])
+def test_before_all_time_is_the_beginning(servers: str, text: str) -> None:
+    args = ["--reset-offsets", "--group", "g", "--topic", "there:0", "--by-duration", text, "--dry-run", "--export"]
+    ran = CliRunner().invoke(main, ["consumer-groups", "--bootstrap-server", servers, *args], prog_name="headrace")
+    assert (ran.exit_code, ran.stdout) == (0, "there,0,0\n")
+
+
+@pytest.mark.parametrize("tool", sorted(set(TOOLS) - {"server"}))
+def test_version(tool: str) -> None:
+    ran = CliRunner().invoke(main, [tool, "--version"], prog_name="headrace")
+    assert (ran.exit_code, ran.stdout) == (0, headrace.__version__ + "\n")
+
+
+def test_a_file_made_for_java(servers: str, here: Path) -> None:
+    Path("client.properties").write_text(
+        "security.protocol=PLAINTEXT\nsasl.jaas.config=x\nssl.truststore.location=y\nfoo.bar=1\nacks=all\n"
+    )
+    ran = run(
+        "topics", "--bootstrap-server", servers, "--list", "--exclude-internal", "--command-config", "client.properties"
+    )
+    assert (ran.returncode, ran.stdout) == (0, "there\n")
+    assert ran.stderr == "WARNING: ignored, since no client here has such settings: foo.bar\n"
+
+
+def test_the_first_of_several_brokers_is_dead(servers: str) -> None:
+    ran = run("topics", "--bootstrap-server", f"127.0.0.1:1,{servers}", "--list", "--exclude-internal")
+    assert (ran.returncode, ran.stdout) == (0, "there\n")
+
+
+def test_logs_of_clients_are_lines() -> None:
+    program = (
+        "import logging\n"
+        "from headrace.cli import tool\n"
+        "tool._log_in_lines()\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: logging.getLogger('headrace.client').exception('it failed')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert ran.stderr == "ERROR: it failed: division by zero\n"
