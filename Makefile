@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench soak docs clean
+.PHONY: help run tour test check bench soak docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -31,7 +31,13 @@ $(VENV)/.built: $(VENV)/.installed $(KERNEL)
 	  echo "==> building the kernel"; $(BIN)/python setup.py -q build_ext --inplace; fi
 	@touch $@
 
-run: $(VENV)/.built  ## a broker and Kafka clients: write, kill, read in a group, copy in transactions, check
+EVENTS ?= 100000
+MASTER ?= local[*]
+run: $(VENV)/.built  ## a shop's events through two pipelines on Spark, audited: EVENTS=100000 MASTER=local[*]
+	@JAVA_HOME=$$(tools/ensure_java) && export JAVA_HOME && \
+	  $(BIN)/python examples/shop_demo.py --events $(EVENTS) --master '$(MASTER)'
+
+tour: $(VENV)/.built  ## a broker and Kafka clients: write, kill, read in a group, copy in transactions, check
 	@$(BIN)/python examples/broker_tour.py
 
 test: $(VENV)/.built  ## unit, property, integration and compatibility tests
@@ -60,6 +66,7 @@ docs: $(VENV)/.built  ## make the generated reference pages again
 
 clean:  ## remove everything that was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-data
-	rm -f src/headrace/records/*.so src/headrace/records/*.c src/headrace/protocol/*.so src/headrace/protocol/*.c
+	find src -name "*.so" -delete
+	find src -name "*.pyx" | sed 's/pyx$$/c/' | xargs rm -f
 	rm -rf src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
