@@ -48,7 +48,8 @@ WIDTH = 34
 
 def main() -> None:
     arguments = parse()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     began = time.perf_counter()
     try:
         with contextlib.ExitStack() as stack:
@@ -124,7 +125,12 @@ def broker(host: str, directory: Path) -> Iterator[str]:
     """`headrace server` with a free port; stopped in order at the end of the block."""
     directory.mkdir(parents=True)
     command = ["server", "--log-level", "ERROR", "-o", f"listeners=PLAINTEXT://{host}:0", "-o", f"log.dirs={directory}"]
-    process = subprocess.Popen([sys.executable, "-m", "headrace", *command], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace", *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the demo, which still needs its broker to stop in order
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -53,6 +53,8 @@ _SPARK_SHUFFLES = "200"
 _INTERVAL = re.compile(r"\d+(\.\d+)? *(milliseconds?|seconds?|minutes?|hours?)")
 _POLL = 0.1
 _POLL_STOPPING = 0.02
+_STARTS = 4
+_SLOW_WORKER = "Python worker failed to connect back"
 _OBSERVED_LATER = 1.0
 """What a write observed is told by another thread of Spark's, at about the time when the write returns."""
 
@@ -145,9 +147,9 @@ class Runner:
     def wait(self, timeout: float | None = None) -> bool:
         """Until all flows have ended; False if time was up before. Raises `PipelineError` if a flow failed."""
         deadline = None if timeout is None else self.clock.monotonic() + timeout
-        while any(running.active for running in self._running):
+        while any(running.active or running.started_again() for running in self._running):
             self._collect()
-            if self._stopping.is_set() or any(not running.active and running.failed for running in self._running):
+            if self._stopping.is_set() or any(running.failed_for_good() for running in self._running):
                 self.request_stop()
                 self._stop_between_batches()
                 break
@@ -233,6 +235,8 @@ class _Running:
             writer = writer.trigger(availableNow=True)
         elif settings.trigger is not None:
             writer = writer.trigger(processingTime=settings.trigger)
+        self._writer = writer
+        self._again = _STARTS - 1
         self._query = writer.start()
 
     def _remembered(self, flow: Flow) -> int:
@@ -355,6 +359,24 @@ class _Running:
         if error is None or self._told_to_stop or isinstance(self._failure, _StoppedBetweenBatches):
             return None
         return self._failure or error
+
+    def started_again(self) -> bool:
+        """Starts the query again if it ended because a Python worker took too long to come up: Spark gives them ten
+        seconds, which a busy machine may need. Only before its first batch is done, and a few times."""
+        if self._runner.stopping or not self._may_start_again():
+            return False
+        self._again -= 1
+        self._failure, self._seen = None, ""
+        self._unfinished = self._begun_before()
+        self._query = self._writer.start()
+        return True
+
+    def _may_start_again(self) -> bool:
+        cause = self.failed
+        return cause is not None and self._done is None and self._again > 0 and _SLOW_WORKER in str(cause)
+
+    def failed_for_good(self) -> bool:
+        return self.failed is not None and not self._may_start_again()
 
     def new_progress(self) -> list[Progress]:
         """Batches that were committed since the last call."""

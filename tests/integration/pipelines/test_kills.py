@@ -130,22 +130,18 @@ POINTS = {
 
 
 def test_driver_is_killed(lab: Lab, spark: Any) -> None:
-    """With all its processes, at one point after another; each run goes on where the last one was killed."""
-    for point in POINTS.values():
-        with lab.run_until(point):
-            pass
-    lab.run_to_the_end()
-    lab.check(spark)
-
-
-def test_driver_is_killed_and_its_workers_go_on(lab: Lab, spark: Any) -> None:
-    """The driver's process alone: its JVM and tasks notice later, while the next run works already."""
+    """At one point after another; each run goes on where the last one was killed."""
     left: list[int] = []
     try:
+        # The driver's process alone: its JVM and tasks notice later, while the next run works already.
         with lab.run_until(hold_up(ApiKey.TXN_OFFSET_COMMIT, "after")) as process:
             left = descendants(process.pid)
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
+        # With all its processes.
+        for point in POINTS.values():
+            with lab.run_until(point):
+                pass
         lab.run_to_the_end()
     finally:
         for pid in left:
@@ -153,11 +149,22 @@ def test_driver_is_killed_and_its_workers_go_on(lab: Lab, spark: Any) -> None:
     lab.check(spark)
 
 
-def test_tasks_are_killed(lab: Lab, spark: Any) -> None:
+def test_tasks_and_broker_are_killed(lab: Lab, spark: Any) -> None:
+    """A task while it writes, the broker while a task commits, a task again; the driver goes on through all of it."""
     with lab.run_until(hold_up(ApiKey.PRODUCE, "before"), "local[2,4]") as process:
+
+        def go_on_until(point: Point) -> None:
+            reached = point(lab)
+            if not lab.broker.is_running:
+                lab.broker.start()
+            eventually(lambda: reached() or process.poll() is not None, "the run goes on", SECONDS)
+            assert process.poll() is None, lab.log.read_text()
+
         kill_workers(lab, process)
-        reached = hold_up(ApiKey.END_TXN, "before")(lab)
-        eventually(lambda: reached() or process.poll() is not None, "the task is tried again", SECONDS)
+        go_on_until(hold_up(ApiKey.END_TXN, "before"))
+        lab.broker.kill()
+        lab.broker.faults.clear()
+        go_on_until(hold_up(ApiKey.END_TXN, "after"))
         kill_workers(lab, process)
         assert process.wait(SECONDS) == 0, lab.log.read_text()
     lab.check(spark)
@@ -182,15 +189,3 @@ def python_workers(pid: int) -> list[int]:
         if b"pyspark" in command and b"daemon" in command:
             found += [child for child in descendants(each) if child not in found]
     return found
-
-
-def test_broker_is_killed(lab: Lab, spark: Any) -> None:
-    with lab.run_until(hold_up(ApiKey.PRODUCE, "before")) as process:
-        for point in (ApiKey.END_TXN, None):
-            lab.broker.kill()
-            lab.broker.faults.clear()
-            reached = hold_up(point, "before")(lab) if point is not None else lambda: True
-            lab.broker.start()
-            eventually(lambda on=reached: on() or process.poll() is not None, "it goes on", SECONDS)
-        assert process.wait(SECONDS) == 0, lab.log.read_text()
-    lab.check(spark)

@@ -342,3 +342,28 @@ def test_a_flow_that_cannot_start_is_told_in_one_line(
         assert said in str(caught.value)
         assert "\n" not in str(caught.value)
     assert spark.streams.active == []
+
+
+def test_a_worker_that_is_slow_to_come_up_is_waited_for(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings
+) -> None:
+    broker.create_topic("slow-in", 1)
+    put(broker.bootstrap_servers, "slow-in", [(None, 1)])
+    tries = []
+
+    def split(frame: Any, batch: Batch) -> Any:
+        tries.append(batch.id)
+        if len(tries) < limit:
+            raise RuntimeError("Python worker failed to connect back.")
+        return {"copy": frame}
+
+    limit = 2
+    assert Runner(copy_pipeline("slow", split), spark, settings).run().outputs == {"slow-out": 1}
+    assert tries[:2] == [0, 0]
+    assert values(broker.bootstrap_servers, "slow-out") == [1]
+    put(broker.bootstrap_servers, "slow-in", [(None, 2)])
+    tries.clear()
+    limit = 100
+    with pytest.raises(PipelineError, match="flow copy failed: Python worker failed to connect back"):
+        Runner(copy_pipeline("slow", split), spark, settings).run()
+    assert 1 <= len(tries) <= 4, "it is given up; on a busy machine workers may be slow indeed"

@@ -63,14 +63,14 @@ def running(frame: Any, checkpoint: Path, batches: Batches, **trigger: object) -
 
 def _start(writer: Any) -> Any:
     """A query whose Python process runs. Spark gives it 10 s to start, which on a busy machine may be too short."""
-    for _ in range(5):
+    deadline = time.monotonic() + SECONDS
+    while True:
         query = writer.start()
         while query.isActive and "Initializing" in query.status["message"]:
             time.sleep(0.05)
         error = query.exception()
-        if error is None or "failed to connect back" not in str(error):
+        if error is None or "failed to connect back" not in str(error) or time.monotonic() > deadline:
             return query
-    raise error
 
 
 def wait(condition: Callable[[], object], query: Any) -> None:
