@@ -12,8 +12,9 @@ import click
 from headrace.cli import group_views
 from headrace.cli.connection import Connection, connects_if_asked
 from headrace.cli.output import is_terminal, json_option, print_json, print_table
-from headrace.cli.tool import Failure, Tool, exactly_one, only_with
+from headrace.cli.tool import Failure, Tool, exactly_one, only_with, sentence
 from headrace.common.clock import Clock, SystemClock
+from headrace.common.errors import HeadraceError
 from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -278,9 +279,13 @@ class Watch:
         self._before: dict[str, tuple[float, group_views.GroupLag]] = {}
 
     def run(self) -> None:
+        self.once()
         while True:
-            self.once()
             self._clock.sleep(self._seconds)
+            try:
+                self.once()
+            except HeadraceError as error:  # a broker restarts, a group has gone: it may come back
+                click.echo(f"{sentence(error)}; looking again", err=True)
 
     def once(self) -> None:
         seen = group_views.look(self._admin, self._names())

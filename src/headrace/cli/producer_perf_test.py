@@ -232,7 +232,7 @@ class Run:
                 if number == self._warmup and self._steady is not None:
                     self._steady = Stats(clock.monotonic())
                 if number % stride:
-                    producer.send(topic, value)
+                    producer.send(topic, value).add_errback(self._fail)
                 else:
                     self._send_timed(value, number)
                 self._count(len(value), number)
