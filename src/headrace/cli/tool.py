@@ -88,7 +88,9 @@ class _Kafka(click.Command):
             raise
         except Failure as error:
             raise _named(error, ctx) from None
-        except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):
+        except BrokenPipeError:
+            nobody_listens()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (HeadraceError, OSError) as error:
             raise _named(Failure(sentence(error)), ctx) from error

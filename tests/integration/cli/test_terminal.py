@@ -176,6 +176,24 @@ class TestInterrupted:
             assert terminal.end() == 130
         assert "Percentiles: 50th = " in terminal.shown
 
+    def test_lines_that_no_broker_takes_any_more(self) -> None:
+        with EmbeddedBroker() as broker:
+            args = ("console-producer", "--bootstrap-server", broker.bootstrap_servers, "--topic", "typed")
+            with Terminal(*args) as terminal:
+                terminal.wait_for(">")
+                terminal.enter("one\n")
+                terminal.wait_for("one\n>")
+                with headrace.Consumer(
+                    "typed", bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+                ) as consumer:
+                    assert consumer.poll(PATIENCE * 1000)
+                broker.stop()
+                terminal.enter("two\n")
+                terminal.wait_for("two\n>")
+                terminal.interrupt()
+                assert terminal.end() == 130
+        assert "1 records sent, 1 not" in terminal.shown
+
     def test_told_to_end(self, servers: str, topic: str) -> None:
         """As `timeout` does it, which sends the signal twice."""
         args = ("--topic", topic, "--group", f"ended-{topic}", "--from-beginning")

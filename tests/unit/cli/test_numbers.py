@@ -105,7 +105,7 @@ def test_a_line_of_progress_fits_into_the_terminal(
     monkeypatch.setenv("COLUMNS", "30")
     clock = ManualClock()
     with Progress("records", total=1_000_000, clock=clock, shown=True) as progress:
-        clock.advance(1)
+        clock.advance(1000)
         progress.add(1000, lambda: "p50 1 p99 2 ms")
     shown = capsys.readouterr().err.split("\r")[1]
     assert shown == "0% · 1,000 of 1,000,000 recor"
