@@ -12,6 +12,7 @@ import click
 from headrace.cli import group_views
 from headrace.cli.connection import Connection, connects_if_asked
 from headrace.cli.output import is_terminal, json_option, print_json, print_table
+from headrace.cli.progress import in_parts
 from headrace.cli.tool import Failure, Tool, exactly_one, only_with, sentence
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import HeadraceError
@@ -32,6 +33,7 @@ _WAYS = {
     "from_file": "--from-file",
 }
 _TYPES = ("classic", "consumer")
+_AT_ONCE = 500
 
 
 @click.command("consumer-groups", cls=Tool)
@@ -315,7 +317,9 @@ def _one_line(document: dict[str, Any]) -> str:
 
 
 def _delete(admin: "Admin", names: list[str], as_json: bool) -> int:
-    results = admin.delete_groups(names, raise_errors=False)
+    results: dict[str, Any] = {}
+    for part in in_parts("groups", names, _AT_ONCE):
+        results.update(admin.delete_groups(part, raise_errors=False))
     failed = {name: each.error for name, each in results.items() if each.error is not None}
     done = [name for name in names if name not in failed]
     if as_json:

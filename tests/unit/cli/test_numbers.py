@@ -5,7 +5,7 @@ import pytest
 from headrace.cli import group_views
 from headrace.cli.output import table_lines
 from headrace.cli.perf_stats import Latencies, Series, bar_lines, spark_line
-from headrace.cli.progress import Progress, in_time
+from headrace.cli.progress import Progress, in_parts, in_time
 from headrace.client.admin.types import GroupDescription
 from headrace.common.types import TopicPartition
 from headrace.testing.clock import ManualClock
@@ -117,3 +117,9 @@ def test_recent_latencies() -> None:
     for number in range(2000):
         latencies.add(number)
     assert latencies.recent() == "p50 1500 p99 1990 ms"
+
+
+def test_big_work_in_portions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(in_parts("topics", [1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
+    assert list(in_parts("topics", [], 2)) == []
+    assert capsys.readouterr().err == ""
