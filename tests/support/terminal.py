@@ -40,9 +40,13 @@ class Terminal:
     def enter(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
 
-    def interrupt(self) -> None:
-        """Ctrl-C."""
-        os.killpg(self._process.pid, signal.SIGINT)
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        """Ctrl-C, or another signal."""
+        os.killpg(self._process.pid, number)
+
+    def look(self) -> None:
+        """Takes what there is, without waiting."""
+        self._read(0.0)
 
     def wait_for(self, text: str) -> None:
         deadline = time.monotonic() + PATIENCE

@@ -19,10 +19,12 @@ from headrace.common.properties import read_properties
 
 if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
+    from headrace.client.producer.producer import Producer
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONNECT_SECONDS = 0.9
 _ANSWER_MS = 1000
+_LAST_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,21 @@ class Connection:
         if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise click.UsageError(f"--bootstrap-server {text.strip()!r}: expected HOST:PORT, such as localhost:9092")
         return host.strip("[]"), int(port)
+
+
+@contextmanager
+def producer(settings: dict[str, object]) -> "Iterator[Producer]":
+    """A producer that sends what it has at the end, and after Ctrl-C does not wait long for brokers that are gone."""
+    from headrace.client.producer.producer import Producer
+
+    made = Producer(settings)
+    try:
+        yield made
+    except KeyboardInterrupt:
+        made.close(_LAST_SECONDS)
+        raise
+    finally:
+        made.close()
 
 
 def read_config(_: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:

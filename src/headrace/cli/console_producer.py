@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.connection import Connection, client_settings, connects, key_values, read_config
+from headrace.cli.connection import Connection, client_settings, connects, key_values, producer, read_config
 from headrace.cli.line_reader import LineReader
 from headrace.cli.tool import Failure, Tool, sentence
 
@@ -85,13 +85,15 @@ def console_producer(
         settings["compression.type"] = compression_codec
     with connection.admin() as admin:
         _check_topic(admin, topic)
-    from headrace.client.producer.producer import Producer
-
-    sender = Sender(Producer(connection.settings("producer", client, settings)), topic, sync)
+    sender: Sender | None = None
     try:
-        _send_lines(sender, reader)
-    finally:
-        sender.close()
+        with producer(connection.settings("producer", client, settings)) as made:
+            sender = Sender(made, topic, sync)
+            _send_lines(sender, reader)
+    finally:  # after Ctrl-C too
+        if sender is not None:
+            sender.tell()
+    assert sender is not None
     if sender.failed:
         raise Failure(f"{sender.failed} of {sender.sent} records were not delivered: {sentence(sender.error)}")
     return 0
@@ -154,7 +156,7 @@ class Sender:
             self.error = error
         self.failed += 1
 
-    def close(self) -> None:
-        self._producer.close()
+    def tell(self) -> None:
         if sys.stderr.isatty():
-            click.echo(f"{self.sent - self.failed} records sent", err=True)
+            lost = f", {self.failed} not" if self.failed else ""
+            click.echo(f"{self.sent - self.failed} records sent{lost}", err=True)

@@ -12,8 +12,10 @@ import click
 from headrace.cli import group_views
 from headrace.cli.connection import Connection, connects_if_asked
 from headrace.cli.output import is_terminal, json_option, print_json, print_table
-from headrace.cli.tool import Failure, Tool, exactly_one, only_with
+from headrace.cli.progress import in_parts
+from headrace.cli.tool import Failure, Tool, exactly_one, only_with, sentence
 from headrace.common.clock import Clock, SystemClock
+from headrace.common.errors import HeadraceError
 from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ _WAYS = {
     "from_file": "--from-file",
 }
 _TYPES = ("classic", "consumer")
+_AT_ONCE = 500
 
 
 @click.command("consumer-groups", cls=Tool)
@@ -278,9 +281,13 @@ class Watch:
         self._before: dict[str, tuple[float, group_views.GroupLag]] = {}
 
     def run(self) -> None:
+        self.once()
         while True:
-            self.once()
             self._clock.sleep(self._seconds)
+            try:
+                self.once()
+            except HeadraceError as error:  # a broker restarts, a group has gone: it may come back
+                click.echo(f"{sentence(error)}; looking again", err=True)
 
     def once(self) -> None:
         seen = group_views.look(self._admin, self._names())
@@ -310,7 +317,9 @@ def _one_line(document: dict[str, Any]) -> str:
 
 
 def _delete(admin: "Admin", names: list[str], as_json: bool) -> int:
-    results = admin.delete_groups(names, raise_errors=False)
+    results: dict[str, Any] = {}
+    for part in in_parts("groups", names, _AT_ONCE):
+        results.update(admin.delete_groups(part, raise_errors=False))
     failed = {name: each.error for name, each in results.items() if each.error is not None}
     done = [name for name in names if name not in failed]
     if as_json:

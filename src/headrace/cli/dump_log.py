@@ -16,7 +16,7 @@ import click
 
 from headrace.cli import internal_records
 from headrace.cli.message_format import deserializer
-from headrace.cli.output import json_option
+from headrace.cli.output import is_terminal, json_option
 from headrace.cli.progress import Progress
 from headrace.cli.tool import Failure, Tool
 from headrace.common.errors import HeadraceError
@@ -166,7 +166,8 @@ class LogDump:
         self._say(f"Log starting offset: {int(self._path.stem)}", {"log_starting_offset": int(self._path.stem)})
         wrong = position = 0
         size = self._path.stat().st_size
-        with Progress("bytes", min(size, max_bytes)) as progress:
+        # Not among the lines themselves, on the same terminal.
+        with Progress("bytes", min(size, max_bytes), shown=False if is_terminal() else None) as progress:
             for position, batch in _batches(self._path, max_bytes):
                 progress.add(position - progress.done)
                 wrong += not self._dump(batch, position)

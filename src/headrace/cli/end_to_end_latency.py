@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.client_settings import understood
-from headrace.cli.connection import Connection, connects_if_asked
+from headrace.cli.connection import Connection, connects_if_asked, producer
 from headrace.cli.output import json_option, print_json
 from headrace.cli.perf_stats import Latencies
 from headrace.cli.progress import Progress
@@ -67,7 +67,6 @@ def end_to_end_latency(
     with connection.admin() as admin:
         _make_topic(admin, topic)
     from headrace.client.consumer.consumer import Consumer
-    from headrace.client.producer.producer import Producer
 
     random = make_random()
     key = random.randbytes(record_key_size) or None
@@ -76,7 +75,7 @@ def end_to_end_latency(
     clock = SystemClock()
     with (
         Consumer({**connection.settings("consumer"), "auto.offset.reset": "latest"}) as consumer,
-        Producer({**connection.settings("producer"), "linger.ms": 0, "acks": producer_acks}) as producer,
+        producer({**connection.settings("producer"), "linger.ms": 0, "acks": producer_acks}) as sender,
         Progress("records", num_records) as progress,
     ):
         _at_the_end(consumer, topic)
@@ -84,7 +83,7 @@ def end_to_end_latency(
             for number in range(num_records):
                 value = random.randbytes(record_size)
                 began = clock.monotonic()
-                producer.send(topic, value, key=key, headers=headers).get(_WAIT_MS / 1000)
+                sender.send(topic, value, key=key, headers=headers).get(_WAIT_MS / 1000)
                 _receive(consumer, value)
                 passed = (clock.monotonic() - began) * 1000
                 latencies.add(passed)

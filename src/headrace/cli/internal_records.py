@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.common.ids import ZERO_UUID
 from headrace.common.types import TopicPartition
 
 Json = dict[str, Any]
@@ -39,6 +40,8 @@ def offset_value(data: bytes) -> tuple[int, Json]:
     value |= {"metadata": found.metadata, "commitTimestamp": found.commit_timestamp_ms}
     if _version(data) == 1:
         value["expireTimestamp"] = found.expire_timestamp_ms
+    if found.topic_id != ZERO_UUID:
+        value["topicId"] = str(found.topic_id)
     return _version(data), value
 
 

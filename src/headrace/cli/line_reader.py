@@ -32,7 +32,7 @@ class LineReader:
     def __init__(self, properties: Mapping[str, str]):
         unknown = sorted(set(properties) - {*_DEFAULTS, *_FLAGS, *_OTHER})
         if unknown:
-            raise click.UsageError(f"no property {unknown[0]!r}; expected {', '.join((*_FLAGS, *_DEFAULTS))}")
+            click.echo(f"WARNING: ignored, since the reader has no such properties: {', '.join(unknown)}", err=True)
         flags = {name: _flag(properties, name) for name in _FLAGS}
         self._has_key, self._has_headers = flags["parse.key"], flags["parse.headers"]
         self._ignores_errors = flags["ignore.error"]

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import click
 
 from headrace import __version__
-from headrace.cli.tool import exit_with, nobody_listens
+from headrace.cli.tool import Terminated, exit_with, nobody_listens
 
 TOOLS = {
     "broker-api-versions": (
@@ -73,8 +73,9 @@ class Tools(click.Group):
             sys.exit(error.exit_code)
         except click.ClickException as error:
             exit_with(error)
-        except (KeyboardInterrupt, click.Abort):
-            sys.exit(130)
+        except (KeyboardInterrupt, click.Abort) as error:
+            sys.unraisablehook = lambda _: None  # of what a second Ctrl-C cut short
+            sys.exit(143 if isinstance(error, Terminated) or isinstance(error.__context__, Terminated) else 130)
         except BrokenPipeError:
             nobody_listens()
         sys.exit(code if isinstance(code, int) else 0)

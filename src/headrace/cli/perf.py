@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.connection import Connection, client_key_values, connects
+from headrace.cli.connection import producer as connected_producer
 from headrace.cli.output import is_terminal, json_option, print_json, styled
 from headrace.cli.perf_stats import MEGABYTE, Latencies, Series, bar_lines, spark_line
 from headrace.cli.progress import Progress
@@ -167,10 +168,8 @@ class Sending:
         self._sent, self._seconds = 0, 0.0
 
     def run(self) -> None:
-        from headrace.client.producer.producer import Producer
-
         rest = bytes(make_random(0).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=self._size - _MOMENT.size))
-        with Producer(self._settings) as producer, Progress("records", self._count) as progress:
+        with connected_producer(self._settings) as producer, Progress("records", self._count) as progress:
             began = self._clock.monotonic()
             try:
                 self._send(producer, rest, began, progress)

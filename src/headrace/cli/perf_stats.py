@@ -47,7 +47,7 @@ class Latencies:
         if not latest:
             return ""
         p50, p99 = latest[len(latest) // 2], latest[min(int(0.99 * len(latest)), len(latest) - 1)]
-        return f"p50 {p50:,.1f} ms, p99 {p99:,.1f} ms"
+        return f"p50 {p50:.0f} p99 {p99:.0f} ms"
 
     def histogram(self, buckets: int = 12) -> list[tuple[float, float, int]]:
         """From, to, how many; bounds grow by a factor, since latencies spread over magnitudes."""

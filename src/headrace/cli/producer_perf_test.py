@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.client_settings import understood
-from headrace.cli.connection import Connection, connects_if_asked, read_client_config
+from headrace.cli.connection import Connection, connects_if_asked, producer, read_client_config
 from headrace.cli.perf_stats import MEGABYTE, Latencies
 from headrace.cli.progress import Progress
 from headrace.cli.tool import Failure, Tool, sentence
@@ -112,17 +112,15 @@ def producer_perf_test(
     if transactional_id is not None:
         settings["transactional.id"] = transactional_id
     connection.check()
-    from headrace.client.producer.producer import Producer
-
-    with Producer(connection.settings("producer", settings)) as producer:
-        run = Run(producer, topic, payloads, payload_monotonic, throughput, reporting_interval / 1000, warmup_records)
+    with producer(connection.settings("producer", settings)) as made:
+        run = Run(made, topic, payloads, payload_monotonic, throughput, reporting_interval / 1000, warmup_records)
         if transactional_id is None:
             run.send_all(num_records, None)
         else:
-            producer.init_transactions()
+            made.init_transactions()
             run.send_all(num_records, (transaction_duration_ms or 3000) / 1000)
         if print_metrics:
-            for name, value in sorted(_flat(producer.metrics())):
+            for name, value in sorted(_flat(made.metrics())):
                 click.echo(f"{name:<60} : {value}")
     if run.failed:
         raise Failure(f"{run.failed} records were not delivered: {sentence(run.error)}")
@@ -232,7 +230,7 @@ class Run:
                 if number == self._warmup and self._steady is not None:
                     self._steady = Stats(clock.monotonic())
                 if number % stride:
-                    producer.send(topic, value)
+                    producer.send(topic, value).add_errback(self._fail)
                 else:
                     self._send_timed(value, number)
                 self._count(len(value), number)

@@ -7,13 +7,14 @@ with Progress("records", total=1_000_000) as progress:
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from headrace.common.clock import Clock, SystemClock
 
 _EVERY_SECONDS = 0.2
+T = TypeVar("T")
 
 
 class Progress:
@@ -70,6 +71,15 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.clear()
+
+
+def in_parts(what: str, items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Items in portions, with how far it is; an interrupt comes between two of them."""
+    with Progress(what, len(items)) as progress:
+        for start in range(0, len(items), size):
+            part = items[start : start + size]
+            yield part
+            progress.add(len(part))
 
 
 def in_time(seconds: float) -> str:

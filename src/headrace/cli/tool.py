@@ -1,12 +1,15 @@
 """What every shell tool is: a command that says what went wrong in one line, and ends with a code that scripts can use.
 
 0  done        1  failed, or a command line that makes no sense (as Kafka's tools have it)        130  Ctrl-C
+143  SIGTERM, after which groups are left and totals shown as after Ctrl-C
 """
 
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from typing import Any, NoReturn
 
 import click
@@ -40,6 +43,22 @@ def _log_in_lines() -> None:
         handler.setFormatter(_OneLine())
         handler.setLevel(logging.WARNING)
         root.addHandler(handler)
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its talk is of tasks, not of the user's work
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as `timeout` and `kill` send it: the same end as after Ctrl-C, with another code."""
+
+
+def _end_properly() -> None:
+    """Lets a tool leave its group and show its totals when it is told to end."""
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it twice
+        raise Terminated
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
 
 
 class _Kafka(click.Command):
@@ -60,6 +79,7 @@ class _Kafka(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         _log_in_lines()
+        _end_properly()
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -68,7 +88,9 @@ class _Kafka(click.Command):
             raise
         except Failure as error:
             raise _named(error, ctx) from None
-        except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):
+        except BrokenPipeError:
+            nobody_listens()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (HeadraceError, OSError) as error:
             raise _named(Failure(sentence(error)), ctx) from error

@@ -12,6 +12,7 @@ import click
 
 from headrace.cli.connection import Connection, connects, key_values
 from headrace.cli.output import is_terminal, json_option, print_json, print_table, styled
+from headrace.cli.progress import in_parts
 from headrace.cli.tool import INT_MAX, Failure, Tool, exactly_one, only_with
 from headrace.common.errors import HeadraceError
 from headrace.common.ids import Uuid
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
     from headrace.client.admin.types import PartitionDescription, TopicDescription
 
+_AT_ONCE = 100
 _FILTERS = {
     "under_replicated_partitions": "whose replicas are not all in sync",
     "unavailable_partitions": "without a leader",
@@ -120,9 +122,8 @@ def topics(
             assert partitions is not None
             _alter(admin, _existing(admin, topic, False, if_exists), partitions, assignment)
         else:
-            names = _existing(admin, topic, False, if_exists)
-            if names:
-                admin.delete_topics(names)
+            for part in in_parts("topics", _existing(admin, topic, False, if_exists), _AT_ONCE):
+                admin.delete_topics(part)
 
 
 def _assignment(text: str) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """The real commands in a terminal and without one: colours, prompts, progress, Ctrl-C, and errors in one line."""
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -129,7 +130,99 @@ class TestConsole:
         assert "Traceback" not in ran.stderr
 
 
+class TestInterrupted:
+    """Ctrl-C, or SIGTERM, in the middle: totals of what was done so far."""
+
+    def test_producer_perf_test(self, servers: str, topic: str) -> None:
+        args = ("--topic", topic, "--num-records", 9_000_000, "--record-size", 10, "--throughput", 500)
+        with Terminal("producer-perf-test", "--bootstrap-server", servers, *args) as terminal:
+            terminal.wait_for(" p99 ")
+            terminal.interrupt()
+            assert terminal.end() == 130
+        assert " records sent, " in terminal.shown
+        assert " ms 99.9th." in terminal.shown
+        assert "Traceback" not in terminal.shown
+
+    def test_consumer_perf_test(self, servers: str, topic: str) -> None:
+        args = ("--topic", topic, "--group", f"perf-{topic}", "--num-records", 9_000_000, "--timeout", 60_000)
+        with Terminal("consumer-perf-test", "--bootstrap-server", servers, *args) as terminal:
+            with headrace.Producer(bootstrap_servers=servers) as producer:
+                while " of 9,000,000 records" not in terminal.shown:
+                    producer.send(topic, b"x").get(PATIENCE)
+                    terminal.look()
+            terminal.interrupt()
+            assert terminal.end() == 130
+        assert len(terminal.shown.strip().splitlines()[-1].split(", ")) == 10
+        with headrace.Admin(bootstrap_servers=servers) as admin:
+            assert admin.describe_groups([f"perf-{topic}"])[f"perf-{topic}"].state == "Empty"
+
+    def test_perf(self, servers: str) -> None:
+        with Terminal(
+            "perf", "--bootstrap-server", servers, "--num-records", 9_000_000, "--throughput", 500
+        ) as terminal:
+            terminal.wait_for(" of 9,000,000 records")
+            terminal.interrupt()
+            assert terminal.end() == 130
+        assert "producer: " in terminal.shown
+        assert "consumer: " in terminal.shown
+        assert "Traceback" not in terminal.shown
+        assert "perf-" not in run("topics", "--bootstrap-server", servers, "--list", "--topic", "headrace-.*").stdout
+
+    def test_end_to_end_latency(self, servers: str, topic: str) -> None:
+        args = ("--topic", topic, "--num-records", 9_000_000, "--producer-acks", "all", "--record-size", 10)
+        with Terminal("end-to-end-latency", "--bootstrap-server", servers, *args) as terminal:
+            terminal.wait_for(" p99 ")
+            terminal.interrupt()
+            assert terminal.end() == 130
+        assert "Percentiles: 50th = " in terminal.shown
+
+    def test_lines_that_no_broker_takes_any_more(self) -> None:
+        with EmbeddedBroker() as broker:
+            args = ("console-producer", "--bootstrap-server", broker.bootstrap_servers, "--topic", "typed")
+            with Terminal(*args) as terminal:
+                terminal.wait_for(">")
+                terminal.enter("one\n")
+                terminal.wait_for("one\n>")
+                with headrace.Consumer(
+                    "typed", bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+                ) as consumer:
+                    assert consumer.poll(PATIENCE * 1000)
+                broker.stop()
+                terminal.enter("two\n")
+                terminal.wait_for("two\n>")
+                terminal.interrupt()
+                assert terminal.end() == 130
+        assert "1 records sent, 1 not" in terminal.shown
+
+    def test_told_to_end(self, servers: str, topic: str) -> None:
+        """As `timeout` does it, which sends the signal twice."""
+        args = ("--topic", topic, "--group", f"ended-{topic}", "--from-beginning")
+        with Terminal("console-consumer", "--bootstrap-server", servers, *args) as terminal:
+            terminal.wait_for("value 19")
+            terminal.interrupt(signal.SIGTERM)
+            terminal.interrupt(signal.SIGTERM)
+            assert terminal.end() == 143
+        assert terminal.shown.rstrip().endswith("Processed a total of 20 messages")
+        with headrace.Admin(bootstrap_servers=servers) as admin:
+            assert admin.describe_groups([f"ended-{topic}"])[f"ended-{topic}"].state == "Empty"
+
+
 class TestWatch:
+    def test_it_outlives_what_it_watches(self, servers: str, topic: str) -> None:
+        group = f"gone-{topic}"
+        with headrace.Admin(bootstrap_servers=servers) as admin:
+            admin.alter_group_offsets(group, {headrace.TopicPartition(topic, 0): 5})
+            with Terminal(
+                "consumer-groups", "--bootstrap-server", servers, "--describe", "--group", group, "--watch", "0.2"
+            ) as terminal:
+                terminal.wait_for("lag 15")
+                admin.delete_groups([group])
+                terminal.wait_for("; looking again")
+                admin.alter_group_offsets(group, {headrace.TopicPartition(topic, 0): 10})
+                terminal.wait_for("lag 10")
+                terminal.interrupt()
+                assert terminal.end() == 130
+
     def test_a_backlog_and_its_drain(self, servers: str, topic: str) -> None:
         group = f"group-{topic}"
         with headrace.Consumer(

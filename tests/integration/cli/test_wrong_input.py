@@ -116,3 +116,20 @@ def test_logs_of_clients_are_lines() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert ran.stderr == "ERROR: it failed: division by zero\n"
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    with (
+        EmbeddedBroker(data_dir=tmp_path / "data") as broker,
+        headrace.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        for _ in range(2000):
+            producer.send("filled", b"x" * 100)
+    return tmp_path / "data" / "filled-0" / f"{0:020d}.log"
+
+
+def test_nobody_reads_a_dump(log_file: Path) -> None:
+    command = f"set -o pipefail; {sys.executable} -m headrace dump-log --files {log_file} --print-data-log | head -n 1"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (141, f"Dumping {log_file}\n", "")

@@ -49,7 +49,6 @@ def test_a_line_that_cannot_be_read_is_named(properties: dict[str, str], text: b
 @pytest.mark.parametrize(
     "properties",
     [
-        {"parse.keys": "true"},
         {"parse.key": "maybe"},
         {"key.separator": ""},
         {"parse.headers": "true", "headers.separator": "\t"},
@@ -59,3 +58,9 @@ def test_a_line_that_cannot_be_read_is_named(properties: dict[str, str], text: b
 def test_properties_that_make_no_sense(properties: dict[str, str]) -> None:
     with pytest.raises(click.UsageError):
         LineReader(properties)
+
+
+def test_properties_that_it_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    reader = LineReader({"parse.keys": "true", "key.serializer": "StringSerializer"})
+    assert reader.read(b"a\tb") == Line(None, b"a\tb", [])
+    assert capsys.readouterr().err.endswith(": key.serializer, parse.keys\n")

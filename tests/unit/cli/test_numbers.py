@@ -5,7 +5,7 @@ import pytest
 from headrace.cli import group_views
 from headrace.cli.output import table_lines
 from headrace.cli.perf_stats import Latencies, Series, bar_lines, spark_line
-from headrace.cli.progress import Progress, in_time
+from headrace.cli.progress import Progress, in_parts, in_time
 from headrace.client.admin.types import GroupDescription
 from headrace.common.types import TopicPartition
 from headrace.testing.clock import ManualClock
@@ -97,3 +97,29 @@ def test_rates(before: group_views.GroupLag, now: group_views.GroupLag, said: st
 def test_assignments_in_a_cell() -> None:
     partitions = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)]
     assert group_views.assignment_text(partitions) == "a:0,b:0,1"
+
+
+def test_a_line_of_progress_fits_into_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    clock = ManualClock()
+    with Progress("records", total=1_000_000, clock=clock, shown=True) as progress:
+        clock.advance(1000)
+        progress.add(1000, lambda: "p50 1 p99 2 ms")
+    shown = capsys.readouterr().err.split("\r")[1]
+    assert shown == "0% · 1,000 of 1,000,000 recor"
+
+
+def test_recent_latencies() -> None:
+    latencies = Latencies()
+    assert latencies.recent() == ""
+    for number in range(2000):
+        latencies.add(number)
+    assert latencies.recent() == "p50 1500 p99 1990 ms"
+
+
+def test_big_work_in_portions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(in_parts("topics", [1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
+    assert list(in_parts("topics", [], 2)) == []
+    assert capsys.readouterr().err == ""
