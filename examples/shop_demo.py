@@ -247,10 +247,10 @@ class Live:
         ods, dws = self._ods.summary(), self._dws.summary()
         if not self._go_on.is_set():
             return f"warming up with {self._warm_up:,} events: ods-dwd {ods.rows:,} read  {time_text(seconds)}"
+        rows = sum(ods.outputs.values())
         return (
-            f"{bar(self.events / self._events, 16)} {self.events:,} of {self._events:,} events  "
-            f"ods-dwd {ods.rows:,} read, {sum(ods.outputs.values()):,} rows  "
-            f"dws-traffic {dws.rows:,}  {time_text(seconds)}"
+            f"{bar(self.events / self._events, 10)} {self.events:,} events  "
+            f"ods-dwd {ods.rows:,} → {rows:,}  dws-traffic {dws.rows:,}  {time_text(seconds)}"
         )
 
     @property

@@ -179,13 +179,14 @@ def kill_workers(lab: Lab, process: subprocess.Popen[bytes]) -> None:
 
 
 def python_workers(pid: int) -> list[int]:
-    """The processes below a driver in which Python runs tasks: the children of Spark's daemon."""
+    """The processes below a driver in which Python runs tasks: the children of a daemon. There are others for what the
+    driver itself does, which end a query when they are killed, as the driver does."""
     found = []
     for each in descendants(pid):
         try:
             command = Path(f"/proc/{each}/cmdline").read_bytes()
         except OSError:
             continue
-        if b"pyspark" in command and b"daemon" in command:
+        if b"daemon" in command and b"pyspark.worker" in command.split(b"\0"):
             found += [child for child in descendants(each) if child not in found]
     return found
