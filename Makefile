@@ -33,9 +33,10 @@ $(VENV)/.built: $(VENV)/.installed $(KERNEL)
 
 EVENTS ?= 100000
 MASTER ?= local[*]
-run: $(VENV)/.built  ## a shop's events through two pipelines on Spark, audited: EVENTS=100000 MASTER=local[*]
-	@JAVA_HOME=$$(tools/ensure_java) && export JAVA_HOME && \
-	  $(BIN)/python examples/shop_demo.py --events $(EVENTS) --master '$(MASTER)'
+HOST ?= 127.0.0.1
+run: $(VENV)/.built  ## a shop's events through two pipelines on Spark, audited: EVENTS=100000 MASTER=local[*] HOST=127.0.0.1
+	@java_home=$$(sh tools/ensure_java) && JAVA_HOME=$$java_home $(BIN)/python examples/shop_demo.py \
+	  --events $(EVENTS) --master '$(MASTER)' --host $(HOST) --chart build/traffic.html
 
 tour: $(VENV)/.built  ## a broker and Kafka clients: write, kill, read in a group, copy in transactions, check
 	@$(BIN)/python examples/broker_tour.py
