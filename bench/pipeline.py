@@ -22,6 +22,7 @@ from tests.support.spark_cluster import descendants, kill_tree, start_headrace
 
 from bench.broker_sides import TICKS_PER_SECOND, Headrace
 from bench.harness import Measurement
+from headrace.pipelines.datagen import create_topics
 
 GOAL = 20_000
 RATES = (10_000, 20_000, 30_000, 40_000, 60_000, 80_000)
@@ -30,6 +31,7 @@ WARM_SECONDS = 30.0
 SECONDS = 90.0
 STEP_SECONDS = 1.0
 TOPICS = ("ods_log", "ods_db")
+PARTITIONS = 4
 END_SECONDS = 600.0
 
 
@@ -146,6 +148,7 @@ def cpu_seconds(pids: list[int]) -> float:
 def at_rate(directory: Path, rate: int, warm: float, seconds: float) -> Steady:
     found = Steady(rate)
     with Place(directory).running() as place:
+        create_topics(place.side.bootstrap, PARTITIONS)
         generator = place.datagen("--rate", rate)
         pipeline = place.pipeline()
         ends = Ends(place.side.bootstrap)
