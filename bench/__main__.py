@@ -54,7 +54,7 @@ def main() -> None:
         with data_directory(arguments.directory) as directory:
             run_clients(arguments, directory)
     if "tools" in which:
-        write_results("tools", tools.run(arguments.rounds or tools.ROUNDS), [])
+        write_results("tools", tools.run(arguments.rounds or tools.ROUNDS), tools.NOTES)
     if "spark" in which:
         with data_directory(arguments.directory) as directory:
             run_spark(arguments, directory)

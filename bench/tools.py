@@ -34,6 +34,7 @@ CASES: list[tuple[list[str], str]] = [
     (["configs", "--describe", "--topic", "topic-1"], "kafka.admin.ConfigCommand"),
 ]
 TARGET = 0.2
+NOTES = ["With the bytecode that Python keeps, as users have it, whatever PYTHONDONTWRITEBYTECODE says here."]
 
 
 def run(rounds: int) -> list[Measurement]:
