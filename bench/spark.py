@@ -6,8 +6,9 @@ Batches read every column of every row and throw it away; they are written from 
 Streams copy a topic, with a limit that cuts it into several batches; their time is the sum of Spark's own durations of
 those batches, so that the start of the query, which takes longer with Python workers, is not in it.
 Latency is that of a stream that copies single records, from the producer's call to the consumer's, and the time that
-Spark takes for such a batch. The session is `headrace.spark.session()`, which the connector profits from as well. Each format writes to topics of its own that stay:
-Java's producer, which the connector keeps, asks again and again for topics that are gone. Their records are deleted.
+Spark takes for such a batch. The session is `headrace.spark.session()`, which the connector profits from as well.
+Each format writes to topics of its own that stay: Java's producer, which the connector keeps, asks again and again
+for topics that are gone. Their records are deleted.
 """
 
 import os
