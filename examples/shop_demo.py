@@ -28,8 +28,8 @@ from headrace.pipelines.chart import Series, html_page, text_chart
 from headrace.pipelines.datagen import Made, StreamSettings, create_topics, generate
 from headrace.pipelines.datagen.progress import Progress, bar, time_text
 from headrace.pipelines.loading import load
-from headrace.pipelines.pipeline import PipelineError
-from headrace.pipelines.runner import Runner, RunSettings
+from headrace.pipelines.run_settings import RunSettings
+from headrace.pipelines.runner import Runner
 from headrace.pipelines.sessions import quiet_session
 from headrace.pipelines.shop.dws_traffic import SOURCES, TRAFFIC, latest
 from headrace.pipelines.shop.schemas import DWD_PAGE
@@ -42,7 +42,6 @@ SPAN_MS = 3_600_000
 WARM_UP_EVENTS = 500
 """The first ones: Spark compiles its plans when it sees them, which no later ones should wait for."""
 PARTITIONS = 4
-STARTS = 5
 WIDTH = 34
 
 
@@ -181,12 +180,9 @@ class Live:
     def run(self) -> None:
         sending = threading.Thread(target=self._send, name="datagen")
         progress = Progress(sys.stdout)
-        running: list[Runner] = []
         try:
-            self._ods = started(self._ods)
-            running.append(self._ods)
-            self._dws = started(self._dws)
-            running.append(self._dws)
+            for runner in (self._ods, self._dws):
+                start(runner)
             began = time.perf_counter()
             sending.start()
             while sending.is_alive() or not self._caught_up():
@@ -208,7 +204,7 @@ class Live:
             self._go_on.set()
             if sending.is_alive():
                 sending.join()
-            for runner in running:
+            for runner in (self._ods, self._dws):
                 runner.stop()
 
     def _send(self) -> None:
@@ -264,20 +260,12 @@ class Live:
         return self._made[1].events / self.seconds
 
 
-def started(runner: Runner) -> Runner:
-    """Starts a pipeline, and returns when it waits for data. Spark gives the Python processes of sources ten seconds to
-    start, which a busy machine may not manage: then it begins again, from the checkpoint."""
-    for left in reversed(range(STARTS)):
-        try:
-            runner.start()
-            while not runner.wait(0.1):
-                if not any(query.status["message"].startswith("Initializing") for query in runner.spark.streams.active):
-                    return runner
-        except PipelineError as error:
-            if not left or "failed to connect back" not in str(error):
-                raise
-            runner = Runner(runner.pipeline, runner.spark, runner.settings)
-    raise HeadraceError(f"{runner.pipeline.name} ended before it was told to")
+def start(runner: Runner) -> None:
+    """Starts a pipeline, and returns when it waits for data."""
+    runner.start()
+    while not runner.is_ready:
+        if runner.wait(0.1):
+            raise HeadraceError("a pipeline ended before it was told to")
 
 
 # ---- what came of it

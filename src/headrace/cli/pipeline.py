@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.pipelines.progress import Progress, Summary
-    from headrace.pipelines.runner import Runner, RunSettings
+    from headrace.pipelines.run_settings import RunSettings
+    from headrace.pipelines.runner import Runner
 
 _ELSEWHERE = {"audit": ("headrace.cli.audit:audit", "Reconcile a pipeline's inputs, outputs and dead letters.")}
 """Commands with a module of their own, imported on use."""
@@ -172,7 +173,7 @@ def run(
     """
     with _one_line():
         found = _load(name)
-        from headrace.pipelines.runner import RunSettings, check_run
+        from headrace.pipelines.run_settings import RunSettings, check_run
         from headrace.pipelines.sessions import quiet_session
         from headrace.pipelines.topics import make_topics
 

@@ -11,7 +11,8 @@ from headrace.pipelines.pipeline import Batch, Context, Flow, Pipeline, Pipeline
 
 if TYPE_CHECKING:
     from headrace.pipelines.dead_letters import Parsed, dead_letter_value, parse_json
-    from headrace.pipelines.runner import Runner, RunSettings, run
+    from headrace.pipelines.run_settings import RunSettings
+    from headrace.pipelines.runner import Runner, run
 
 __all__ = [
     "Batch",
@@ -35,7 +36,7 @@ _LAZY = {
     "dead_letter_value": "dead_letters",
     "parse_json": "dead_letters",
     "Runner": "runner",
-    "RunSettings": "runner",
+    "RunSettings": "run_settings",
     "run": "runner",
 }
 

@@ -1,4 +1,5 @@
-"""Why something failed, in one line: out of what Spark, its Python workers and the JVM make of an exception. Pure."""
+"""Why something failed, out of what Spark, its Python workers and the JVM make of an exception: in one line, and
+whether it is worth another try. Pure."""
 
 import re
 
@@ -10,6 +11,10 @@ _CAUSED_BY_CLEANING_UP = ("UnboundLocalError",)
 """What PySpark raises when it stops a reader that could not be made: the exception before it is the cause."""
 _CALL = "An error occurred while calling "
 _MOST = 600
+_SPARK = ("pyspark", "py4j")
+_SLOW_WORKER = "Python worker failed to connect back"
+_LASTING = ("AnalysisException", "ParseException")
+_LASTING_IN_TASKS = ("ConfigError: ", "NotDeterministicError: ")
 
 
 def one_line(error: BaseException) -> str:
@@ -19,13 +24,28 @@ def one_line(error: BaseException) -> str:
         found = _of_traceback(text)
         if found is not None:
             return _tidy(found)
-    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+    if not _of_spark(error):
         return _tidy(text) or type(error).__name__
     lines = [line.strip() for line in text.splitlines()]
     caused = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
     own = [line.removeprefix(": ") for line in lines if line and not line.startswith(_CALL)]
     said = caused[-1] if caused else next(iter(own), "")
     return _tidy(_CONDITION.sub("", said)) or type(error).__name__
+
+
+def failures_allowed(error: BaseException) -> int:
+    """How often in a row a batch may fail like this and be tried again. What Spark tells may pass: a lost task, a
+    broker that was away. What the pipeline's own code raised in the driver, a plan or an option that is wrong will
+    not. Workers have ten seconds to come up, which a busy machine may exceed more than once."""
+    text = str(error)
+    if _SLOW_WORKER in text:
+        return 3
+    lasting = type(error).__name__ in _LASTING or any(name in text for name in _LASTING_IN_TASKS)
+    return 1 if _of_spark(error) and not lasting else 0
+
+
+def _of_spark(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in _SPARK
 
 
 def _of_traceback(text: str) -> str | None:

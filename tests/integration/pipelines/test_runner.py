@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.broker_process import eventually
 from tests.support.topic_rows import put, records, values
 
 from headrace.pipelines import (
@@ -22,7 +23,7 @@ from headrace.pipelines import (
     Topic,
     parse_json,
     pipeline,
-    runner,
+    running,
 )
 from headrace.pipelines.progress import Progress
 from headrace.testing import EmbeddedBroker
@@ -109,7 +110,7 @@ def test_a_batch_that_failed_half_way_is_replayed_exactly_once(
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "write_table", crash)
+        patch.setattr(running, "write_table", crash)
         with pytest.raises(PipelineError, match="flow half failed: the disk is gone"):
             Runner(orders_pipeline("half"), spark, settings).run()
     assert len(values(servers, "half-large")) == 20, "topics come first"
@@ -139,7 +140,7 @@ def test_a_batch_whose_tables_are_done_is_not_observed_again(
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner._Running, "_figures", crash)
+        patch.setattr(running.RunningFlow, "_figures", crash)
         with pytest.raises(PipelineError, match="gone"):
             Runner(done, spark, settings).run()
     summary = Runner(done, spark, settings).run()
@@ -367,3 +368,61 @@ def test_a_worker_that_is_slow_to_come_up_is_waited_for(
     with pytest.raises(PipelineError, match="flow copy failed: Python worker failed to connect back"):
         Runner(copy_pipeline("slow", split), spark, settings).run()
     assert 1 <= len(tries) <= 4, "it is given up; on a busy machine workers may be slow indeed"
+
+
+def test_a_task_that_fails_once_is_made_good_while_other_flows_go_on(
+    spark: Any, broker: EmbeddedBroker, settings: RunSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = broker.bootstrap_servers
+    for topic in ("again-fine", "again-in"):
+        broker.create_topic(topic, 1)
+    tries = []
+
+    def fine(frame: Any, batch: Batch) -> Any:
+        return {"copy": frame}
+
+    def fails_once(frame: Any, batch: Batch) -> Any:
+        from pyspark.sql import functions as sf
+
+        tries.append(batch.id)
+        if tries == [0, 1, 2]:
+            return {"copy": frame.withColumn("value", sf.raise_error(sf.lit("not today")).cast("binary"))}
+        return {"copy": frame}
+
+    flows = [
+        Flow("fine", {"in": Topic("again-fine")}, split=fine),
+        Flow("broken", {"in": Topic("again-in")}, split=fails_once),
+    ]
+    told: list[Progress] = []
+    both = Pipeline.of("again", flows, {"copy": "again-out"})
+    running = Runner(both, spark, replace(settings, available_now=False), on_progress=told.append)
+    running.start()
+    for number in range(5):
+        put(servers, "again-in", [(None, number)])
+        written = [*range(number + 1)]
+        eventually(
+            lambda wanted=written: not running.wait(0.1) and values(servers, "again-out") == wanted,
+            f"{written} are written",
+            DEADLINE,
+        )
+    summary = running.stop()
+    assert tries[:4] == [0, 1, 2, 2]
+    assert "flow broken failed, and goes on from its checkpoint:" in caplog.text
+    assert values(servers, "again-out") == [*range(5)]
+    assert sum(progress.rows for progress in told) == 5 == summary.rows, "no batch's progress is missed or told twice"
+
+
+def test_a_task_that_fails_again_ends_the_flow(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+    broker.create_topic("never-in", 1)
+    put(broker.bootstrap_servers, "never-in", [(None, 1)])
+    tries = []
+
+    def split(frame: Any, batch: Batch) -> Any:
+        from pyspark.sql import functions as sf
+
+        tries.append(batch.id)
+        return {"copy": frame.withColumn("value", sf.raise_error(sf.lit("not ever")).cast("binary"))}
+
+    with pytest.raises(PipelineError, match=r"flow copy failed: .*not ever"):
+        Runner(copy_pipeline("never", split), spark, settings).run()
+    assert tries == [0, 0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.pipelines.causes import one_line
+from headrace.pipelines.causes import failures_allowed, one_line
 
 SparkError = type("SparkError", (Exception,), {"__module__": "pyspark.errors.exceptions.captured"})
 
@@ -82,3 +82,22 @@ ANALYSIS = """\
 )
 def test_one_line(error: Exception, said: str) -> None:
     assert one_line(error) == said
+
+
+AnalysisError = type("AnalysisException", (SparkError,), {"__module__": SparkError.__module__})
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        (SparkError(IN_TASK), 1),
+        (SparkError(IN_JVM), 1),
+        (SparkError("Python worker failed to connect back."), 3),
+        (RuntimeError("Python worker failed to connect back."), 3),
+        (SparkError(CLEANING_UP), 0),
+        (AnalysisError(ANALYSIS), 0),
+        (ValueError("no such thing"), 0),
+    ],
+)
+def test_what_is_worth_another_try(error: BaseException, times: int) -> None:
+    assert failures_allowed(error) == times
