@@ -40,12 +40,12 @@ def quiet_session(
 ) -> "SparkSession":
     """`headrace.spark.session`, with Spark's log at that level and nothing else on the terminal."""
     try:
-        from headrace.spark.sessions import SETTINGS, session
+        from headrace.spark.sessions import session
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
         raise PipelineError("pipelines need PySpark: pip install 'headrace[spark]'") from None
-    chosen = {"spark.ui.enabled": "false", **SETTINGS, **(conf or {})}
+    chosen = {"spark.ui.enabled": "false", **(conf or {})}
     log = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {log}".strip()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or it shows what goes wrong in a batch as a traceback

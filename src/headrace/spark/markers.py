@@ -1,6 +1,6 @@
 """What a task leaves behind with its rows, so that the same batch is never written twice.
 
-    transactional id = group id   headrace-spark-<query>-<sink>-<task's partition>
+    transactional id = group id   headrace-spark-<query>/<sink>/<task's partition>
     committed offset              the id of the batch that was written last
     its metadata                  {"rows": 20000, "digest": "9f1c..."}
 
@@ -15,6 +15,7 @@ Pure but for `read` and `check_tasks`, which ask a broker. Runs in tasks; `check
 import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.types import TopicPartition
@@ -62,7 +63,8 @@ class Marker(NamedTuple):
 
 
 def names_prefix(query: str, sink: str) -> str:
-    return f"{_PREFIX}-{query}-{sink}-"
+    """Query and sink with their special characters quoted, so that no two of them have the same names."""
+    return f"{_PREFIX}-{quote(query, safe='')}/{quote(sink, safe='')}/"
 
 
 def task_name(query: str, sink: str, partition: int) -> str:
@@ -70,18 +72,25 @@ def task_name(query: str, sink: str, partition: int) -> str:
     return f"{names_prefix(query, sink)}{partition}"
 
 
-def read(admin: "Admin", name: str) -> Marker | None:
-    """The marker of a task. The caller has its transactional id to itself, so nothing of it is undecided."""
-    found = admin.list_group_offsets([name])[name]
+def read(admin: "Admin", name: str, *, is_owner: bool) -> Marker | None:
+    """The marker of a task. Who owns its transactional id waits until nothing of it is undecided: what the owner before
+    had committed may be on its way. Nobody else can wait for that."""
+    found = admin.list_group_offsets([name], require_stable=is_owner)[name]
     for error in found.errors.values():
         raise error
     return Marker.latest(found.offsets)
 
 
 def check_replay(marker: Marker, batch_id: int, rows: int, digest: str, where: str) -> None:
-    """Whether the rows of a batch that is written already are those that were written. A batch before the last one
-    cannot be compared any more."""
-    if marker.batch_id != batch_id or marker.rows < 0 or (marker.rows, marker.digest) == (rows, digest):
+    """Whether the rows of a batch are those that were written of it, if it is written already. A query repeats no batch
+    but its last: one that comes after a later one is another query's."""
+    if marker.batch_id > batch_id:
+        raise NotDeterministicError(
+            f"{where}: batch {batch_id} comes after batch {marker.batch_id} was written. Either the checkpoint is new, "
+            "or older than what was written with it, or two queries write under one name: expected another option "
+            "'queryId' or 'sinkName' for a foreachBatch, or a new checkpoint for a stream"
+        )
+    if marker.batch_id < batch_id or marker.rows < 0 or (marker.rows, marker.digest) == (rows, digest):
         return
     raise NotDeterministicError(
         f"{where}: batch {batch_id} was written before with {marker.rows} rows (digest {marker.digest}) and has "

@@ -83,9 +83,9 @@ class Cluster:
                 self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
         raise AssertionError("there is at least one attempt")
 
-    def partitions(self, expected: Iterable[TopicPartition] = ()) -> set[TopicPartition]:
+    def partitions(self, expected: Iterable[TopicPartition] = (), *, lenient: bool = False) -> set[TopicPartition]:
         """What the query reads at this moment. Where topics, or partitions that are `expected`, are missing, asks for a
-        while before it believes that."""
+        while before it believes that, and then raises, unless it is `lenient`."""
         deadline = self._clock.monotonic() + _BELIEVE_SECONDS
         wait = max(0.01, self._options.offset_retry_interval_ms / 1000)
         wanted = set(expected)
@@ -95,7 +95,7 @@ class Cluster:
                 break
             self._clock.sleep(wait)
             wait = min(1.0, 2 * wait)
-        if missing and (self._options.fail_on_data_loss or not wanted):
+        if missing and not lenient and (self._options.fail_on_data_loss or not wanted):
             raise NoSuchTopicError(
                 f"there is no topic {', '.join(sorted(missing))}, which the option "
                 f"'{'assign' if self._options.subscription.partitions else 'subscribe'}' names"

@@ -1,12 +1,14 @@
 """A Spark session with settings that suit topics: low latency, Arrow, filters that reach the source. Optional.
 
-Runs in the driver. What the user sets, in arguments or in an environment variable, counts more than what is set here.
+Runs in the driver. What the user sets, in arguments, in `spark-defaults.conf`, for
+`spark-submit` or in an environment variable, counts more than what is set here.
 """
 
 import os
 import sys
 from collections.abc import Mapping
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 __all__ = ["SETTINGS", "session"]
@@ -28,16 +30,29 @@ SETTINGS: Mapping[str, str] = {
 
 
 def session(app: str = "headrace", master: str | None = None, **conf: str | int | bool) -> SparkSession:
-    """A Spark session for topics, made or, if there is one, taken as it is.
+    """A Spark session for topics, made or, if there is one, taken as it is but for `conf`.
 
     `conf` are Spark's keys, with dots as double underscores or in a mapping: `session(**{"spark.ui.enabled": False})`
     or `session(spark__ui__enabled=False)`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app)
-    if master is not None:
-        builder = builder.master(master)
-    for name, value in {**SETTINGS, **{name.replace("__", "."): value for name, value in conf.items()}}.items():
-        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
+    own = {
+        name.replace("__", "."): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in conf.items()
+    }
+    builder = SparkSession.builder
+    if SparkSession.getActiveSession() is None:
+        own = {"spark.app.name": app, **({} if master is None else {"spark.master": master}), **own}
+        own = {**_not_configured(own), **own}
+    for name, value in own.items():
+        builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
     return made
+
+
+def _not_configured(conf: Mapping[str, str]) -> dict[str, str]:
+    """Those settings that neither `spark-submit` nor `spark-defaults.conf` has. Only the JVM knows them: it is started
+    here, with `conf`, if it is not there yet."""
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll([*conf.items()]))
+    configured = SparkConf()
+    return {name: value for name, value in SETTINGS.items() if not configured.contains(name)}

@@ -85,8 +85,10 @@ class BatchWriter(DataSourceArrowWriter):
             _check_tasks(self._options, messages)
 
     def abort(self, messages: list[TaskDone | None]) -> None:  # type: ignore[override]
-        """Ends what failed tasks may have left open, so that no reader waits for it."""
-        _fence(self._options, self._query, messages)
+        """Ends what failed tasks may have left open, so that no reader waits for it. But not under a name that a later
+        run has too: that one ends it by itself, and may be at work already."""
+        if self._options.query_id is None:
+            _fence(self._options, self._query, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -108,11 +110,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[TaskDone | None], batchId: int) -> None:  # type: ignore[override]  # noqa: ARG002, N803
         _check_tasks(self._options, messages)
 
-    def abort(self, messages: list[TaskDone | None], batchId: int) -> None:  # type: ignore[override]  # noqa: ARG002, N803
-        """As that of a batch, if a task has told which query it is. Else the query's next start ends what is open."""
-        done = next((message for message in messages if message is not None), None)
-        if done is not None:
-            _fence(self._options, done.query, messages)
+    def abort(self, messages: list[TaskDone | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        """The query's next start ends what is open. It may be at work already, under the same names: nothing to do."""
 
 
 def _write(options: SinkOptions, query: str, batch_id: int, rows: Iterator[pa.RecordBatch]) -> TaskDone:

@@ -7,7 +7,7 @@ Invariant: what can be known to be wrong before the first row is told here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
@@ -54,7 +54,6 @@ class SinkOptions:
     query_id: str | None = None
     batch_id: int | None = None
     sink_name: str = ""
-    given: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
@@ -82,7 +81,6 @@ def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
         query_id=query_id,
         batch_id=None if batch_id is None else _batch_id(batch_id),
         sink_name=given.get("sinkname", topic or ""),
-        given=given,
     )
 
 

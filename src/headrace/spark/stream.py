@@ -98,7 +98,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self._patiently(lambda: self._cluster.latest(self._current_partitions()))
+        # A topic that is missing may be one that was read before, or a mistake: that is told with the first offsets.
+        lenient = not self._options.fail_on_data_loss
+        self._target = self._patiently(lambda: self._cluster.latest(self._cluster.partitions(lenient=lenient)))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         return to_spark(self._latest) if self._latest else None
@@ -165,8 +167,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _first_offsets(self) -> Offsets:
         if self._start is None:
-            tps = self._current_partitions() if self._target is None else set(self._target)
-            self._start = self._cluster.start(tps)
+            tps = self._current_partitions()
+            self._start = self._cluster.start(tps if self._target is None else set(self._target))
         return self._start
 
     def _added(self, begin: Offsets, tps: set[TopicPartition]) -> Offsets:

@@ -3,8 +3,8 @@
 Runs in tasks. The producer, with its connections, is kept for the process's next tasks; each takes the transactional id
 of its part of the query, whichever process had it before.
 
-    first rows ─▶ get the transactional id (fences, aborts) ─▶ read the marker ─┬─▶ of this batch or a later one
-                                                                                │     ─▶ count, compare, skip
+    first rows ─▶ get the transactional id (fences, aborts) ─▶ read the marker ─┬─▶ of a later batch: refuse
+                                                                                ├─▶ of this one: count, compare, skip
                                                                                 └─▶ older, or none
                                                       ─▶ begin ─▶ rows, marker ─▶ was that all? ─▶ commit
 
@@ -97,14 +97,14 @@ def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_e
     first = next(batches, None)
     if first is None:
         check_end()
-        marker = markers.read(sink_admin(options), part.name)
+        marker = markers.read(sink_admin(options), part.name, is_owner=False)
         if marker is not None:
             markers.check_replay(marker, part.batch_id, 0, str(digest), part.name)
         return Written(0)
     with _Borrowed(dict(options.settings), part.name) as borrowed:
         producer = borrowed.producer
         _get_id(producer, part.name)
-        marker = markers.read(sink_admin(options), part.name)
+        marker = markers.read(sink_admin(options), part.name, is_owner=True)
         if marker is not None and marker.batch_id >= part.batch_id:
             for batch in _chain(first, batches):
                 digest.update(batch)

@@ -21,7 +21,7 @@ class Offsets:
     def list_groups(self) -> list[Any]:
         return [SimpleNamespace(group_id=name) for name in self.groups]
 
-    def list_group_offsets(self, names: list[str]) -> dict[str, Any]:
+    def list_group_offsets(self, names: list[str], require_stable: bool = False) -> dict[str, Any]:
         return {name: SimpleNamespace(offsets=self.groups.get(name, {}), errors=self.errors) for name in names}
 
 
@@ -45,17 +45,19 @@ def test_a_foreign_offset_still_says_which_batch() -> None:
 
 def test_read_raises_what_the_broker_says() -> None:
     admin: Any = Offsets({"g": {TopicPartition("t", 0): Marker(1, 2, "d").as_offset()}})
-    assert markers.read(admin, "g") == Marker(1, 2, "d")
-    assert markers.read(admin, "other") is None
+    assert markers.read(admin, "g", is_owner=True) == Marker(1, 2, "d")
+    assert markers.read(admin, "other", is_owner=False) is None
     refused: Any = Offsets({}, t=GroupAuthorizationFailedError("no"))
     with pytest.raises(GroupAuthorizationFailedError):
-        markers.read(refused, "g")
+        markers.read(refused, "g", is_owner=True)
 
 
 def test_the_same_rows_may_be_skipped_and_others_not() -> None:
     marker = Marker(4, 10, "aa")
     check_replay(marker, 4, 10, "aa", "task")
-    check_replay(marker, 3, 1, "bb", "task")  # before the last one: nothing to compare with
+    check_replay(marker, 5, 1, "bb", "task")
+    with pytest.raises(NotDeterministicError, match=r"task: batch 3 comes after batch 4 was written.*queryId"):
+        check_replay(marker, 3, 10, "aa", "task")
     for rows, digest in [(9, "aa"), (10, "bb")]:
         with pytest.raises(NotDeterministicError, match=r"task: batch 4 was written before with 10 rows.*sinkName"):
             check_replay(marker, 4, rows, digest, "task")
@@ -70,12 +72,17 @@ def test_tasks_that_are_no_more_must_not_have_written_the_batch() -> None:
     prefix = markers.names_prefix("q", "s")
     check_tasks(groups(4, 0, 1, 2), prefix, 3, 4)
     check_tasks(groups(3, 0, 1, 2, 3), prefix, 3, 4)
-    with pytest.raises(NotDeterministicError, match=r"batch 4 has 2 tasks now.*headrace-spark-q-s-3"):
+    with pytest.raises(NotDeterministicError, match=r"batch 4 has 2 tasks now.*headrace-spark-q/s/3"):
         check_tasks(groups(4, 3), prefix, 2, 4)
 
 
 def test_other_sinks_and_groups_are_left_alone() -> None:
     offset = {TopicPartition("t", 0): Marker(4, 1, "d").as_offset()}
-    names = [task_name("q", "s-1", 9), task_name("q2", "s", 9), "headrace-spark-q-s-x", "shop"]
+    names = [task_name("q", "s-1", 9), task_name("q2", "s", 9), "headrace-spark-q/s/x", "shop"]
     admin: Any = Offsets(dict.fromkeys(names, offset))
     check_tasks(admin, markers.names_prefix("q", "s"), 1, 4)
+
+
+def test_no_two_sinks_have_the_same_names() -> None:
+    parts = [("daily", "orders-eu"), ("daily-orders", "eu"), ("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c")]
+    assert len({task_name(query, sink, 0) for query, sink in parts}) == len(parts)

@@ -21,7 +21,11 @@ ALL = ReadAllAvailable()
 
 
 def make(ranges: FakeRanges, clock: ManualClock | None = None, **options: str) -> StreamReader:
-    given = {"kafka.bootstrap.servers": "x:1", "subscribePattern": "t.*", **options}
+    given = {
+        "kafka.bootstrap.servers": "x:1",
+        **({} if "subscribe" in options else {"subscribePattern": "t.*"}),
+        **options,
+    }
     clock = clock or ManualClock()
     cluster = Cluster(SourceOptions.parse(given, streaming=True), ranges, clock)  # type: ignore[arg-type]
     reader = StreamReader(given, source_schema(False), cluster)
@@ -186,6 +190,23 @@ def test_partitions_that_are_gone() -> None:
     assert second == {"t": {"0": 0}}
     assert plan(lenient, first, second) == []
     assert lenient.latestOffset(second, ALL) is second
+
+
+def test_a_topic_that_is_gone_when_all_that_is_there_is_read() -> None:
+    ranges, clock = FakeRanges(t=1, t2=1), ManualClock()
+    named = {"subscribe": "t,t2"}
+    first = {"t": {"0": 0}, "t2": {"0": 0}}
+    del ranges.logs[TopicPartition("t2", 0)]
+    ranges.append("t", 0, 3)
+    with pytest.raises(NoSuchTopicError, match="there is no topic t2"):
+        make(ranges, clock, **named).prepareForTriggerAvailableNow()
+    lenient = make(ranges, clock, **named, failOnDataLoss="false")
+    lenient.prepareForTriggerAvailableNow()
+    assert lenient.latestOffset(first, ALL) == {"t": {"0": 3}}
+    new = make(ranges, clock, **named, failOnDataLoss="false")
+    new.prepareForTriggerAvailableNow()
+    with pytest.raises(NoSuchTopicError, match="there is no topic t2"):
+        new.latestOffset(new.initialOffset(), ALL)
 
 
 def test_a_log_that_became_shorter() -> None:

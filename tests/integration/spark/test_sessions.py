@@ -1,0 +1,47 @@
+"""`headrace.spark.session`: what it sets, and what it leaves to the user."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.spark_session import session_settings, worker_environment
+
+from headrace.spark import session
+from headrace.spark.sessions import SETTINGS
+
+ZONE = "spark.sql.session.timeZone"
+
+PROGRAM = f"""
+import json, sys
+from headrace.spark import session
+
+spark = session("mine", "local[1]", spark__sql__shuffle__partitions=3)
+names = ["{ZONE}", "spark.sql.python.filterPushdown.enabled", "spark.sql.shuffle.partitions", "spark.app.name",
+         "spark.master", "spark.driver.memory"]
+print(json.dumps([spark.conf.get(name) for name in names]))
+spark.stop()
+"""
+
+
+def test_the_users_files_count_more(spark: Any, tmp_path: Path) -> None:
+    settings = {**session_settings(tmp_path), ZONE: "Europe/Vienna", "spark.driver.memory": "600m"}
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    environment = {**os.environ, **worker_environment(), "SPARK_CONF_DIR": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == ["Europe/Vienna", "true", "3", "mine", "local[1]", "600m"]
+
+
+def test_a_session_that_is_there_is_taken_as_it_is(spark: Any) -> None:
+    before = {name: spark.conf.get(name, None) for name in SETTINGS}
+    spark.conf.set(ZONE, "Asia/Tokyo")
+    try:
+        same = session("another", "local[1]", **{"spark.sql.shuffle.partitions": 2})
+        assert same.conf.get(ZONE) == "Asia/Tokyo"
+        assert same.sparkContext is spark.sparkContext
+    finally:
+        spark.conf.set(ZONE, before[ZONE])
+    assert {name: spark.conf.get(name, None) for name in SETTINGS} == before
