@@ -106,8 +106,10 @@ def test_rows_that_cannot_be_written_leave_nothing(spark: Any, bootstrap: str, h
 
 @two_partitions
 def test_a_batch_with_an_id_is_written_once(spark: Any, bootstrap: str, headrace_topic: str) -> None:
-    for batch_id in (0, 1, 1, 0, 2):
+    for batch_id in (0, 1, 1, 2):
         save(rows(spark), bootstrap, topic=headrace_topic, queryId=headrace_topic, batchId=batch_id)
+    with pytest.raises(PySparkException, match=r"batch 1 comes after batch 2 was written.*'queryId'"):
+        save(rows(spark), bootstrap, topic=headrace_topic, queryId=headrace_topic, batchId=1)
     assert numbers(bootstrap, headrace_topic) == sorted([*range(20)] * 3)
 
 
