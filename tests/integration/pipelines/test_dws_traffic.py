@@ -12,7 +12,8 @@ from tests.support.shop_frames import TS, Run, reasons, run_to_the_end, source_f
 from tests.support.topic_rows import put, values
 
 from headrace.pipelines import PipelineError, RunSettings
-from headrace.pipelines.shop.dws_traffic import SOURCES, dws_traffic, latest
+from headrace.pipelines.shop.dws_traffic import SOURCES, dws_traffic, latest, minute_rows
+from headrace.pipelines.shop.minutes import Changed, Minute
 from headrace.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -98,6 +99,16 @@ def test_visitors_of_a_busy_minute_are_nearly_right(spark: Any, tmp_path: Path) 
     ((views, visitors, _, _),) = minutes(found).values()
     assert views == 8000
     assert abs(visitors - 6000) < 300
+
+
+def test_minutes_are_one_task_whatever_the_cores(spark: Any) -> None:
+    """Tasks write in transactions: a batch that is replayed must have the same."""
+    many = Changed([Minute(TS + number * MINUTE_MS, page_views=1) for number in range(5)], version=1)
+    assert spark.sparkContext.defaultParallelism > 1
+    for changed in (many, Changed([], version=1)):
+        rows = minute_rows(changed, spark)
+        assert rows.rdd.getNumPartitions() <= 1
+        assert rows.count() == len(changed.minutes)
 
 
 def test_settings_that_cannot_be(spark: Any, tmp_path: Path) -> None:

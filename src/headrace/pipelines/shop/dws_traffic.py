@@ -67,7 +67,7 @@ def split_traffic(frame: "DataFrame", batch: Batch) -> Frames:
         late = sf.when(is_late, sf.lit(f"more than {batch.settings['lateness_minutes']:g} minutes late"))
         reason = sf.coalesce(sf.col("reason"), late)
         dead = rows.withColumn("reason", reason).where(sf.col("reason").isNotNull())
-        frames[DEAD_LETTERS] = dead.drop("event", "start_ms")
+        frames[DEAD_LETTERS] = dead.drop("event", "start_ms").coalesce(1)
     return frames
 
 
@@ -101,7 +101,8 @@ def count_by_minute(rows: "DataFrame") -> "DataFrame":
 
 
 def minute_rows(changed: Changed, spark: "SparkSession") -> "DataFrame":
-    """What is written for these minutes, in one partition."""
+    """What is written for these minutes, in one partition: Spark would make one for each core, and a batch that is
+    replayed on other cores would have other tasks."""
     import pyarrow as pa
     from pyspark.sql import functions as sf
 
@@ -114,7 +115,7 @@ def minute_rows(changed: Changed, spark: "SparkSession") -> "DataFrame":
         "revenue": pa.array([minute.revenue for minute in minutes], pa.int64()),
     }
     visitors = sf.coalesce(sf.hll_sketch_estimate("sketch"), sf.lit(0))
-    return spark.createDataFrame(pa.table(columns)).select(
+    return spark.createDataFrame(pa.table(columns)).coalesce(1).select(
         sf.timestamp_millis("start_ms").alias("minute"),
         "page_views",
         visitors.alias("visitors"),
