@@ -18,10 +18,12 @@ from tests.support.shop_frames import (
     run_to_the_end,
     source_frame,
 )
+from tests.support.spark_session import settings
 from tests.support.topic_rows import put, records, values
 
 from headrace.pipelines import PipelineError, RunSettings
 from headrace.pipelines.audit import audit
+from headrace.pipelines.audit.expected import judge_log
 from headrace.pipelines.datagen.stream import EventStream, StreamSettings
 from headrace.pipelines.datagen.visits import DB, LOG
 from headrace.pipelines.shop.ods_dwd import make_ods_dwd, ods_dwd
@@ -93,6 +95,16 @@ def test_items_without_fields(log: Run) -> None:
         "dwd_display": [{**head, "seq": 0, **src}, {**head, "seq": 1, **src}],
         "dwd_error": [{**head, **src}],
     }
+
+
+def test_lists_that_are_not_there_are_empty_whatever_sql_is_like(spark: Any, tmp_path: Path) -> None:
+    """Without ANSI SQL, the size of nothing is -1."""
+    with settings(spark, {"spark.sql.ansi.enabled": "false"}):
+        frame = source_frame(spark, "ods_log", [page("e1", err={"error_code": 1})])
+        rows = Run(spark, ods_dwd, "log", tmp_path).batch(frame)
+        assert {topic: len(found) for topic, found in rows.items()} == {"dwd_page": 1, "dwd_error": 1}
+        (verdict,) = judge_log(frame).collect()
+    assert [tuple(each) for each in verdict["rows"]] == [("dwd_page", 1), ("dwd_error", 1)]
 
 
 def spoilt(event: Event, **changes: Any) -> Event:

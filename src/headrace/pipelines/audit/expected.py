@@ -37,8 +37,8 @@ def judge_log(frame: DataFrame) -> DataFrame:
     counts = {
         schemas.DWD_START: sf.when(event["start"].isNotNull(), 1),
         schemas.DWD_PAGE: sf.when(event["page"].isNotNull(), 1),
-        schemas.DWD_DISPLAY: sf.size(event["displays"]),
-        schemas.DWD_ACTION: sf.size(event["actions"]),
+        schemas.DWD_DISPLAY: sf.array_size(event["displays"]),
+        schemas.DWD_ACTION: sf.array_size(event["actions"]),
         schemas.DWD_ERROR: sf.when(event["err"].isNotNull(), 1),
     }
     rows = sf.array(

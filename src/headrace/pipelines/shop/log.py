@@ -85,8 +85,8 @@ def log_rows(events: "DataFrame") -> "DataFrame":
         _tail().alias("tail"),
         event["start"].isNotNull().cast("int").alias("starts"),
         (event["start"].isNotNull().cast("int") + event["page"].isNotNull().cast("int")).alias("first_display"),
-        sf.coalesce(sf.size(event["displays"]), sf.lit(0)).alias("displays"),
-        sf.coalesce(sf.size(event["actions"]), sf.lit(0)).alias("actions"),
+        sf.coalesce(sf.array_size(event["displays"]), sf.lit(0)).alias("displays"),
+        sf.coalesce(sf.array_size(event["actions"]), sf.lit(0)).alias("actions"),
         event["err"].isNotNull().cast("int").alias("errors"),
     )
     placed = counted.select(
