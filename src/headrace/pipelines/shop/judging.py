@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.common.clock import SystemClock
-from headrace.pipelines.pipeline import AT, SOURCE_COLUMNS, Batch
+from headrace.pipelines.pipeline import AT, SOURCE_COLUMNS, Batch, Setting
 from headrace.pipelines.shop.memory import DUPLICATE, KNOWN, Memory, Sightings
 from headrace.pipelines.shop.state_files import StateFiles
 
@@ -60,18 +60,27 @@ def hashes(column: "Column") -> list["Column"]:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class _Owner:
+    query_id: str
+    application_id: str
+    settings: dict[str, Setting]
+
+
 class KeptByFlow(Generic[T]):
-    """What flows keep between batches: one for each state directory, as long as the same query uses it."""
+    """What flows keep between batches: one for each state directory, as long as the same query uses it, in the same
+    Spark and with the same settings."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[str, T]] = {}
+        self._kept: dict[str, tuple[_Owner, T]] = {}
 
     def of(self, batch: Batch, make: Callable[[Batch], T]) -> T:
+        owner = _Owner(batch.query_id, str(batch.spark.sparkContext.applicationId), dict(batch.settings))
         with self._lock:
             known = self._kept.get(batch.state_dir)
-            if known is None or known[0] != batch.query_id:
-                known = self._kept[batch.state_dir] = (batch.query_id, make(batch))
+            if known is None or known[0] != owner:
+                known = self._kept[batch.state_dir] = (owner, make(batch))
             return known[1]
 
 
