@@ -81,6 +81,25 @@ def test_minutes_add_up_over_batches(spark: Any, tmp_path: Path) -> None:
     assert len({row["version"] for row in found["dws_traffic"]}) == 1
 
 
+def test_payments_count_when_they_succeed(spark: Any, tmp_path: Path) -> None:
+    def update(number: int, amount: float, minute: float, status: str, old: Any) -> tuple[str, str, Any]:
+        topic, key, row = payment(number, amount, minute, status)
+        return topic, key, {**row, "event_id": f"u{number}-{minute}", "op": "update", "old": old}
+
+    rows = frame(
+        spark,
+        payment(1, 5, 0, "pending"),
+        update(1, 5, 1, "succeeded", {"payment_status": "pending", "callback_time": None}),
+        update(1, 5, 2, "succeeded", {"payment_type": "card", "callback_time": "2026-01-01 00:00:00"}),
+        update(2, 7, 2, "succeeded", {"payment_status": None}),
+        update(3, 9, 2, "succeeded", {"payment_status": "succeeded"}),
+        update(4, 11, 2, "failed", {"payment_status": "pending"}),
+        update(5, 13, 2, "succeeded", None),
+    )
+    found = Run(spark, dws_traffic, "traffic", tmp_path).batch(rows)
+    assert {minute: numbers[3] for minute, numbers in minutes(found).items()} == {0: 0, 1: 5, 2: 7}
+
+
 def test_rows_that_are_too_late_or_cannot_be_read(spark: Any, tmp_path: Path) -> None:
     run = Run(spark, dws_traffic, "traffic", tmp_path, lateness_minutes=10.0)
     run.batch(frame(spark, view("a", 30)))
@@ -112,6 +131,7 @@ def test_minutes_are_one_task_whatever_the_cores(spark: Any) -> None:
 
 
 def test_settings_that_cannot_be(spark: Any, tmp_path: Path) -> None:
+    Run(spark, dws_traffic, "traffic", tmp_path).batch(frame(spark, view("a")))  # kept by the process, not used again
     with pytest.raises(PipelineError, match="lateness_minutes=0: expected at least 1"):
         Run(spark, dws_traffic, "traffic", tmp_path, lateness_minutes=0.0).batch(frame(spark, view("a")))
 

@@ -27,9 +27,9 @@ SKETCH_BITS = 14
 
 _EVENT = (
     "event_id STRING, ts BIGINT, mid STRING, op STRING, payment_amount DECIMAL(16,2), payment_status STRING, "
-    f"{schemas.CORRUPT} STRING"
+    f"old MAP<STRING, STRING>, {schemas.CORRUPT} STRING"
 )
-_EXPECTED = {"ts": "a whole number", "payment_amount": "an amount"}
+_EXPECTED = {"ts": "a whole number", "payment_amount": "an amount", "old": "an object"}
 
 
 def latest(traffic: "DataFrame") -> "DataFrame":
@@ -89,7 +89,10 @@ def count_by_minute(rows: "DataFrame") -> "DataFrame":
 
     event, topic = sf.col("event"), sf.col("topic")
     is_page, is_new_row = topic == schemas.DWD_PAGE, event["op"] == "insert"
-    is_paid = (topic == schemas.DWD_PAYMENT) & is_new_row & (event["payment_status"] == schemas.PAID)
+    before = sf.coalesce(event["old"]["payment_status"], sf.lit(""))
+    has_become = (event["op"] == "update") & sf.map_contains_key(event["old"], "payment_status")
+    has_become &= before != schemas.PAID
+    is_paid = (topic == schemas.DWD_PAYMENT) & (event["payment_status"] == schemas.PAID) & (is_new_row | has_become)
     hundredths = (event["payment_amount"] * 100).cast("long")
     return rows.groupBy("start_ms").agg(
         sf.count("*").alias("records"),
