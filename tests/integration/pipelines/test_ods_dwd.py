@@ -23,7 +23,7 @@ from tests.support.topic_rows import put, records, values
 
 from headrace.pipelines import PipelineError, RunSettings
 from headrace.pipelines.audit import audit
-from headrace.pipelines.audit.expected import judge_log
+from headrace.pipelines.audit.expected import judge_db, judge_log
 from headrace.pipelines.datagen.stream import EventStream, StreamSettings
 from headrace.pipelines.datagen.visits import DB, LOG
 from headrace.pipelines.shop.ods_dwd import make_ods_dwd, ods_dwd
@@ -233,6 +233,26 @@ def test_why_changes_are_refused(db: Run) -> None:
     rows = batch(db, *(("k", value) for value in cases.values()), sound)
     assert reasons(rows) == dict(enumerate(cases))
     assert len(rows["dwd_order"]) == 1
+
+
+def test_text_that_only_looks_like_json_is_refused(spark: Any, tmp_path: Path) -> None:
+    routes = {**ROUTES, "sku_info": Route("dwd_sku")}
+    run = Run(spark, make_ods_dwd(routes, name="mine"), "db", tmp_path)
+    sound = ['{"a": [1.50, {"b": null}], "c": "}"}', "{}", '{"c": "ü"} ']
+    broken = ["{oops", "{", "{} x", "{}]", "{}] }", '{"a": 1}{"b": 2}', "{},1", "{},1] x", "{},2] x", "{'a': 1}"]
+    texts = [*sound, *broken]
+    events = [change(f"old-{number}", kind="update", old=text) for number, text in enumerate(texts)]
+    events += [change(f"data-{number}", "sku_info", data=text) for number, text in enumerate(texts)]
+    single_quotes = json.dumps(change("quotes", old="X")[1]).replace('"X"', "{'a': 1}").encode()
+    frame = source_frame(spark, "ods_db", [*events, ("k", single_quotes), change("e", old=7), change("f", old=None)])
+    rows = run.batch(frame)
+    wrong = {3 + number: "old is not a JSON object" for number in range(len(broken))}
+    wrong |= {len(texts) + 3 + number: "data is not a JSON object" for number in range(len(broken))}
+    assert reasons(rows) == wrong
+    assert [row.get("old") for row in rows["dwd_order"]] == [*map(json.loads, sound), {"a": 1}, None, None]
+    assert [row["data"] for row in rows["dwd_sku"]] == [*map(json.loads, sound)]
+    verdicts = judge_db(frame, routes).where("problem is not null").collect()
+    assert {verdict["offset"] for verdict in verdicts} == set(wrong)
 
 
 def test_routes_of_a_user(spark: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ A record's verdict has the columns
 """
 
 from collections.abc import Mapping
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -68,6 +69,9 @@ def judge_db(frame: DataFrame, routes: Mapping[str, Route]) -> DataFrame:
             problem = problem.when(
                 is_here & ~_fits(event["data"], route.columns), sf.lit("data does not fit its table")
             )
+        else:
+            problem = problem.when(is_here & ~_is_json(event["data"]), sf.lit("data is no JSON object"))
+    problem = problem.when(event["old"].startswith("{") & ~_is_json(event["old"]), sf.lit("old is no JSON object"))
     one = sf.array(sf.struct(topic.alias("topic"), sf.lit(1).alias("rows")))
     return _verdicts(frame, schemas.DB_EVENT, problem, sf.when(topic.isNotNull(), one), sf.col("key"))
 
@@ -76,6 +80,16 @@ def _fits(row: Column, columns: str) -> Column:
     """Whether a row of a table, as JSON, has what its columns say."""
     parsed = sf.from_json(row, f"{columns}, {schemas.CORRUPT} STRING", {**_OPTIONS, **_TIMES})
     return parsed[schemas.CORRUPT].isNull()
+
+
+def _is_json(text: Column) -> Column:
+    """Whether it is one value. It is one if what is put behind it, whatever that is, becomes the second of a list."""
+    seconds = (
+        sf.try_variant_get(sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit(f",{number}]"))), "$[1]", "int")
+        == number
+        for number in (1, 2)
+    )
+    return reduce(Column.__and__, (sf.coalesce(second, sf.lit(False)) for second in seconds))
 
 
 def _verdicts(frame: DataFrame, schema: str, problem: Column, rows: Column, key: Column) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.pipelines.pipeline import AT, SEQ, PipelineError
 from headrace.pipelines.shop import schemas
 from headrace.pipelines.shop.judging import offset_of_place, parsed_frame, partition_of_place
-from headrace.pipelines.shop.reasons import blank, in_common, refused
+from headrace.pipelines.shop.reasons import blank, in_common, is_one_value, refused
 from headrace.pipelines.shop.routes import Route, check_columns
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def parse_db(frame: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
         why = sf.when(is_here, _why_not(row, schema)).otherwise(why)
     event = sf.col("change").withField("data", written).withField("why", why)
     event = sf.when(sf.col("change").isNotNull(), event)
-    return parsed_frame(frame.withColumn("event", event), _reason(sf.col("event")))
+    untyped = [table for table in routes if table not in typed]
+    return parsed_frame(frame.withColumn("event", event), _reason(sf.col("event"), untyped))
 
 
 def _schema(table: str, route: Route) -> "StructType":
@@ -90,7 +91,8 @@ def _why_not(row: "Column", schema: "StructType") -> "Column":
     return sf.when(is_misfit, sf.coalesce(*misfits, sf.lit("a column of data has a wrong type")))
 
 
-def _reason(event: "Column") -> "Column":
+def _reason(event: "Column", untyped: list[str]) -> "Column":
+    """`untyped`: tables whose rows are written as they came. They and `old` may be text that only looks like JSON."""
     from pyspark.sql import functions as sf
 
     reason = in_common(refused(event, _EXPECTED), event)
@@ -105,6 +107,8 @@ def _reason(event: "Column") -> "Column":
         .when(blank(event["data"]), sf.lit("no data"))
         .when(~event["data"].startswith("{"), sf.lit("data is not an object"))
         .when(event["why"].isNotNull(), event["why"])
+        .when(event["table"].isin(*untyped) & ~is_one_value(event["data"]), sf.lit("data is not a JSON object"))
+        .when(event["old"].startswith("{") & ~is_one_value(event["old"]), sf.lit("old is not a JSON object"))
     )
 
 

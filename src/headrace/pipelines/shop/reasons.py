@@ -19,6 +19,16 @@ def blank(column: "Column") -> "Column":
     return column.isNull() | (sf.trim(column) == "")
 
 
+def is_one_value(text: "Column") -> "Column":
+    """Whether a text is JSON of one value, and nothing after it. Spark's parsers take what comes first and leave the
+    rest: here it must be followed by a number that nobody could have put there."""
+    from pyspark.sql import functions as sf
+
+    check = sf.xxhash64(text)
+    with_check = sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit(","), check.cast("string"), sf.lit("]")))
+    return sf.coalesce(sf.try_variant_get(with_check, "$[1]", "bigint") == check, sf.lit(False))
+
+
 def refused(event: "Column", expected: Mapping[str, str]) -> "Column":
     """The beginning of a chain of reasons: records that the parser refused. `expected`: type of fields that are not
     text, by their path (`page.during_time`)."""
