@@ -16,13 +16,16 @@ Event = tuple[str, Any]
 """A key, and a value: bytes or None as they are, everything else as JSON."""
 
 
-def source_frame(spark: Any, topic: str, records: Iterable[Event | tuple[str, Any, int, int]]) -> Any:
+def source_frame(
+    spark: Any, topic: str, records: Iterable[Event | tuple[str, Any, int, int]], sent_ms: int | None = TS
+) -> Any:
     """Records as a source gives them, in partition 0 at offsets from 0 if they do not say where they are."""
+    sent = sent_ms and sent_ms * 1000
     rows = []
     for number, (key, value, *where) in enumerate(records):
         content = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
         partition, offset = where or (0, number)
-        rows.append((key.encode(), content, topic, partition, offset, TS * 1000))
+        rows.append((key.encode(), content, topic, partition, offset, sent))
     columns = list(zip(*rows, strict=True)) or [()] * 6
     kinds = (pa.binary(), pa.binary(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", tz="UTC"))
     names = ("key", "value", "topic", "partition", "offset", "timestamp")

@@ -155,6 +155,19 @@ def test_duplicates_within_and_across_batches_and_replays(log: Run) -> None:
     assert batch(log) == {}
 
 
+def test_the_window_is_one_of_the_log(log: Run) -> None:
+    def written(event_id: str, sent_ms: int | None) -> bool:
+        return "dwd_page" in log.batch(source_frame(log.spark, "ods_log", [page(event_id)], sent_ms))
+
+    hour_ms = 3_600_000
+    assert written("a", TS)
+    assert not written("a", TS + hour_ms), "it is what came next"
+    assert written("b", TS + hour_ms)
+    assert written("a", TS + hour_ms), "and was forgotten an hour later"
+    assert written("c", None), "of now"
+    assert written("b", None)
+
+
 def test_broken_events_are_never_duplicates(log: Run) -> None:
     broken = without(page("a"), "page")
     assert reasons(batch(log, broken, broken)) == {0: "neither start nor page", 1: "neither start nor page"}

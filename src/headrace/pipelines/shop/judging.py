@@ -5,6 +5,7 @@ A parsed frame has the columns
     _at      the place of the record in its source: partition and offset
     reason   why the record cannot be used, or null
     record   the record itself, if it cannot be used
+    sent_ms  its timestamp
     key      that of the record
     event    what was parsed of it, if it can be used
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MARK = "_mark"
 _OFFSET_BITS = 48
+_NOT_SIGHTED = (AT, "sent_ms", "sound")
 _MARKED = re.compile(rb"[^\0]")
 
 
@@ -98,18 +100,26 @@ class Judged:
 
 def judge(parsed: "DataFrame", batch: Batch, *sighting: "Column", window_ms: int) -> Judged:
     """Asks about each event of a parsed frame, which is computed once. `sighting`: device, day and claim, if any."""
+    import pyarrow.compute as pc
     from pyspark.sql import functions as sf
 
     parsed = batch.keep(parsed)
     event_id = sf.col("event.event_id")
     is_sound = sf.col("reason").isNull()
-    numbers = parsed.select(AT, is_sound.alias("sound"), *hashes(event_id), *sighting).toArrow()
+    numbers = parsed.select(AT, "sent_ms", is_sound.alias("sound"), *hashes(event_id), *sighting).toArrow()
     sound = numbers.filter(numbers["sound"]).sort_by(AT)
-    columns = {name: _buffer(sound[name]) for name in sound.column_names if name not in (AT, "sound")}
+    columns = {name: _buffer(sound[name]) for name in sound.column_names if name not in _NOT_SIGHTED}
     memory = _memories.of(batch, lambda _: Memory(StateFiles(batch.spark, batch.state_dir), window_ms, SystemClock()))
     marks = memory.judge(
         batch.id,
-        Sightings(columns["low"], columns["high"], columns.get("device"), columns.get("day"), columns.get("claim")),
+        Sightings(
+            columns["low"],
+            columns["high"],
+            columns.get("device"),
+            columns.get("day"),
+            columns.get("claim"),
+            newest_ms=pc.max(numbers["sent_ms"]).as_py(),
+        ),
     )
     batch.figures["duplicates"] = marks.count(DUPLICATE)
     if sighting:
@@ -161,6 +171,7 @@ def parsed_frame(frame: "DataFrame", reason: "Column") -> "DataFrame":
         .withColumn("reason", reason)
         .select(
             AT,
+            sf.unix_millis("timestamp").alias("sent_ms"),
             "reason",
             sf.when(is_bad, sf.struct(*SOURCE_COLUMNS)).alias("record"),
             "key",

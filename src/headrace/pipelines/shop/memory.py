@@ -10,16 +10,18 @@ Durable, in the flow's state directory:
     batch-<id>       what the batch has added; written before the batch is, never changed after
     devices-<id>     all first days after that batch; takes the place of those in older files
 
-    header           struct <QqqqQQ: format, time of arrival, generation, its length in ms, events, devices
+    header           struct <QqqqQQ: format, time, generation, its length in ms, events, devices
     events           64-bit numbers: the low halves of all ids, then the high ones
     devices, days    64-bit numbers, then 32-bit ones
     check            CRC-32 of all before
 
 Invariants:
-- A batch is judged by what batches before it have left in files, so a replay gives the same answers. The time of a
-  batch is taken when it first comes, and read from its file when it comes again.
-- An id is remembered in the generation of its batch: a quarter of the window by the clock. A generation is forgotten as
-  a whole, when all of it is older than the window.
+- A batch is judged by what batches before it have left in files, so a replay gives the same answers.
+- Time is that of the log: the newest timestamp of all records so far. It never goes back, and no further than the clock:
+  a record from the future must not make all others forgotten. It is in the file of each batch, for when that comes again.
+- An id is remembered in the generation of its batch: a quarter of the window. A generation is forgotten as a whole, when
+  all of it is older than the window by the time of a batch that was judged. So what is judged next is compared with all
+  within the window before it, however much time it spans itself, and however long the pipeline was down.
 
 Runs in the driver, in the thread of the flow's query.
 """
@@ -65,13 +67,15 @@ class Sightings:
     days: Buffer | None = None
     claims: Buffer | None = None
     """1 if the device says that it is new."""
+    newest_ms: int | None = None
+    """The newest timestamp of the batch's records; None if they have none."""
 
 
 @dataclass(frozen=True)
 class _Added:
     """The content of a file."""
 
-    arrived_ms: int
+    time_ms: int
     generation: int
     quarter_ms: int
     lows: bytes = b""
@@ -80,7 +84,7 @@ class _Added:
     days: bytes = b""
 
     def pack(self) -> bytes:
-        times = (self.arrived_ms, self.generation, self.quarter_ms)
+        times = (self.time_ms, self.generation, self.quarter_ms)
         header = _HEADER.pack(_FORMAT, *times, len(self.lows) // 8, len(self.devices) // 8)
         content = b"".join((header, self.lows, self.highs, self.devices, self.days))
         return content + _CHECK.pack(zlib.crc32(content))
@@ -90,7 +94,7 @@ class _Added:
         whole = memoryview(content)
         if len(whole) < _HEADER.size + _CHECK.size or zlib.crc32(whole[:-4]) != _CHECK.unpack(whole[-4:])[0]:
             raise ValueError(f"state file {name} is damaged: its check sum is not that of its content")
-        form, arrived_ms, generation, quarter_ms, events, devices = _HEADER.unpack_from(content)
+        form, time_ms, generation, quarter_ms, events, devices = _HEADER.unpack_from(content)
         if form != _FORMAT:
             raise ValueError(f"state file {name} has format {form}; expected {_FORMAT}")
         parts = []
@@ -98,7 +102,7 @@ class _Added:
         for size in (events * 8, events * 8, devices * 8, devices * 4):
             parts.append(bytes(whole[at : at + size]))
             at += size
-        return cls(arrived_ms, generation, quarter_ms, *parts)
+        return cls(time_ms, generation, quarter_ms, *parts)
 
 
 class Memory:
@@ -116,6 +120,7 @@ class Memory:
         self._forget_all()
 
     def _forget_all(self) -> None:
+        self._time_ms = 0
         self._generation = 0
         self._ids: dict[int, IdSet] = {}
         self._first_days = FirstDays()
@@ -148,12 +153,8 @@ class Memory:
         elif name in self._load(batch_id):
             replayed = self._read(name)
         self._next = None  # until this one is whole
-        if replayed is None:
-            arrived_ms = self._clock.time_ms()
-            generation = max(self._generation, arrived_ms // self._quarter_ms)
-        else:
-            arrived_ms, generation = replayed.arrived_ms, replayed.generation
-        self._advance(generation)
+        time_ms = self._time_after(seen) if replayed is None else replayed.time_ms
+        generation = max(self._generation, time_ms // self._quarter_ms)
         lows, highs = _longs(seen.lows), _longs(seen.highs)
         marks = bytearray(len(lows))
         for before in self._ids.values():
@@ -165,13 +166,21 @@ class Memory:
             devices, days = self._first_days.judge(_longs(seen.devices), _longs(seen.days), _longs(seen.claims), marks)
         if replayed is None:
             new_lows, new_highs = _unmarked(lows, marks), _unmarked(highs, marks)
-            added = _Added(arrived_ms, generation, self._quarter_ms, new_lows, new_highs, devices, days)
+            added = _Added(time_ms, generation, self._quarter_ms, new_lows, new_highs, devices, days)
             self._files.store(name, added.pack())
+        self._advance(time_ms, generation)
         self._kept[batch_id] = generation
         self._loose += len(devices) // 8
         self.new_devices = self.devices - devices_before
         self._next = batch_id + 1
         return marks
+
+    def _time_after(self, seen: Sightings) -> int:
+        """The time of the log after a batch. Records without timestamps are of now."""
+        now_ms = self._clock.time_ms()
+        if seen.newest_ms is not None and seen.newest_ms > 0:
+            return max(self._time_ms, min(seen.newest_ms, now_ms))
+        return max(self._time_ms, now_ms) if len(memoryview(seen.lows)) else self._time_ms
 
     def _tidy(self) -> None:
         """Deletes files that are needed no more. The last batch is committed, for the next one has come."""
@@ -207,7 +216,7 @@ class Memory:
             if each >= batch_id:
                 continue
             added = self._read(_batch_name(each))
-            self._advance(added.generation)
+            self._advance(added.time_ms, added.generation)
             self._take(added, with_devices=each > self._covered)
             self._kept[each] = added.generation
         return names
@@ -223,11 +232,12 @@ class Memory:
     def _read(self, name: str) -> _Added:
         added = _Added.unpack(name, self._files.load(name))
         if added.quarter_ms != self._quarter_ms:  # the window was another one then
-            added = replace(added, generation=added.arrived_ms // self._quarter_ms)
+            added = replace(added, generation=added.time_ms // self._quarter_ms)
         return added
 
-    def _advance(self, generation: int) -> None:
+    def _advance(self, time_ms: int, generation: int) -> None:
         """Forgets generations that are older than the window, seen from this one."""
+        self._time_ms = max(self._time_ms, time_ms)
         self._generation = max(self._generation, generation)
         for each in [each for each in self._ids if each < self._generation - _QUARTERS]:
             del self._ids[each]

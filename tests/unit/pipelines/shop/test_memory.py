@@ -4,6 +4,7 @@ import random
 import struct
 import zlib
 from array import array
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,11 @@ def ids(*numbers: int) -> Sightings:
     return Sightings(longs(*numbers), longs(*(number * 7 for number in numbers)))
 
 
+def at(newest_ms: int, *numbers: int) -> Sightings:
+    """So long after the clock's beginning."""
+    return replace(ids(*numbers), newest_ms=ManualClock().time_ms() + newest_ms)
+
+
 def visits(*rows: tuple[int, int, int, int]) -> Sightings:
     """Id, device, day, whether it says that it is new."""
     numbers, devices, days, claims = (longs(*column) for column in zip(*rows, strict=True))
@@ -57,6 +63,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def memory(files: FilesInMemory, clock: ManualClock) -> Memory:
+    clock.advance(WINDOW_MS * 1000)
     return Memory(files, WINDOW_MS, clock)
 
 
@@ -76,23 +83,52 @@ def test_a_batch_without_events(memory: Memory) -> None:
     assert memory.judge(1, ids(1)) == bytes([0])
 
 
-def test_what_is_older_than_the_window_is_forgotten(memory: Memory, files: FilesInMemory, clock: ManualClock) -> None:
-    memory.judge(0, ids(1))
-    clock.advance(WINDOW_MS - 1000)
-    assert memory.judge(1, ids(1, 2)) == bytes([DUPLICATE, 0])
-    clock.advance(WINDOW_MS // 2)
-    assert memory.judge(2, ids(1, 2)) == bytes([0, DUPLICATE])
-    clock.advance(WINDOW_MS * 10)
-    memory.judge(3, ids(7))
-    memory.judge(4, ids(8))
-    assert files.list() == ["batch-000000000003", "batch-000000000004"]
-    assert memory.events == 2
+def test_what_is_older_than_the_window_is_forgotten(memory: Memory, files: FilesInMemory) -> None:
+    memory.judge(0, at(0, 1))
+    assert memory.judge(1, at(WINDOW_MS - 1000, 1, 2)) == bytes([DUPLICATE, 0])
+    memory.judge(2, at(WINDOW_MS * 3 // 2))
+    assert memory.judge(3, at(WINDOW_MS * 3 // 2, 1, 2)) == bytes([0, DUPLICATE])
+    memory.judge(4, at(WINDOW_MS * 10, 7))
+    memory.judge(5, at(WINDOW_MS * 10, 8))
+    memory.judge(6, at(WINDOW_MS * 10, 9))
+    assert files.list() == [f"batch-00000000000{number}" for number in (4, 5, 6)]
+    assert memory.events == 3
+
+
+def test_time_is_that_of_the_log(files: FilesInMemory, clock: ManualClock) -> None:
+    Memory(files, WINDOW_MS, clock).judge(0, at(0, 1))
+    clock.advance(WINDOW_MS * 100)
+    memory = Memory(files, WINDOW_MS, clock)
+    assert memory.judge(1, at(1000, 1, 2)) == bytes([DUPLICATE, 0]), "down for long, a second in the log"
+    clock.advance(WINDOW_MS * 100)
+    assert memory.judge(2, at(2000, 2, 3)) == bytes([DUPLICATE, 0]), "slow"
+    many = at(WINDOW_MS * 100, 3, 4)
+    assert memory.judge(3, many) == bytes([DUPLICATE, 0]), "begins where the last ended, and spans long"
+    assert Memory(files, WINDOW_MS, clock).judge(3, many) == bytes([DUPLICATE, 0]), "replayed"
+    assert memory.judge(4, at(3000, 1, 4)) == bytes([0, DUPLICATE]), "it does not go back"
+    assert Memory(files, WINDOW_MS, clock).judge(5, at(3000, 4)) == bytes([DUPLICATE])
+
+
+def test_time_without_timestamps_and_from_the_future(files: FilesInMemory, clock: ManualClock) -> None:
+    memory = Memory(files, WINDOW_MS, clock)
+    assert memory.judge(0, ids()) == b"", "nothing at all: time stands"
+    memory.judge(1, at(-WINDOW_MS * 9, 1))
+    memory.judge(2, ids())
+    memory.judge(3, at(WINDOW_MS * 100, 2))
+    assert memory.judge(4, at(0, 2, 1)) == bytes([DUPLICATE, 0]), "no further than the clock"
+    clock.advance(WINDOW_MS * 2)
+    memory.judge(5, ids(7))
+    assert memory.judge(6, ids(2, 7)) == bytes([0, DUPLICATE]), "without timestamps it is the clock's"
+    no_time = Sightings(longs(8), longs(8), newest_ms=-1)
+    clock.advance(WINDOW_MS * 2)
+    memory.judge(7, no_time)
+    assert memory.judge(8, ids(7)) == bytes([0])
 
 
 def test_a_replay_is_judged_as_the_first_time(files: FilesInMemory, clock: ManualClock) -> None:
     memory = Memory(files, WINDOW_MS, clock)
     memory.judge(0, visits((1, 100, 20, 0), (2, 200, 20, 1)))
-    clock.advance(WINDOW_MS)
+    clock.advance(WINDOW_MS * 10)
     batch = visits((1, 100, 20, 0), (3, 100, 20, 1), (4, 200, 21, 1))
     first = memory.judge(1, batch)
     assert first == bytes([DUPLICATE, KNOWN, KNOWN])
@@ -100,7 +136,9 @@ def test_a_replay_is_judged_as_the_first_time(files: FilesInMemory, clock: Manua
     clock.advance(WINDOW_MS * 10)
     again = Memory(files, WINDOW_MS, clock)
     assert again.judge(1, batch) == first, "after a restart, long after"
-    assert again.judge(2, ids(4, 5)) == bytes([0, 0]), "time goes on after it"
+    more = visits((4, 200, 21, 0), (5, 200, 21, 0))
+    assert again.judge(2, more) == bytes([DUPLICATE, 0])
+    assert again.judge(3, more) == bytes([0, DUPLICATE]), "time goes on after it"
 
 
 def test_the_window_may_change(files: FilesInMemory, clock: ManualClock) -> None:
@@ -109,11 +147,13 @@ def test_the_window_may_change(files: FilesInMemory, clock: ManualClock) -> None
     longer = Memory(files, WINDOW_MS * 10, clock)
     assert longer.judge(1, ids(1, 2)) == bytes([DUPLICATE, 0])
     clock.advance(WINDOW_MS * 20)
-    assert longer.judge(2, ids(1, 2)) == bytes([0, 0])
+    longer.judge(2, ids(3))
+    assert longer.judge(3, ids(1, 2)) == bytes([0, 0])
     shorter = Memory(files, WINDOW_MS // 10, clock)
-    assert shorter.judge(3, ids(1)) == bytes([DUPLICATE])
+    assert shorter.judge(4, ids(1)) == bytes([DUPLICATE])
     clock.advance(WINDOW_MS)
-    assert shorter.judge(4, ids(1)) == bytes([0])
+    shorter.judge(5, ids(3))
+    assert shorter.judge(6, ids(1)) == bytes([0])
 
 
 def test_a_batch_whose_file_was_not_finished_is_new(files: FilesInMemory, clock: ManualClock) -> None:
