@@ -118,13 +118,17 @@ def minute_rows(changed: Changed, spark: "SparkSession") -> "DataFrame":
         "revenue": pa.array([minute.revenue for minute in minutes], pa.int64()),
     }
     visitors = sf.coalesce(sf.hll_sketch_estimate("sketch"), sf.lit(0))
-    return spark.createDataFrame(pa.table(columns)).coalesce(1).select(
-        sf.timestamp_millis("start_ms").alias("minute"),
-        "page_views",
-        visitors.alias("visitors"),
-        "orders",
-        (sf.col("revenue").cast("decimal(18,0)") / 100).cast("decimal(18,2)").alias("revenue"),
-        sf.lit(changed.version).cast("long").alias("version"),
+    return (
+        spark.createDataFrame(pa.table(columns))
+        .coalesce(1)
+        .select(
+            sf.timestamp_millis("start_ms").alias("minute"),
+            "page_views",
+            visitors.alias("visitors"),
+            "orders",
+            (sf.col("revenue").cast("decimal(18,0)") / 100).cast("decimal(18,2)").alias("revenue"),
+            sf.lit(changed.version).cast("long").alias("version"),
+        )
     )
 
 

@@ -17,11 +17,11 @@ Durable, in the flow's state directory:
 
 Invariants:
 - A batch is judged by what batches before it have left in files, so a replay gives the same answers.
-- Time is that of the log: the newest timestamp of all records so far. It never goes back, and no further than the clock:
-  a record from the future must not make all others forgotten. It is in the file of each batch, for when that comes again.
-- An id is remembered in the generation of its batch: a quarter of the window. A generation is forgotten as a whole, when
-  all of it is older than the window by the time of a batch that was judged. So what is judged next is compared with all
-  within the window before it, however much time it spans itself, and however long the pipeline was down.
+- Time is that of the log: the newest timestamp of all records so far. It never goes back, and no further than the
+  clock: a record from the future must not make all others forgotten. It is in the file of a batch, for a replay.
+- An id is remembered in the generation of its batch: a quarter of the window. A generation is forgotten as a whole,
+  when all of it is older than the window by the time of a batch that was judged. So the next batch is compared with
+  all that is within the window before it, however much time it spans itself, and however long the pipeline was down.
 
 Runs in the driver, in the thread of the flow's query.
 """

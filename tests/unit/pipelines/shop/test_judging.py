@@ -10,7 +10,9 @@ def batch(**changes: Any) -> Any:
     """As much of a batch as matters here."""
     application = changes.pop("application", "app-1")
     spark = SimpleNamespace(sparkContext=SimpleNamespace(applicationId=application))
-    return SimpleNamespace(**{"spark": spark, "state_dir": "/s", "query_id": "q", "settings": {"minutes": 1}, **changes})
+    return SimpleNamespace(
+        **{"spark": spark, "state_dir": "/s", "query_id": "q", "settings": {"minutes": 1}, **changes}
+    )
 
 
 def test_kept_for_the_same_query_spark_and_settings_only() -> None:
