@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+UNFINISHED = ".tmp"
+"""How the names of files end that are being written."""
+
 
 class Files:
     """What a directory tree is asked for, on the file system that the tree is on."""
@@ -55,21 +58,19 @@ class Files:
             found.append(str(each.next().getPath().toUri().getPath())[whole:])
         return sorted(found)
 
-    def read(self, name: str) -> str:
+    def read(self, name: str) -> bytes:
         stream = self._fs.open(self._path(name))
         try:
-            return bytes(stream.readAllBytes()).decode()
+            return bytes(stream.readAllBytes())
         finally:
             stream.close()
 
-    def write(self, name: str, text: str) -> None:
-        """A whole file, in place at once: who reads it sees the old content or the new."""
-        temporary = f"{name}.tmp"
-        stream = self._fs.create(self._path(temporary), True)
+    def write(self, name: str, content: bytes) -> None:
+        """A new file, there whole or not at all; one of that name must not be there."""
+        unfinished = name + UNFINISHED
+        stream = self._fs.create(self._path(unfinished), True)
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(content))
         finally:
             stream.close()
-        if self.exists(name):
-            self.delete(name)
-        self.rename(temporary, name)
+        self.rename(unfinished, name)

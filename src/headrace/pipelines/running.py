@@ -118,7 +118,7 @@ class RunningFlow:
             return int(known["write_tasks"])
         tasks = self._run.settings.write_tasks or self._run.spark.sparkContext.defaultParallelism
         files.make_directory(files.root)
-        files.write(name, json.dumps({"sources": list(flow.sources), "write_tasks": tasks}))
+        files.write(name, json.dumps({"sources": list(flow.sources), "write_tasks": tasks}).encode())
         return tasks
 
     def _begun_before(self) -> int | None:

@@ -50,7 +50,7 @@ def write_table(
             f"table {table.name}: tasks wrote {count} rows, but {files.root} is empty as the driver sees it: "
             "the warehouse must be on storage that driver and workers share"
         )
-    files.write(journal, json.dumps({"rows": count, "moves": moves}, indent=0))
+    files.write(journal, json.dumps({"rows": count, "moves": moves}, indent=0).encode())
     _finish(files, staged, journal)
     _forget(files, home, batch_id)
     return count

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.pipelines import PipelineError, Table, tables
 from headrace.pipelines.files import Files
+from headrace.pipelines.shop.state_files import StateFiles
 from headrace.pipelines.tables import write_table
 
 MS = 1772600767089  # 2026-03-04 05:06:07.089
@@ -27,6 +28,21 @@ def write(spark: Any, warehouse: Path, ids: range, batch_id: int, ts: int = MS) 
 
 def ids_of(spark: Any, warehouse: Path) -> list[int]:
     return sorted(row.id for row in spark.read.parquet(str(warehouse / "clicks")).collect())
+
+
+def test_files_are_there_whole_or_not_at_all(spark: Any, tmp_path: Path) -> None:
+    """Those of the runner and those of flows are written in the same way."""
+    (tmp_path / "one.tmp").write_bytes(b"of a process that was killed")
+    files = StateFiles(spark, str(tmp_path))
+    assert files.list() == []
+    content = bytes(range(256)) * 1000
+    files.store("one", content)
+    files.write(f"{files.root}/two", b"")
+    assert (files.list(), files.load("one"), files.read(f"{files.root}/two")) == (["one", "two"], content, b"")
+    assert [path.name for path in tmp_path.glob("*.tmp")] == []
+    files.remove("one")
+    files.remove("never there")
+    assert files.list() == ["two"]
 
 
 def test_rows_are_by_day_and_hour(spark: Any, tmp_path: Path) -> None:

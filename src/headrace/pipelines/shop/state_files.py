@@ -1,17 +1,15 @@
 """The state directory of a flow: whole files of bytes, by their names. Runs in the driver.
 
 Goes through the JVM's file systems as everything of the runner does, so that the directory may be on HDFS or in an
-object store. A file appears whole or not at all: it is written under another name first.
+object store.
 """
 
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.files import Files
+from headrace.pipelines.files import UNFINISHED, Files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_UNFINISHED = ".tmp"
 
 
 class StateFiles(Files):
@@ -25,24 +23,13 @@ class StateFiles(Files):
         return f"{self.root}/{name}"
 
     def list(self) -> list[str]:
-        return [name for name in self.names(self.root) if not name.endswith(_UNFINISHED)]
+        return [name for name in self.names(self.root) if not name.endswith(UNFINISHED)]
 
     def load(self, name: str) -> bytes:
-        stream = self._fs.open(self._path(self._place(name)))
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
+        return self.read(self._place(name))
 
     def store(self, name: str, content: bytes) -> None:
-        """A new file; one of that name must not be there."""
-        unfinished = self._place(name + _UNFINISHED)
-        stream = self._fs.create(self._path(unfinished), True)
-        try:
-            stream.write(bytearray(content))
-        finally:
-            stream.close()
-        self.rename(unfinished, self._place(name))
+        self.write(self._place(name), content)
 
     def remove(self, name: str) -> None:
         self.delete(self._place(name))
