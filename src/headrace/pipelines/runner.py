@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.common.clock import Clock, SystemClock
 from headrace.pipelines.causes import one_line
+from headrace.pipelines.cores import count_cores
 from headrace.pipelines.pipeline import Flow, Pipeline, PipelineError
 from headrace.pipelines.progress import Progress, Summary, Totals
 from headrace.pipelines.run_settings import RunSettings, check_run
@@ -44,7 +45,8 @@ class Runner:
     ) -> None:
         chosen = check_run(pipeline, settings)
         self._clock = clock or SystemClock()
-        self._run = Run(pipeline, _own_session(spark), settings, chosen, self._clock)
+        cores = count_cores(spark, self._clock)
+        self._run = Run(pipeline, _own_session(spark, cores), settings, chosen, self._clock, cores)
         self._on_progress = on_progress
         self._running: list[RunningFlow] = []
         self._totals = {flow.name: Totals() for flow in pipeline.flows}
@@ -138,13 +140,13 @@ def _starting(flow: Flow) -> Iterator[None]:
         raise PipelineError(f"flow {flow.name} cannot start: {one_line(error)}") from error
 
 
-def _own_session(spark: "SparkSession") -> "SparkSession":
+def _own_session(spark: "SparkSession", cores: int) -> "SparkSession":
     """A session of the run's own, beside the user's in the same Spark, with settings that the runner relies on."""
     own = spark.newSession()
     for name, value in _SESSION.items():
         own.conf.set(name, value)
     if spark.conf.get("spark.sql.shuffle.partitions") == _SPARK_SHUFFLES:
-        own.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+        own.conf.set("spark.sql.shuffle.partitions", str(cores))
     return own
 
 

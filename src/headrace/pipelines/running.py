@@ -60,6 +60,8 @@ class Run:
     chosen: dict[str, Setting]
     """The pipeline's settings."""
     clock: Clock
+    cores: int
+    """That Spark has for tasks."""
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
@@ -116,7 +118,7 @@ class RunningFlow:
                     f"{self._home} ({', '.join(known['sources'])}): give a new checkpoint"
                 )
             return int(known["write_tasks"])
-        tasks = self._run.settings.write_tasks or self._run.spark.sparkContext.defaultParallelism
+        tasks = self._run.settings.write_tasks or self._run.cores
         files.make_directory(files.root)
         files.write(name, json.dumps({"sources": list(flow.sources), "write_tasks": tasks}).encode())
         return tasks

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.common.clock import SystemClock
 from headrace.pipelines.audit.report import Report
+from headrace.pipelines.cores import count_cores
 from headrace.pipelines.shop import schemas
 from headrace.pipelines.shop.routes import ROUTES, Route
 
@@ -35,7 +37,7 @@ def audit(
     settings = {"isolation.level": "read_committed", **(client or {})}
     own = spark.newSession()
     if own.conf.get("spark.sql.shuffle.partitions") == _SPARK_SHUFFLES:
-        own.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism * 2))
+        own.conf.set("spark.sql.shuffle.partitions", str(count_cores(spark, SystemClock()) * 2))
     options = {f"kafka.{name}": value for name, value in settings.items()}
 
     def read(*topics: str) -> "DataFrame":
