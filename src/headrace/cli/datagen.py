@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.client_settings import settings_for, understood
 from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
+from headrace.common.properties import read_properties
 
 if TYPE_CHECKING:
     from headrace.pipelines.datagen import Made
@@ -76,6 +78,7 @@ SHARE = click.FloatRange(0, 1)
 @click.option("--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Of topics it creates.")
 @click.option("--log-topic", default="ods_log", show_default=True, help="Where the app's events go.")
 @click.option("--db-topic", default="ods_db", show_default=True, help="Where changes of rows go.")
+@click.option("--command-config", metavar="FILE", help="Client settings, such as those of security, as properties.")
 @click.option(
     "--producer-property", "properties", metavar="KEY=VALUE", multiple=True, help="A setting of the producer."
 )
@@ -95,6 +98,7 @@ def datagen(
     partitions: int,
     log_topic: str,
     db_topic: str,
+    command_config: str | None,
     properties: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -109,13 +113,14 @@ def datagen(
         events = DEFAULT_EVENTS
     if span is None and rate is None:
         span = DEFAULT_SPAN_SECONDS
-    producer_settings = dict(_key_value(each) for each in properties)
+    given = dict(_key_value(each) for each in properties)
     topics = {LOG: log_topic, DB: db_topic}
     told: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: told.append(number))
     display = _Display(events, quiet)
     try:
+        client = understood(read_properties(command_config)) if command_config else {}
         settings = StreamSettings(
             events=events,
             span_ms=None if span is None else round(span * 1000),
@@ -127,18 +132,18 @@ def datagen(
             duplicates=duplicates,
             devices=devices,
         )
-        create_topics(bootstrap_server, partitions, topics)
+        create_topics(bootstrap_server, partitions, topics, settings_for("admin", client))
         made = generate(
             bootstrap_server,
             settings,
             rate=rate,
             start_ms=start,
             topics=topics,
-            producer_settings=producer_settings,
+            producer_settings={**settings_for("producer", client), **given},
             report=display.show,
             stopped=lambda: bool(told),
         )
-    except HeadraceError as error:
+    except (HeadraceError, OSError) as error:
         display.end()
         click.echo(f"headrace: {' '.join(str(error).split()) or type(error).__name__}", err=True)
         sys.exit(1)

@@ -1,9 +1,16 @@
 """`headrace datagen` on a broker: what was made is there, in order, and the pace is kept."""
 
+import contextlib
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -140,9 +147,82 @@ def test_command_ends_in_order_when_interrupted(broker: EmbeddedBroker) -> None:
     assert sum(map(len, read(broker, {LOG: "int-log", DB: "int-db"}, sent).values())) == sent
 
 
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for 127.0.0.1 and its key, in one file."""
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem -subj /CN=localhost"
+    try:
+        subprocess.run(
+            [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], cwd=tmp_path, check=True, capture_output=True
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no openssl to make a certificate with")
+    both = tmp_path / "both.pem"
+    both.write_text((tmp_path / "cert.pem").read_text() + (tmp_path / "key.pem").read_text())
+    return both
+
+
+@contextmanager
+def broker_behind_tls(certificate: Path) -> Iterator[int]:
+    """The port of a broker, all that clients are told of it: it talks TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def serve(client: socket.socket, broker: EmbeddedBroker) -> None:
+        with client, socket.create_connection(broker.address) as to_broker:
+            back = threading.Thread(target=copy, args=(to_broker, client), daemon=True)
+            back.start()
+            copy(client, to_broker)
+            back.join()
+
+    def accept(broker: EmbeddedBroker) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except ssl.SSLError:
+                continue  # who does not talk TLS
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(client, broker), daemon=True).start()
+
+    with context.wrap_socket(socket.create_server(("127.0.0.1", 0)), server_side=True) as listener:
+        port = listener.getsockname()[1]
+        addresses = {"listeners": "PLAINTEXT://127.0.0.1:0", "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+        with EmbeddedBroker(addresses) as broker:
+            accepting = threading.Thread(target=accept, args=(broker,), daemon=True)
+            accepting.start()
+            yield port
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join(10)
+
+
+def test_all_clients_of_the_command_take_settings_from_a_file(certificate: Path, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    tls = {"security.protocol": "SSL", "ssl.cafile": str(certificate)}
+    for_others = {"isolation.level": "read_committed", "acks": "all"}
+    config.write_text("".join(f"{key}={value}\n" for key, value in {**tls, **for_others}.items()))
+    with broker_behind_tls(certificate) as port:
+        command = [sys.executable, "-m", "headrace", "datagen", "--bootstrap-server", f"127.0.0.1:{port}"]
+        options = ["--events", "10", "--devices", "5", "--command-config", str(config)]
+        ran = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.startswith("10 events")
+        with headrace.Admin({"bootstrap.servers": f"127.0.0.1:{port}", **tls}) as admin:
+            assert {"ods_log", "ods_db"} <= set(admin.list_topics())
+
+
 @pytest.mark.parametrize(
     ("options", "code", "named"),
     [
+        (["--command-config", "/no/such/file"], 1, "cannot read /no/such/file"),
         (["--span", "5x"], 2, "expected a number with a unit"),
         (["--span", "-5m"], 2, "more than 0"),
         (["--start", "noon"], 2, "expected a time as"),

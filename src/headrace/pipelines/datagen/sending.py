@@ -29,9 +29,15 @@ _BLOCKS_PER_SECOND = 20
 _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
-def create_topics(bootstrap_servers: str, partitions: int, topics: Mapping[int, str] = TOPICS) -> None:
-    """Makes the topics that there are not yet, and waits for their leaders."""
-    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+def create_topics(
+    bootstrap_servers: str,
+    partitions: int,
+    topics: Mapping[int, str] = TOPICS,
+    client: Mapping[str, Any] | None = None,
+) -> None:
+    """Makes the topics that there are not yet, and waits for their leaders. `client` has more settings of the admin
+    client."""
+    with Admin({**(client or {}), "bootstrap.servers": bootstrap_servers}) as admin:
         wanted = [NewTopic(name, num_partitions=partitions) for name in topics.values()]
         for created in admin.create_topics(wanted, raise_errors=False).values():
             if created.error is not None and not isinstance(created.error, TopicAlreadyExistsError):
