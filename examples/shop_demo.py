@@ -285,8 +285,9 @@ def read_traffic(spark: Any, server: str) -> tuple[list[int], list[Series]]:
 
 
 def read(spark: Any, server: str, topic: str) -> Any:
-    source = spark.read.format("headrace").option("kafka.bootstrap.servers", server)
-    return source.option("subscribe", topic).load()
+    """What is in a topic for good: not what a task that failed has left in it."""
+    options = {"kafka.bootstrap.servers": server, "kafka.isolation.level": "read_committed"}
+    return spark.read.format("headrace").options(**options).option("subscribe", topic).load()
 
 
 def read_reasons(spark: Any, server: str) -> list[tuple[str, int]]:

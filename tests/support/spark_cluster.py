@@ -152,6 +152,18 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def processes_with(variable: str) -> list[str]:
+    """The command lines of all processes that were started, by whomever, with this `NAME=value` in their environment.
+    Sees those too whose parents have ended, or that have a session of their own."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(f"{entry.name}: {_command_line(int(entry.name)).replace(bytes(1), b' ').decode()}")
+    return found
+
+
 def _command_line(pid: int) -> bytes:
     try:
         return (Path("/proc") / str(pid) / "cmdline").read_bytes()

@@ -1,17 +1,24 @@
 """What `make run` runs: all the way with few events, and what it says when the audit fails."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from tests.support.apache_kafka_jvm import KafkaUnavailable, require_java
+from tests.support.broker_process import eventually
+from tests.support.spark_cluster import processes_with
 from tests.support.spark_session import worker_environment
 
+import headrace
+from headrace.pipelines.audit import DEAD_LETTERS
 from headrace.pipelines.audit.report import Output, Report
+from headrace.testing import EmbeddedBroker
 
 DEMO = Path(__file__).parents[3] / "examples" / "shop_demo.py"
 
@@ -23,22 +30,50 @@ def test_the_demo_runs(tmp_path: Path) -> None:
         pytest.skip(f"Spark needs Java: {error}")
     chart, data = tmp_path / "charts" / "traffic.html", tmp_path / "data"
     options = ["--events", "1500", "--rate", "1000", "--chart", str(chart), "--directory", str(data)]
-    ran = subprocess.run(
+    mark = f"HEADRACE_DEMO={data}"  # all that the demo starts has it in its environment
+    with subprocess.Popen(
         [sys.executable, str(DEMO), *options, "--master", "local[2]"],
-        env={**os.environ, **worker_environment()},
-        capture_output=True,
+        env={**os.environ, **worker_environment(), "HEADRACE_DEMO": str(data)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=580,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "audit passed: nothing lost, nothing doubled, order per key intact" in ran.stdout
-    assert "1,500 events became" in ran.stdout
-    assert "minutes, which add up" in ran.stdout
-    assert "page views (a minute" in ran.stdout
+    ) as process:
+        assert process.stdout is not None
+        out = process.stdout.readline() + process.stdout.readline()
+        running = "\n".join(processes_with(mark))
+        try:
+            more, errors = process.communicate(timeout=580)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            raise
+    out += more
+    assert process.returncode == 0, out + errors
+    assert "headrace server" in running
+    assert "org.apache.spark.deploy.SparkSubmit" in running
+    assert "audit passed: nothing lost, nothing doubled, order per key intact" in out
+    assert "1,500 events became" in out
+    assert "minutes, which add up" in out
+    assert "page views (a minute" in out
     assert "<svg" in chart.read_text()
     assert list((data / "warehouse" / "dws_traffic").rglob("*.parquet"))
-    left = subprocess.run(["pgrep", "-f", str(data)], capture_output=True, text=True)
-    assert left.stdout == "", "something is still running"
+    eventually(lambda: not processes_with(mark), f"nothing is left of {running}", 20)
+
+
+def test_what_tasks_left_behind_is_not_counted(spark: Any) -> None:
+    with EmbeddedBroker() as broker:
+        servers = broker.bootstrap_servers
+        broker.create_topic(DEAD_LETTERS, 1)
+        with headrace.Producer(bootstrap_servers=servers, transactional_id="task") as producer:
+            producer.init_transactions()
+            for reason in ("given up", "no ts"):
+                producer.begin_transaction()
+                producer.send(DEAD_LETTERS, json.dumps({"reason": reason}).encode()).get(timeout=60)
+                if reason == "given up":
+                    producer.flush()
+                    producer.abort_transaction()
+                else:
+                    producer.commit_transaction()
+        assert load().read_reasons(spark, servers) == [("no ts", 1)]
 
 
 def load() -> ModuleType:
