@@ -1,16 +1,20 @@
-"""`ods-dwd` with its driver, its tasks or the broker killed at chosen points; the audit tells if anything is lost,
-doubled or out of order.
+"""The shop's pipelines with their driver, their tasks or the broker killed at chosen points. For `ods-dwd` the audit
+tells if anything is lost, doubled or out of order; what `dws-traffic` wrote is compared with a few lines of Python.
 
 The points are requests that the broker gets: a fault holds one up, so that the kill comes while it is under way. The
 pipeline runs as a user runs it, in processes of its own; the audit in the Spark of the tests.
 """
 
+import json
 import os
+import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +22,13 @@ import pytest
 from tests.support.broker_process import eventually
 from tests.support.spark_cluster import descendants, kill_tree, start_headrace
 from tests.support.spark_session import QUICK_JVM
+from tests.support.topic_rows import put, values
 
 from headrace.pipelines.audit import audit
 from headrace.pipelines.datagen import StreamSettings, create_topics, generate
 from headrace.pipelines.datagen.visits import DB, LOG
+from headrace.pipelines.shop.dws_traffic import ROW, SOURCES, TRAFFIC, latest
+from headrace.pipelines.shop.schemas import DWD_ORDER, DWD_PAGE
 from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
 
@@ -36,19 +43,27 @@ SHOP = StreamSettings(events=EVENTS, span_ms=600_000, devices=100, broken=0.02, 
 class Lab:
     """A broker with the shop's events, and the pipeline that is run on them, again and again."""
 
+    pipeline = "ods-dwd"
+    rows_per_batch = ROWS_PER_BATCH
+
     def __init__(self, broker: EmbeddedBroker, directory: Path) -> None:
         self.broker = broker
         self.log = directory / "pipeline.log"
         self.checkpoint = directory / "checkpoint"
-        create_topics(broker.bootstrap_servers, 2, {LOG: "ods_log", DB: "ods_db"})
-        start_ms = int(time.time()) * 1000 - 3_600_000
-        generate(broker.bootstrap_servers, SHOP, start_ms=start_ms, topics={LOG: "ods_log", DB: "ods_db"})
+        self.warehouse = directory / "tables"
+        self.start_ms = int(time.time()) * 1000 - 3_600_000
+        self.fill()
+
+    def fill(self) -> None:
+        create_topics(self.broker.bootstrap_servers, 2, {LOG: "ods_log", DB: "ods_db"})
+        generate(self.broker.bootstrap_servers, SHOP, start_ms=self.start_ms, topics={LOG: "ods_log", DB: "ods_db"})
 
     def start(self, master: str = "local[2]") -> subprocess.Popen[bytes]:
         place = ["--bootstrap-server", self.broker.bootstrap_servers, "--checkpoint", self.checkpoint]
-        how = ["--master", master, "--max-rows", ROWS_PER_BATCH, "--available-now", "--quiet"]
+        place += ["--warehouse", self.warehouse]
+        how = ["--master", master, "--max-rows", self.rows_per_batch, "--available-now", "--quiet"]
         small = ["--conf", "spark.driver.memory=700m", "--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}"]
-        return start_headrace(["pipeline", "run", "ods-dwd", *place, *how, *small], self.log)
+        return start_headrace(["pipeline", "run", self.pipeline, *place, *how, *small], self.log)
 
     @contextmanager
     def run_until(self, point: "Point", master: str = "local[2]") -> Iterator[subprocess.Popen[bytes]]:
@@ -148,6 +163,83 @@ def test_driver_is_killed(lab: Lab, spark: Any) -> None:
         for pid in left:
             kill_tree(pid)
     lab.check(spark)
+
+
+class TrafficLab(Lab):
+    """The same for `dws-traffic`: clean rows of some minutes, of each kind."""
+
+    pipeline = "dws-traffic"
+    rows_per_batch = 500
+
+    def fill(self) -> None:
+        chance = random.Random(11)
+        first_ms = self.start_ms // 60_000 * 60_000
+        self.expected: dict[int, Counter[str]] = {}
+        self.visitors: dict[int, set[str]] = {}
+        rows: dict[str, list[tuple[str, dict[str, Any]]]] = {topic: [] for topic in SOURCES}
+        for number in range(2400):
+            ts = first_ms + chance.randrange(8 * 60_000)
+            row: dict[str, Any] = {"event_id": f"e{number}", "ts": ts}
+            numbers = self.expected.setdefault(ts // 60_000, Counter())
+            topic = chance.choices(SOURCES, (8, 1, 1))[0]
+            if topic == DWD_PAGE:
+                row["mid"] = key = f"m{chance.randrange(200)}"
+                numbers["page_views"] += 1
+                self.visitors.setdefault(ts // 60_000, set()).add(key)
+            else:
+                key, amount = f"row:{number}", chance.randrange(1, 10_000)
+                row |= {"op": "insert", "payment_amount": amount / 100, "payment_status": "succeeded"}
+                numbers["orders" if topic == DWD_ORDER else "revenue"] += 1 if topic == DWD_ORDER else amount
+            rows[topic].append((key, row))
+        for topic, content in rows.items():
+            self.broker.create_topic(topic, 2)
+            put(self.broker.bootstrap_servers, topic, content)
+
+    def check(self, spark: Any) -> None:
+        """The newest version of each minute is right, and the topic and the table have each version once."""
+        columns = ("minute", "version", "page_views", "visitors", "orders", "revenue")
+        topic = spark.createDataFrame(
+            [(json.dumps(value),) for value in values(self.broker.bootstrap_servers, TRAFFIC)], "value string"
+        )
+        parsed = topic.selectExpr(f"from_json(value, '{ROW}') as row").select("row.*")
+        table = spark.read.parquet(str(self.warehouse / TRAFFIC))
+        for written in (parsed, table):
+            found = {int(row["minute"].replace(tzinfo=UTC).timestamp()) // 60: row for row in latest(written).collect()}
+            numbers = {
+                minute: Counter(page_views=row.page_views, orders=row.orders, revenue=int(row.revenue * 100))
+                for minute, row in found.items()
+            }
+            assert numbers == self.expected
+            assert {minute: row.visitors for minute, row in found.items()} == {
+                minute: len(who) for minute, who in self.visitors.items()
+            }
+        in_topic, in_table = (sorted(tuple(row) for row in each.select(*columns).collect()) for each in (parsed, table))
+        assert in_topic == in_table
+        assert len({row[:2] for row in in_topic}) == len(in_topic) > len(self.expected)
+
+
+def table_is_being_written(lab: Lab) -> Callable[[], bool]:
+    """The topic has a batch; files of it are beside the table, or on their way into it."""
+
+    def staged() -> set[Path]:
+        return set((lab.warehouse / TRAFFIC / "_headrace").glob("*/*"))
+
+    before = staged()
+    return lambda: bool(staged() - before)
+
+
+def test_the_driver_of_dws_traffic_is_killed(tmp_path: Path, spark: Any) -> None:
+    """Between the topic and the table, too; and each run has other cores than the one that was killed."""
+    with EmbeddedBroker() as broker:
+        lab = TrafficLab(broker, tmp_path)
+        with lab.run_until(hold_up(ApiKey.END_TXN, "after"), "local[3]"):
+            pass
+        with lab.run_until(table_is_being_written, "local[1]"):
+            pass
+        with lab.run_until(hold_up(ApiKey.END_TXN, "before"), "local[4]"):
+            pass
+        lab.run_to_the_end()
+        lab.check(spark)
 
 
 def test_tasks_and_broker_are_killed(lab: Lab, spark: Any) -> None:
