@@ -31,7 +31,10 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%throwable
 rootLogger.level = {level}
 rootLogger.appenderRef.console.ref = console
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = {level}
 """
+"""The level of `shell` is what Spark takes for that of a shell, which this is to it: else it shows nothing below WARN."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 

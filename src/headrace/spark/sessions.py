@@ -25,8 +25,9 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    "spark.ui.showConsoleProgress": "false",
 }
+_NO_BARS = {"spark.ui.showConsoleProgress": "false"}
+"""Spark itself sets this for programs in Python: what users' files say of it is not known."""
 
 
 def session(app: str = "headrace", master: str | None = None, **conf: str | int | bool) -> SparkSession:
@@ -43,7 +44,7 @@ def session(app: str = "headrace", master: str | None = None, **conf: str | int 
     builder = SparkSession.builder
     if SparkSession.getActiveSession() is None:
         own = {"spark.app.name": app, **({} if master is None else {"spark.master": master}), **own}
-        own = {**_not_configured(own), **own}
+        own = {**_not_configured(own), **_NO_BARS, **own}
     for name, value in own.items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
