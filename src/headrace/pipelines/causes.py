@@ -5,7 +5,7 @@ import re
 
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)?): (.*)$")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
-_STATE = re.compile(r"\s*SQLSTATE: \w+")
+_STATE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+;?)?")
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSED_BY_CLEANING_UP = ("UnboundLocalError",)
 """What PySpark raises when it stops a reader that could not be made: the exception before it is the cause."""

@@ -34,7 +34,7 @@ rootLogger.appenderRef.console.ref = console
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = {level}
 """
-"""The level of `shell` is what Spark takes for that of a shell, which this is to it: else it shows nothing below WARN."""
+"""The level of `shell` is what Spark takes for that of a shell, which this is to it: else it shows WARN and above."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -43,6 +43,8 @@ def quiet_session(
 ) -> "SparkSession":
     """`headrace.spark.session`, with Spark's log at that level and nothing else on the terminal."""
     try:
+        from pyspark.logger import PySparkLogger
+
         from headrace.spark.sessions import session
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
@@ -51,7 +53,9 @@ def quiet_session(
     chosen = {"spark.ui.enabled": "false", **(conf or {})}
     log = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
     chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {log}".strip()
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # or it shows what goes wrong in a batch as a traceback
+    # Or they show what goes wrong in a batch as a traceback.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the JVM starts planners of streams with its own
