@@ -116,6 +116,8 @@ class Batch(Context):
     persisted: list["DataFrame"] = field(default_factory=list, repr=False)
     figures: dict[str, int | float] = field(default_factory=dict)
     """What `split` itself has to tell, added to the metrics of the batch."""
+    rows_by_topic: dict[str, int] = field(default_factory=dict)
+    """What is written to topics, if `split` knows it. Else the runner has each row counted, which takes time."""
 
     def observe(self, frame: "DataFrame", **figures: "Column") -> "DataFrame":
         """The same frame, which counts while it is written: aggregates by name, added to the metrics of the batch."""

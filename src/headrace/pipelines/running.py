@@ -203,18 +203,18 @@ class RunningFlow:
         from pyspark.sql import Observation
         from pyspark.sql import functions as sf
 
-        names = [str(topic.name) for topic in self._run.pipeline.topics]
-        counted = Observation()
-        counts = [sf.count_if(sf.col("topic") == name).alias(name) for name in names]
         rows = one_frame(frames, self._tasks, ordered=self.flow.ordered)
-        rows = rows.observe(counted, sf.count("*").alias(_ALL), *counts)
+        by_topic, counted = dict(batch.rows_by_topic), Observation()
+        if not by_topic:
+            names = [str(topic.name) for topic in self._run.pipeline.topics]
+            counts = [sf.count_if(sf.col("topic") == name).alias(name) for name in names]
+            rows = rows.observe(counted, sf.count("*").alias(_ALL), *counts)
         options = {**self._run.settings.spark_options(), "queryId": batch.query_id, "batchId": str(batch.id)}
         rows.write.format(FORMAT).options(**options).mode("append").save()
-        by_topic = {name: int(count) for name, count in counted.get.items()}
-        others = by_topic.pop(_ALL) - sum(by_topic.values())
+        if not by_topic:
+            by_topic = {name: int(count) for name, count in counted.get.items()}
+            by_topic["other topics"] = by_topic.pop(_ALL) - sum(by_topic.values())
         written.outputs.update({name: count for name, count in by_topic.items() if count})
-        if others:
-            written.outputs["other topics"] = others
 
     @property
     def active(self) -> bool:

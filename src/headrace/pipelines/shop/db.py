@@ -112,6 +112,16 @@ def _reason(event: "Column", untyped: list[str]) -> "Column":
     )
 
 
+def rows_by_topic(routes: Mapping[str, Route]) -> dict[str, "Column"]:
+    """How many rows a change makes: one, if its table has a route."""
+    from pyspark.sql import functions as sf
+
+    tables: dict[str, list[str]] = {}
+    for table, route in routes.items():
+        tables.setdefault(route.topic, []).append(table)
+    return {topic: sf.col("event.table").isin(*names) for topic, names in tables.items()}
+
+
 def db_rows(events: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
     """The rows of sound changes: topic (null for tables without a route), key, value, `_at`, `_seq`."""
     from pyspark.sql import functions as sf

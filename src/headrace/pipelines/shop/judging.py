@@ -15,12 +15,12 @@ there is something to say, which Spark joins to the events without moving them.
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.common.clock import SystemClock
-from headrace.pipelines.pipeline import AT, SOURCE_COLUMNS, Batch, Setting
+from headrace.pipelines.pipeline import AT, DEAD_LETTERS, SOURCE_COLUMNS, Batch, Setting
 from headrace.pipelines.shop.memory import DUPLICATE, KNOWN, Memory, Sightings
 from headrace.pipelines.shop.state_files import StateFiles
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 MARK = "_mark"
 _OFFSET_BITS = 48
-_NOT_SIGHTED = (AT, "sent_ms", "sound")
+_SIGHTED = ("low", "high", "device", "day", "claim")
+_ROWS_OF = "rows of "
 _MARKED = re.compile(rb"[^\0]")
 
 
@@ -95,20 +96,26 @@ class Judged:
 
     events: "DataFrame"
     """Those to be written: the columns of the parsed frame, and `_mark`, null or what memory says of it."""
+    count: int
+    """How many they are."""
     dead_letters: "DataFrame | None"
 
 
-def judge(parsed: "DataFrame", batch: Batch, *sighting: "Column", window_ms: int) -> Judged:
-    """Asks about each event of a parsed frame, which is computed once. `sighting`: device, day and claim, if any."""
+def judge(
+    parsed: "DataFrame", batch: Batch, *sighting: "Column", rows: "Mapping[str, Column]", window_ms: int
+) -> Judged:
+    """Asks about each event of a parsed frame, which is computed once. `sighting`: device, day and claim, if any.
+    `rows`: how many rows an event makes, by topic; they are added up here, in no time."""
     import pyarrow.compute as pc
     from pyspark.sql import functions as sf
 
     parsed = batch.keep(parsed)
     event_id = sf.col("event.event_id")
     is_sound = sf.col("reason").isNull()
-    numbers = parsed.select(AT, "sent_ms", is_sound.alias("sound"), *hashes(event_id), *sighting).toArrow()
+    counts = [column.cast("int").alias(f"{_ROWS_OF}{topic}") for topic, column in rows.items()]
+    numbers = parsed.select(AT, "sent_ms", is_sound.alias("sound"), *hashes(event_id), *sighting, *counts).toArrow()
     sound = numbers.filter(numbers["sound"]).sort_by(AT)
-    columns = {name: _buffer(sound[name]) for name in sound.column_names if name not in _NOT_SIGHTED}
+    columns = {name: _buffer(sound[name]) for name in _SIGHTED if name in sound.column_names}
     memory = _memories.of(batch, lambda _: Memory(StateFiles(batch.spark, batch.state_dir), window_ms, SystemClock()))
     marks = memory.judge(
         batch.id,
@@ -124,8 +131,24 @@ def judge(parsed: "DataFrame", batch: Batch, *sighting: "Column", window_ms: int
     batch.figures["duplicates"] = marks.count(DUPLICATE)
     if sighting:
         batch.figures.update(repaired=marks.count(KNOWN), new_devices=memory.new_devices)
-    bad = parsed.where(~is_sound).select("reason", AT, "record.*").coalesce(1) if len(sound) < len(numbers) else None
-    return Judged(_with_marks(parsed.where(is_sound), sound[AT], marks, batch), bad)
+    batch.rows_by_topic.update(_added_up(sound, marks, rows))
+    bad_count = len(numbers) - len(sound)
+    (letters,) = batch.pipeline.outputs[DEAD_LETTERS]
+    batch.rows_by_topic[str(letters.name)] = bad_count
+    bad = parsed.where(~is_sound).select("reason", AT, "record.*").coalesce(1) if bad_count else None
+    events = _with_marks(parsed.where(is_sound), sound[AT], marks, batch)
+    return Judged(events, len(marks) - marks.count(DUPLICATE), bad)
+
+
+def _added_up(sound: Any, marks: bytearray, topics: Iterable[str]) -> dict[str, int]:
+    """The rows that events make which are not dropped."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if DUPLICATE in marks:
+        all_marks = pa.Array.from_buffers(pa.uint8(), len(marks), [None, pa.py_buffer(marks)])
+        sound = sound.filter(pc.not_equal(all_marks, DUPLICATE))
+    return {topic: pc.sum(sound[f"{_ROWS_OF}{topic}"]).as_py() or 0 for topic in topics}
 
 
 def _with_marks(events: "DataFrame", places: Any, marks: bytearray, batch: Batch) -> "DataFrame":

@@ -64,6 +64,27 @@ def sighting() -> list["Column"]:
     ]
 
 
+def rows_by_topic() -> dict[str, "Column"]:
+    """How many rows an event makes."""
+    from pyspark.sql import functions as sf
+
+    event = sf.col("event")
+    counts = [
+        event["start"].isNotNull(),
+        event["page"].isNotNull(),
+        _size(event["displays"]),
+        _size(event["actions"]),
+        event["err"].isNotNull(),
+    ]
+    return dict(zip(schemas.LOG_TOPICS, counts, strict=True))
+
+
+def _size(array: "Column") -> "Column":
+    from pyspark.sql import functions as sf
+
+    return sf.coalesce(sf.array_size(array), sf.lit(0))
+
+
 def says_new() -> "Column":
     from pyspark.sql import functions as sf
 
@@ -85,8 +106,8 @@ def log_rows(events: "DataFrame") -> "DataFrame":
         _tail().alias("tail"),
         event["start"].isNotNull().cast("int").alias("starts"),
         (event["start"].isNotNull().cast("int") + event["page"].isNotNull().cast("int")).alias("first_display"),
-        sf.coalesce(sf.array_size(event["displays"]), sf.lit(0)).alias("displays"),
-        sf.coalesce(sf.array_size(event["actions"]), sf.lit(0)).alias("actions"),
+        _size(event["displays"]).alias("displays"),
+        _size(event["actions"]).alias("actions"),
         event["err"].isNotNull().cast("int").alias("errors"),
     )
     placed = counted.select(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Flow, Frames, Pipeline, PipelineError, Topic
-from headrace.pipelines.shop import schemas
+from headrace.pipelines.shop import db, log, schemas
 from headrace.pipelines.shop.db import db_rows, parse_db
 from headrace.pipelines.shop.judging import Judged, judge
 from headrace.pipelines.shop.log import log_rows, parse_log, sighting
@@ -24,7 +24,7 @@ ROWS = "rows"
 
 def split_log(frame: "DataFrame", batch: Batch) -> Frames:
     """A batch of `ods_log`."""
-    judged = judge(parse_log(frame), batch, *sighting(), window_ms=_window_ms(batch))
+    judged = judge(parse_log(frame), batch, *sighting(), rows=log.rows_by_topic(), window_ms=_window_ms(batch))
     return _frames(log_rows(judged.events), judged)
 
 
@@ -32,9 +32,10 @@ def split_db(frame: "DataFrame", batch: Batch, routes: Mapping[str, Route]) -> F
     """A batch of `ods_db`."""
     from pyspark.sql import functions as sf
 
-    judged = judge(parse_db(frame, routes), batch, window_ms=_window_ms(batch))
-    rows = batch.observe(db_rows(judged.events, routes), unrouted=sf.count_if(sf.col("topic").isNull()))
-    return _frames(rows.where(sf.col("topic").isNotNull()), judged)
+    rows = db.rows_by_topic(routes)
+    judged = judge(parse_db(frame, routes), batch, rows=rows, window_ms=_window_ms(batch))
+    batch.figures["unrouted"] = judged.count - sum(batch.rows_by_topic[topic] for topic in rows)
+    return _frames(db_rows(judged.events, routes).where(sf.col("topic").isNotNull()), judged)
 
 
 def _frames(rows: "DataFrame", judged: Judged) -> Frames:
