@@ -142,7 +142,10 @@ def _starting(flow: Flow) -> Iterator[None]:
 
 def _own_session(spark: "SparkSession", cores: int) -> "SparkSession":
     """A session of the run's own, beside the user's in the same Spark, with settings that the runner relies on."""
+    from headrace.spark.sessions import let_streams_start_together
+
     own = spark.newSession()
+    let_streams_start_together(own)
     for name, value in _SESSION.items():
         own.conf.set(name, value)
     if spark.conf.get("spark.sql.shuffle.partitions") == _SPARK_SHUFFLES:

@@ -4,6 +4,7 @@ Runs in the driver. What the user sets, in arguments, in `spark-defaults.conf`, 
 `spark-submit` or in an environment variable, counts more than what is set here.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,12 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "session"]
+__all__ = ["SETTINGS", "let_streams_start_together", "session"]
+
+_logger = logging.getLogger(__name__)
+_FORMAT = "headrace"
+_SET_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+"""What Spark puts into the environment of a stream's source, and itself for all other uses of the format."""
 
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -48,7 +54,23 @@ def session(app: str = "headrace", master: str | None = None, **conf: str | int 
     for name, value in own.items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
+    let_streams_start_together(made)
     return made
+
+
+def let_streams_start_together(spark: SparkSession) -> None:
+    """Queries of one Spark that start at the same time would spoil each other: each adds the same names to one map, the
+    environment of the format, which is not made for several threads and goes with every task. Once broken it stays so
+    ("Illegal size 5 of collection, expected 7"). With the names in it before, they only change values."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    try:
+        found = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource(_FORMAT)
+        environment = found.dataSourceCls().envVars()
+        for name in _SET_BY_STREAMS:
+            environment.putIfAbsent(name, "")
+    except (Py4JError, TypeError) as error:  # another Spark, whose inner parts are others
+        _logger.info("queries had better be started one after the other: %s", error)
 
 
 def _not_configured(conf: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,8 @@ from typing import Any
 from tests.support.spark_session import session_settings, worker_environment
 
 from headrace.spark import session
-from headrace.spark.sessions import SETTINGS
+from headrace.spark.sessions import SETTINGS, let_streams_start_together
+from headrace.testing import EmbeddedBroker
 
 ZONE = "spark.sql.session.timeZone"
 
@@ -45,3 +46,20 @@ def test_a_session_that_is_there_is_taken_as_it_is(spark: Any) -> None:
     finally:
         spark.conf.set(ZONE, before[ZONE])
     assert {name: spark.conf.get(name, None) for name in SETTINGS} == before
+
+
+def test_streams_that_start_together_add_nothing_to_what_they_share(spark: Any) -> None:
+    """Spark has one map of environment variables for the format, in which streams set theirs without a lock."""
+    let_streams_start_together(spark)
+    shared = (
+        spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("headrace").dataSourceCls().envVars()
+    )
+    before = {*shared.keySet().toArray()}
+    with EmbeddedBroker() as broker:
+        broker.create_topic("alone", 1)
+        options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "alone"}
+        stream = spark.readStream.format("headrace").options(**options).load()
+        query = stream.writeStream.format("noop").trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+    assert {*shared.keySet().toArray()} == before
+    assert shared.get("SPARK_BUFFER_SIZE"), "the stream has set its own"
