@@ -357,7 +357,7 @@ def _dump_producers(path: Path, say: Say) -> None:
             "producerId": entry.producer_id,
             "producerEpoch": entry.epoch,
             "coordinatorEpoch": entry.coordinator_epoch,
-            "currentTxnFirstOffset": "None" if open_since is None else open_since,
+            "currentTxnFirstOffset": "OptionalLong.empty" if open_since is None else f"OptionalLong[{open_since}]",
             "lastTimestamp": entry.last_timestamp,
         }
         if entry.batches:

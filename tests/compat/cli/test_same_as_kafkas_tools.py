@@ -518,7 +518,7 @@ class TestDumpLog:
     def test_data_of_another_kind(
         self, java: Java, admin: headrace.Admin, broker: object, topic: str, flag: str
     ) -> None:
-        keys = [b"\0\0\0\1a\0\1b\0\0\0\0", b"\0\1abc", b"\0\7abc", b"a", None]
+        keys = [b"\0\0\0\1a\0\1b\0\0\0\0", b"\0\1abc", b"\0\x63abc", b"a", None]
         with headrace.Producer(bootstrap_servers=java.bootstrap) as producer:
             for key in keys:
                 producer.send(f"{topic}-keys", b"value", key=key).get(30)

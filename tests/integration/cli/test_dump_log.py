@@ -67,7 +67,7 @@ def test_an_index_that_is_wrong(data: Path, tmp_path: Path) -> None:
 def test_snapshots(data: Path) -> None:
     *_, last = sorted((data / "filled-0").glob("*.snapshot"))
     (entry,) = documents(last)
-    assert (entry["currentTxnFirstOffset"], entry["coordinatorEpoch"]) == ("None", 0)
+    assert (entry["currentTxnFirstOffset"], entry["coordinatorEpoch"]) == ("OptionalLong.empty", 0)
 
 
 def test_transactions(data: Path) -> None:
