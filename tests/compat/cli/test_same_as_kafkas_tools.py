@@ -6,12 +6,15 @@ exit codes of `consumer-groups`, which is 0 in Kafka also when nothing was done.
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.compat.cli.conftest import Tool, bare
 from tests.support.broker_java import Java, ToolResult
+from tests.support.wire import WireClient
+from tests.support.wire_calls import batch, produce_request
 
 import headrace
 from headrace.admin import NewTopic
@@ -390,6 +393,22 @@ class TestTransactions:
             assert ours("transactions", "find-hanging", "--topic", topic, "--max-transaction-timeout", "0").status == 0
             producer.abort_transaction()
         assert ours("transactions", "forceTerminateTransaction", "--transactionalId", f"id-{topic}").status == 0
+
+    def test_one_that_hangs(self, java: Java) -> None:
+        """Of a producer that no coordinator knows, in a broker that takes its word."""
+        with EmbeddedBroker({"transaction.partition.verification.enable": False}, topics={"t": 1}) as broker:
+            sent = int(time.time() * 1000) - 3_600_000
+            data = batch(
+                b"hangs", timestamp=sent, producer_id=47, producer_epoch=3, base_sequence=0, transactional=True
+            )
+            request = produce_request(data, acks=-1)
+            request.transactional_id = "unknown"
+            with WireClient(broker.address) as client:
+                client.call(request, 11)
+            given = ["--bootstrap-server", broker.bootstrap_servers, "find-hanging", "--topic", "t"]
+            mine = bare("transactions", *given)
+            check(java.bare_tool("kafka-transactions", *given), mine)
+            assert len(mine.out.splitlines()) == 2
 
 
 class TestConsole:
