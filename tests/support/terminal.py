@@ -37,6 +37,10 @@ class Terminal:
         """Everything so far, without colours and movements."""
         return _CONTROL.sub("", self.raw).replace("\r\n", "\n")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def enter(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
 

@@ -1,7 +1,8 @@
 """`headrace console-consumer`: prints records, with the flags of `kafka-console-consumer.sh`.
 
 Standard output has the records and nothing else. At the end standard error has how many they were. Without `--group`
-there is no group at all, where Kafka's tool makes one: so the first record need not wait for a rebalance.
+there is no group at all, where Kafka's tool makes one: so the first record need not wait for a rebalance. With a group,
+what was polled and is not printed yet when the tool ends is left to the group.
 """
 
 import sys
@@ -12,7 +13,7 @@ import click
 from headrace.cli.connection import Connection, client_settings, connects, key_values, read_config
 from headrace.cli.message_format import formatter, json_line
 from headrace.cli.output import json_option
-from headrace.cli.tool import LONG_MAX, Failure, Tool, check_expression
+from headrace.cli.tool import LONG_MAX, Failure, Tool, check_expression, sentence
 from headrace.common.clock import SystemClock
 from headrace.common.types import TopicPartition
 
@@ -36,9 +37,7 @@ _POLL_MS = 500
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_uncommitted",
-    show_default=True,
-    help="Whether to leave out records of transactions that are not committed.",
+    help="Whether to leave out records of transactions that are not committed. [default: read_uncommitted]",
 )
 @click.option("--formatter", "formatter_name", metavar="NAME", default="DefaultMessageFormatter", help="How to print.")
 @click.option(
@@ -70,7 +69,7 @@ def console_consumer(
     group: str | None,
     max_messages: int | None,
     timeout_ms: int | None,
-    isolation_level: str,
+    isolation_level: str | None,
     formatter_name: str,
     formatter_config: dict[str, str],
     formatter_properties: dict[str, str],
@@ -109,7 +108,8 @@ def console_consumer(
     from headrace.client.consumer.consumer import Consumer
 
     settings = connection.settings("consumer", client, {"auto.offset.reset": "latest"})
-    settings["isolation.level"] = isolation_level
+    if isolation_level is not None:
+        settings["isolation.level"] = isolation_level
     if from_beginning:
         settings["auto.offset.reset"] = "earliest"
     if group is not None:
@@ -129,6 +129,7 @@ def console_consumer(
         try:
             printer.flush()
         finally:
+            printer.give_back()
             consumer.close(timeout_ms=5000)
             click.echo(f"Processed a total of {printer.count} messages", err=True)
 
@@ -164,6 +165,8 @@ class Printer:
         self._timeout_ms, self._skip_errors = timeout_ms, skip_errors
         self._out = sys.stdout.buffer
         self._clock = SystemClock()
+        self._first: dict[TopicPartition, int] = {}
+        self._next: dict[TopicPartition, int] = {}
         self.count = 0
 
     def run(self) -> int:
@@ -178,23 +181,42 @@ class Printer:
                 wait_ms = min(wait_ms, left)
             most = None if self._most is None else min(self._most - self.count, 500)
             polled = self._consumer.poll(wait_ms, max_records=most)
-            for records in polled.values():
+            self._first = {tp: records[0].offset for tp, records in polled.items()}
+            self._next = dict(self._first)
+            for tp, records in polled.items():
                 for record in records:
                     self._print(record)
+                    self._next[tp] = record.offset + 1
+                del self._next[tp]
             if polled:
                 last = self._clock.monotonic()
-                self._out.flush()
+                self.flush()
         return 0
 
     def _print(self, record: Any) -> None:
         try:
-            self._out.write(self._write(record))
-        except (ValueError, UnicodeError) as error:
+            shown = memoryview(self._write(record))
+        except Exception as error:  # also of formatters and deserializers that the user wrote
             where = f"{record.topic}-{record.partition} at {record.offset}"
+            said = f"{type(error).__name__}: {sentence(error)}"
             if not self._skip_errors:
-                raise Failure(f"the record of {where} cannot be shown: {error}") from error
-            click.echo(f"skipped the record of {where}: {error}", err=True)
+                # It counts as read, as with Kafka's tool: the next one to try gets past it.
+                self._next[TopicPartition(record.topic, record.partition)] = record.offset + 1
+                raise Failure(f"the record of {where} cannot be shown: {said}") from error
+            click.echo(f"skipped the record of {where}: {said}", err=True)
+        else:
+            self._out.write(shown)
         self.count += 1
 
     def flush(self) -> None:
         self._out.flush()
+        self._first = {}
+
+    def give_back(self) -> None:
+        """Goes back to what was not printed, so that the group does not miss it. Of what was written but could not be
+        handed on nobody knows how much was read: all of it is left."""
+        left = {**self._next, **self._first}
+        here = self._consumer.assignment()
+        for tp, offset in left.items():
+            if tp in here:
+                self._consumer.seek(tp, offset)

@@ -78,7 +78,7 @@ def console_producer(
     if line_reader.rpartition(".")[2] != "LineMessageReader":
         raise click.UsageError(f"--line-reader {line_reader!r}: expected LineMessageReader")
     reader = LineReader({**reader_config, **reader_properties})
-    settings: dict[str, Any] = {_SETTINGS[name]: value for name, value in named.items() if value is not None}
+    settings = {_SETTINGS[name]: str(value) for name, value in named.items() if value is not None}
     if request_required_acks is not None:
         settings["acks"] = request_required_acks
     if compression_codec is not None:
@@ -87,7 +87,7 @@ def console_producer(
         _check_topic(admin, topic)
     sender: Sender | None = None
     try:
-        with producer(connection.settings("producer", client, settings)) as made:
+        with producer(connection.settings("producer", {**client, **settings})) as made:
             sender = Sender(made, topic, sync)
             _send_lines(sender, reader)
     finally:  # after Ctrl-C too

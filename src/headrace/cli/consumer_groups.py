@@ -119,7 +119,7 @@ def consumer_groups(
         },
         "action",
     )
-    way = [flag for name, flag in _WAYS.items() if ways[name] not in (None, False)]
+    way = [flag for name, flag in _WAYS.items() if ways[name] is not None and ways[name] is not False]
     for flag, given, where in (
         ("--offsets", offsets, ("--describe",)),
         ("--members", members, ("--describe",)),
@@ -366,7 +366,7 @@ def _reset(
         value = parse_datetime(value)
     elif way == "--by-duration":
         value = max(0, SystemClock().time_ms() - round(parse_duration(value).total_seconds() * 1000))
-    wanted = parse_topics(topics)
+    wanted, path = parse_topics(topics), value
     from_file = read_plan(value, names) if way == "--from-file" else {}
     described = admin.describe_groups(names, raise_errors=False)
     active = [
@@ -380,19 +380,26 @@ def _reset(
     plans: dict[str, Offsets] = {}
     for name in names:
         if way == "--from-file":
-            plans[name] = reset.within(from_file[name])
+            if name in from_file:
+                plans[name] = reset.within(from_file[name])
+            else:
+                click.echo(f"{path} has no row for group '{name}', which stays as it is", err=True)
             continue
         own = {} if wanted else admin.list_group_offsets([name])[name].offsets
         plans[name] = reset.plan(name, partitions_of(admin, wanted) if wanted else sorted(own))
-    if execute:
+    done: dict[str, Offsets] = {}
+    try:
         for name, plan in plans.items():
-            if plan:
+            if execute and plan:
                 admin.alter_group_offsets(name, plan)
-    _print_plans(plans, export, as_json)
-    return 0
+            done[name] = plan
+    finally:  # what was changed is told, whatever became of the others
+        if done or not plans:
+            _print_plans(done, export, as_json, len(plans) > 1)
+    return 0 if len(plans) == len(names) else 1
 
 
-def _print_plans(plans: "dict[str, Offsets]", export: bool, as_json: bool) -> None:
+def _print_plans(plans: "dict[str, Offsets]", export: bool, as_json: bool, names_groups: bool) -> None:
     rows: list[tuple[str, TopicPartition, int]] = [
         (name, tp, offset) for name, plan in plans.items() for tp, offset in sorted(plan.items())
     ]
@@ -402,7 +409,7 @@ def _print_plans(plans: "dict[str, Offsets]", export: bool, as_json: bool) -> No
         )
     elif export:
         for name, tp, offset in rows:
-            click.echo(("" if len(plans) == 1 else f"{name},") + f"{tp.topic},{tp.partition},{offset}")
+            click.echo((f"{name}," if names_groups else "") + f"{tp.topic},{tp.partition},{offset}")
     elif is_terminal():
         print_table(
             ("GROUP", "TOPIC", "PARTITION", "NEW OFFSET"), [(name, tp.topic, tp.partition, at) for name, tp, at in rows]

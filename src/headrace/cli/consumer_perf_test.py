@@ -45,9 +45,9 @@ _DETAILED = ("time", "threadId", *_WHOLE[2:])
 @click.option("--group", metavar="ID", help="The group; a new one if it is left out.")
 @click.option("--from-latest", is_flag=True, help="Begin with new records, if the group has no offset.")
 @click.option(
-    "--fetch-size", type=click.IntRange(min=1), default=1 << 20, metavar="BYTES", help="Per partition and request."
+    "--fetch-size", type=click.IntRange(min=1), metavar="BYTES", help="Per partition and request. [default: 1048576]"
 )
-@click.option("--socket-buffer-size", type=int, default=2 << 20, metavar="BYTES", help="Of the connections.")
+@click.option("--socket-buffer-size", type=int, metavar="BYTES", help="Of the connections. [default: 2097152]")
 @click.option(
     "--timeout",
     type=click.IntRange(min=1),
@@ -77,8 +77,8 @@ def consumer_perf_test(
     count: int,
     group: str | None,
     from_latest: bool,
-    fetch_size: int,
-    socket_buffer_size: int,
+    fetch_size: int | None,
+    socket_buffer_size: int | None,
     timeout: int,
     hide_header: bool,
     show_detailed_stats: bool,
@@ -97,40 +97,48 @@ def consumer_perf_test(
             raise Failure(f"there is no topic {topic!r}")
     from headrace.client.consumer.consumer import Consumer
 
-    settings = {
-        "group.id": group or client.get("group.id") or f"perf-consumer-{make_random().randrange(100_000)}",
-        "auto.offset.reset": "latest" if from_latest else "earliest",
-        "max.partition.fetch.bytes": fetch_size,
-        "receive.buffer.bytes": socket_buffer_size,
+    own = {
+        "group.id": f"perf-consumer-{make_random().randrange(100_000)}",
+        "auto.offset.reset": "earliest",
+        "max.partition.fetch.bytes": 1 << 20,
+        "receive.buffer.bytes": 2 << 20,
         "check.crcs": False,
     }
-    if not show_detailed_stats and not hide_header and not as_json:
-        click.echo(", ".join(_WHOLE))
-    elif show_detailed_stats and not hide_header:
-        click.echo(", ".join(_DETAILED))
-    with Consumer(connection.settings("consumer", client, settings)) as consumer:
+    flags = {
+        "group.id": group,
+        "auto.offset.reset": "latest" if from_latest else None,
+        "max.partition.fetch.bytes": fetch_size,
+        "receive.buffer.bytes": socket_buffer_size,
+    }
+    given = {**client, **{name: str(value) for name, value in flags.items() if value is not None}}
+    if not hide_header and not as_json:
+        click.echo(", ".join(_DETAILED if show_detailed_stats else _WHOLE))
+    with Consumer(connection.settings("consumer", given, own)) as consumer:
         if topic is not None:
             consumer.subscribe([topic])
         else:
             consumer.subscribe(pattern=include)
-        run = Run(consumer, count, timeout, reporting_interval / 1000 if show_detailed_stats else None)
+        run = Run(consumer, count, timeout, reporting_interval / 1000 if show_detailed_stats else None, as_json)
         try:
             run.read()
         finally:  # after Ctrl-C too
             if as_json:
-                print_json(dict(zip(_WHOLE, run.columns(), strict=True)))
+                print_json(run.document(print_metrics))
             elif not show_detailed_stats:
                 click.echo(", ".join(run.columns()))
-        if print_metrics:
+        if print_metrics and not as_json:
             click.echo(str(consumer.metrics()))
     if run.records < count:
         click.echo(f"WARNING: after {run.records} of {count} records none came for {timeout} ms.", err=True)
 
 
 class Run:
-    def __init__(self, consumer: "Consumer", count: int, timeout_ms: int, report_seconds: float | None):
+    def __init__(
+        self, consumer: "Consumer", count: int, timeout_ms: int, report_seconds: float | None, is_quiet: bool = False
+    ):
         self._consumer, self._count, self._timeout_ms = consumer, count, timeout_ms
-        self._report_seconds = report_seconds
+        self._report_seconds, self._is_quiet = report_seconds, is_quiet
+        self._details: list[list[str]] = []
         self._clock = SystemClock()
         self._began_ms, self._began = self._clock.time_ms(), self._clock.monotonic()
         self._settled: float | None = None
@@ -156,13 +164,22 @@ class Run:
                 elif (now - last) * 1000 > self._timeout_ms:
                     break
                 if self._report_seconds is not None and now - reported >= self._report_seconds:
-                    progress.clear()
-                    click.echo(
-                        ", ".join(
-                            self._detail(now - reported, self.records - reported_records, self.bytes - reported_bytes)
-                        )
-                    )
+                    detail = self._detail(now - reported, self.records - reported_records, self.bytes - reported_bytes)
+                    if self._is_quiet:
+                        self._details.append(detail)
+                    else:
+                        progress.clear()
+                        click.echo(", ".join(detail))
                     reported, reported_records, reported_bytes = now, self.records, self.bytes
+
+    def document(self, with_metrics: bool) -> dict[str, Any]:
+        """The columns by name, with those of the intervals and the metrics if they were asked for."""
+        found: dict[str, Any] = dict(zip(_WHOLE, self.columns(), strict=True))
+        if self._report_seconds is not None:
+            found["intervals"] = [dict(zip(_DETAILED, each, strict=True)) for each in self._details]
+        if with_metrics:
+            found["metrics"] = self._consumer.metrics()
+        return found
 
     def columns(self) -> list[str]:
         whole = max(self._ended - self._began, 1e-9)

@@ -18,7 +18,7 @@ from headrace.cli import internal_records
 from headrace.cli.message_format import deserializer
 from headrace.cli.output import is_terminal, json_option
 from headrace.cli.progress import Progress
-from headrace.cli.tool import Failure, Tool
+from headrace.cli.tool import Failure, Tool, sentence
 from headrace.common.errors import HeadraceError
 from headrace.records import Compression, RecordBatch, decode_rows, read_marker
 from headrace.storage.snapshots import decode_snapshot
@@ -72,8 +72,7 @@ def dump_log(
     problems = 0
     for name in files.split(","):
         path = Path(name.strip())
-        if not path.is_file():
-            raise Failure(f"there is no file {name.strip()!r}")
+        _check_readable(path)
         say(f"Dumping {path}", {"file": str(path)})
         if path.suffix == ".log":
             log = LogDump(path, say, content if shows_content else None, deep_iteration, skip_record_metadata)
@@ -89,6 +88,16 @@ def dump_log(
         else:
             click.echo(f"{path}: not a file of a log, ignored", err=True)
     return 1 if problems else 0
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}") from None
+    if not path.is_file():
+        raise Failure(f"cannot read {path}: not a regular file")
 
 
 def _decoder(name: str) -> Callable[[bytes], bytes]:
@@ -111,7 +120,7 @@ class Content:
     def __init__(self, key: Callable[[bytes], bytes] = bytes, value: Callable[[bytes], bytes] = bytes):
         self._key, self._value = key, value
 
-    def show(self, key: bytes | None, value: bytes | None) -> dict[str, str]:
+    def show(self, key: bytes | None, value: bytes | None, offset: int) -> dict[str, str]:  # noqa: ARG002
         shown = {}
         if key is not None:
             shown["key"] = self._key(key).decode(errors="replace")
@@ -124,32 +133,45 @@ def _json_of(kind: str, found: tuple[int, dict[str, Any]]) -> str:
     return json.dumps({kind: str(found[0]), "data": found[1]}, separators=(",", ":"), ensure_ascii=False)
 
 
-class OffsetsContent(Content):
-    def show(self, key: bytes | None, value: bytes | None) -> dict[str, str]:
-        found = None if key is None else internal_records.group_key(key)
-        if found is None:
-            return super().show(key, value)
-        shown = {"key": _json_of("type", found)}
-        if value is not None:
-            read = internal_records.offset_value if "topic" in found[1] else internal_records.group_value
-            shown["payload"] = _json_of("version", read(value))
-        else:
-            shown["payload"] = "<DELETE>"
-        return shown
+class InternalContent(Content):
+    """Records of the brokers' own topics. One that cannot be read is told in its place, as Kafka's tool does it; one
+    without a key cannot be of such a topic."""
+
+    def show(self, key: bytes | None, value: bytes | None, offset: int) -> dict[str, str]:
+        if key is None:
+            raise ValueError("it has no key, as the records that this decoder is for would have")
+        try:
+            found = self.read_key(key)
+            if found is None:
+                return {
+                    "key": f"Unknown record type {int.from_bytes(key[:2], signed=True)} at offset {offset}, skipping."
+                }
+            payload = "<DELETE>" if value is None else _json_of("version", self.read_value(found[1], value))
+        except (HeadraceError, struct.error, ValueError) as error:
+            return {"key": f"Error at offset {offset}, skipping. {sentence(error)}"}
+        return {"key": _json_of("type", found), "payload": payload}
+
+    def read_key(self, key: bytes) -> tuple[int, dict[str, Any]] | None:
+        raise NotImplementedError
+
+    def read_value(self, key: dict[str, Any], value: bytes) -> tuple[int, dict[str, Any]]:
+        raise NotImplementedError
 
 
-class TransactionContent(Content):
-    def show(self, key: bytes | None, value: bytes | None) -> dict[str, str]:
-        found = None if key is None else internal_records.transaction_key(key)
-        if found is None:
-            return super().show(key, value)
-        shown = {"key": _json_of("type", found)}
-        if value is not None:
-            read = internal_records.transaction_value(found[1]["transactionalId"], value)
-            shown["payload"] = _json_of("version", read)
-        else:
-            shown["payload"] = "<DELETE>"
-        return shown
+class OffsetsContent(InternalContent):
+    def read_key(self, key: bytes) -> tuple[int, dict[str, Any]] | None:
+        return internal_records.group_key(key)
+
+    def read_value(self, key: dict[str, Any], value: bytes) -> tuple[int, dict[str, Any]]:
+        return (internal_records.offset_value if "topic" in key else internal_records.group_value)(value)
+
+
+class TransactionContent(InternalContent):
+    def read_key(self, key: bytes) -> tuple[int, dict[str, Any]] | None:
+        return internal_records.transaction_key(key)
+
+    def read_value(self, key: dict[str, Any], value: bytes) -> tuple[int, dict[str, Any]]:
+        return internal_records.transaction_value(key["transactionalId"], value)
 
 
 class LogDump:
@@ -234,8 +256,15 @@ class LogDump:
                     fields["endTxnMarker"] = marker.control_type.name
                     fields["coordinatorEpoch"] = marker.coordinator_epoch
             elif self._content is not None:
-                fields |= self._content.show(record.key, record.value)
+                fields |= self._shown(self._content, record)
             self._say("| " + _words(fields) if fields else "", fields)
+
+    def _shown(self, content: Content, record: Any) -> dict[str, str]:
+        try:
+            return content.show(record.key, record.value, record.offset)
+        except Exception as error:  # also of decoders that the user wrote
+            said = f"{type(error).__name__}: {sentence(error)}"
+            raise Failure(f"{self._path}: the record at offset {record.offset} cannot be shown: {said}") from error
 
 
 def _words(fields: dict[str, Any]) -> str:
@@ -328,7 +357,7 @@ def _dump_producers(path: Path, say: Say) -> None:
             "producerId": entry.producer_id,
             "producerEpoch": entry.epoch,
             "coordinatorEpoch": entry.coordinator_epoch,
-            "currentTxnFirstOffset": "None" if open_since is None else open_since,
+            "currentTxnFirstOffset": "OptionalLong.empty" if open_since is None else f"OptionalLong[{open_since}]",
             "lastTimestamp": entry.last_timestamp,
         }
         if entry.batches:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.client_settings import understood
-from headrace.cli.connection import Connection, connects_if_asked, producer
+from headrace.cli.connection import Connection, check_record_size, connects_if_asked, producer
 from headrace.cli.output import json_option, print_json
 from headrace.cli.perf_stats import Latencies
 from headrace.cli.progress import Progress
@@ -62,10 +62,11 @@ def end_to_end_latency(
         connection, topic, num_records, producer_acks, record_size = _by_position(connection, positional)
     if topic is None or num_records is None or producer_acks is None or record_size is None:
         raise click.UsageError("expected --topic, --num-records, --producer-acks and --record-size")
+    check_record_size(record_size, connection.settings("producer"))
     if producer_acks not in ("1", "all", "-1"):
         raise click.UsageError(f"--producer-acks {producer_acks!r}: expected 1 or all")
     with connection.admin() as admin:
-        _make_topic(admin, topic)
+        _make_topic(admin, topic, as_json)
     from headrace.client.consumer.consumer import Consumer
 
     random = make_random()
@@ -111,16 +112,17 @@ def _by_position(connection: Connection, given: tuple[str, ...]) -> tuple[Connec
     if len(given) not in (5, 6):
         raise click.UsageError(f"expected {', '.join(_POSITIONS)} [properties file]; got {len(given)} arguments")
     servers, topic, count, acks, size = given[:5]
-    if not count.isdigit() or not size.isdigit() or int(count) < 1 or int(size) < 1:
+    if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in (count, size)):
         raise click.UsageError("the number and the size of records: expected numbers above 0")
     properties = understood(read_properties(given[5])) if len(given) == 6 else connection.properties
     return Connection(servers, properties), topic, int(count), acks, int(size)
 
 
-def _make_topic(admin: "Admin", topic: str) -> None:
+def _make_topic(admin: "Admin", topic: str, as_json: bool) -> None:
     if topic in admin.list_topics():
         return
-    click.echo(f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = 1')
+    said = f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = 1'
+    click.echo(said, err=as_json)
     from headrace.client.admin.types import NewTopic
 
     admin.create_topics([NewTopic(topic, 1, 1)])

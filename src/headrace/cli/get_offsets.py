@@ -1,6 +1,7 @@
 """`headrace get-offsets`: first, last and timed offsets of partitions, with the flags of `kafka-get-offsets.sh`.
 
-A line for each partition: `topic:partition:offset`. A partition that has no such offset is left out.
+A line for each partition: `topic:partition:offset`. A partition that has no such offset is left out; one that could not
+be asked is named on standard error, and the exit code is 0 nevertheless, as with Kafka's tool.
 """
 
 import re
@@ -63,7 +64,7 @@ def get_offsets(
     with connection.admin() as admin:
         chosen = [tp for tp in _partitions(admin, exclude_internal_topics) if wanted(tp)]
         if not chosen:
-            raise Failure("no partition is what was asked for")
+            raise Failure(f"there is no {_asked_for(topic, partitions, topic_partitions)}")
         found = admin.list_partition_offsets(dict.fromkeys(chosen, when), raise_errors=False)
     listed = {tp: found[tp].offset for tp in sorted(chosen) if found[tp].error is None and found[tp].offset >= 0}
     if as_json:
@@ -74,6 +75,14 @@ def get_offsets(
     for tp in sorted(chosen):
         if found[tp].error is not None:
             click.echo(f"skipped {tp}: {found[tp].error}", err=True)
+
+
+def _asked_for(topic: str | None, partitions: str | None, topic_partitions: str | None) -> str:
+    """What was asked for, in words."""
+    if topic_partitions is not None:
+        return f"partition that matches {topic_partitions!r}"
+    which = f"partition {partitions} of " if partitions is not None else ""
+    return which + ("topic" if topic is None else f"topic {topic!r}")
 
 
 def _partitions(admin: "Admin", exclude_internal: bool) -> list[TopicPartition]:

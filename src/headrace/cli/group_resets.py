@@ -4,15 +4,15 @@ A plan is made first: new offsets for partitions. It is then shown, exported as 
 """
 
 import csv
+import io
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.tool import Failure
+from headrace.cli.tool import Failure, read_file
 from headrace.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -79,27 +79,29 @@ def partitions_of(admin: "Admin", topics: Mapping[str, list[int] | None]) -> lis
 
 
 def read_plan(path: str, groups: list[str]) -> dict[str, Offsets]:
-    """`topic,partition,offset` for one group, or `group,topic,partition,offset`."""
-    if not Path(path).is_file():
-        raise click.UsageError(f"--from-file: there is no file {path!r}")
-    plans: dict[str, Offsets] = {name: {} for name in groups}
+    """`topic,partition,offset` for one group, or `group,topic,partition,offset`. Plans of those groups that have rows;
+    a Failure if none has."""
     # Bytes that are no text end up in cells that are no numbers.
-    with open(path, newline="", encoding="utf-8", errors="backslashreplace") as file:
-        for number, row in enumerate(csv.reader(line.replace("\0", "\\0") for line in file), 1):
-            cells = [cell.strip() for cell in row]
-            if not any(cells):
-                continue
-            if len(cells) == 3 and len(groups) == 1:
-                cells.insert(0, groups[0])
-            try:
-                group, topic, partition, offset = cells[0], cells[1], int(cells[2]), int(cells[3])
-            except (IndexError, ValueError):
-                raise Failure(
-                    f"{path}, line {number}: {','.join(row)!r}; expected TOPIC,PARTITION,OFFSET for one group, or "
-                    "GROUP,TOPIC,PARTITION,OFFSET"
-                ) from None
-            if group in plans:
-                plans[group][TopicPartition(topic, partition)] = offset
+    text = read_file(path).decode(errors="backslashreplace").replace("\0", "\\0")
+    plans: dict[str, Offsets] = {}
+    for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if len(cells) == 3 and len(groups) == 1:
+            cells.insert(0, groups[0])
+        try:
+            group, topic, partition, offset = cells[0], cells[1], int(cells[2]), int(cells[3])
+        except (IndexError, ValueError):
+            raise Failure(
+                f"{path}, line {number}: {','.join(row)!r}; expected TOPIC,PARTITION,OFFSET for one group, or "
+                "GROUP,TOPIC,PARTITION,OFFSET"
+            ) from None
+        if group in groups:
+            plans.setdefault(group, {})[TopicPartition(topic, partition)] = offset
+    if not plans:
+        names = ", ".join(f"'{name}'" for name in groups)
+        raise Failure(f"{path} has no row for {'group' if len(groups) == 1 else 'any of the groups'} {names}")
     return plans
 
 

@@ -1,6 +1,7 @@
 """The `headrace` command. A tool's module is imported when the tool is called, so that help and others stay quick."""
 
 import importlib
+import io
 import sys
 from typing import Any, NoReturn
 
@@ -65,6 +66,8 @@ class Tools(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Runs a command line. Whatever goes wrong is told in one line; the exit code says how it went."""
+        if isinstance(sys.stdout, io.TextIOWrapper):  # what a locale has no letters for is shown, too
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             code = super().main(*args, **{"prog_name": "headrace", **extra, "standalone_mode": False})
             sys.stdout.flush()

@@ -197,21 +197,21 @@ def _internal(key: tuple[int, dict[str, Any]], value: tuple[int, dict[str, Any]]
 
 
 def _offset_commit(record: Any) -> bytes:
-    key = internal_records.group_key(record.key)
+    key = None if record.key is None else internal_records.group_key(record.key)
     if key is None or "topic" not in key[1]:
         return b""
     return _internal(key, None if record.value is None else internal_records.offset_value(record.value))
 
 
 def _group_metadata(record: Any) -> bytes:
-    key = internal_records.group_key(record.key)
+    key = None if record.key is None else internal_records.group_key(record.key)
     if key is None or "topic" in key[1]:
         return b""
     return _internal(key, None if record.value is None else internal_records.group_value(record.value))
 
 
 def _transaction(record: Any) -> bytes:
-    key = internal_records.transaction_key(record.key)
+    key = None if record.key is None else internal_records.transaction_key(record.key)
     if key is None:
         return b""
     name = key[1]["transactionalId"]

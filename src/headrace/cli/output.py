@@ -30,7 +30,8 @@ def styled(text: str, **style: Any) -> str:
 
 
 def print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2 if is_terminal() else None, ensure_ascii=False, default=str))
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    click.echo(json.dumps(value, indent=2 if is_terminal() else None, ensure_ascii=ascii_only, default=str))
 
 
 Style = Callable[[str, str], dict[str, Any] | None]

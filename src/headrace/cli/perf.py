@@ -1,23 +1,26 @@
 """`headrace perf`: a producer and a consumer together, with throughput, latency and charts; for any Kafka.
 
 The consumer runs in a process of its own, so that the two do not wait for each other. Each record carries the moment at
-which it was sent, of the machine's monotonic clock, which both processes share.
+which it was sent, of the machine's monotonic clock, which both processes share. Of the producer's records those count
+that were acknowledged; records of others in the same topic are passed over.
 """
 
 import multiprocessing
 import signal
 import struct
+from contextlib import suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.connection import Connection, client_key_values, connects
+from headrace.cli.connection import Connection, check_record_size, client_key_values, connects
 from headrace.cli.connection import producer as connected_producer
 from headrace.cli.output import is_terminal, json_option, print_json, styled
-from headrace.cli.perf_stats import MEGABYTE, Latencies, Series, bar_lines, spark_line
+from headrace.cli.perf_stats import MEGABYTE, Latencies, Outcomes, Series, bar_lines, letters, spark_line
 from headrace.cli.progress import Progress
-from headrace.cli.tool import INT_MAX, Failure, Tool
+from headrace.cli.tool import INT_MAX, Failure, Tool, sentence
 from headrace.common.clock import SystemClock
 from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 _MOMENT = struct.Struct(">d")
 _WAIT_MS, _POLL_MS = 10_000, 500
 _SHARES = (0.5, 0.95, 0.99, 0.999)
+_GONE = "the process that reads has ended without a word"
 
 
 @click.command(cls=Tool)
@@ -48,7 +52,12 @@ _SHARES = (0.5, 0.95, 0.99, 0.999)
     "--num-records", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N", help="How many."
 )
 @click.option(
-    "--record-size", type=click.IntRange(min=8), default=1000, show_default=True, metavar="BYTES", help="How large."
+    "--record-size",
+    type=click.IntRange(8, INT_MAX),
+    default=1000,
+    show_default=True,
+    metavar="BYTES",
+    help="How large.",
 )
 @click.option(
     "--throughput", type=float, default=-1, metavar="N", help="At most so many a second; latency means more then."
@@ -87,6 +96,7 @@ def perf(
 
     if throughput == 0:
         raise click.UsageError("--throughput 0: expected records a second, or -1 for no limit")
+    check_record_size(record_size, connection.settings("producer", producer))
     name = topic or f"headrace-perf-{make_random().randrange(1 << 32):08x}"
     with connection.admin() as admin:
         if topic is None:
@@ -94,64 +104,72 @@ def perf(
         elif topic not in admin.list_topics():
             raise Failure(f"there is no topic {topic!r}")
         try:
-            results = _measure(connection, name, num_records, record_size, throughput, producer, consumer)
+            sender = Sending(connection.settings("producer", producer), name, num_records, record_size, throughput)
+            read, interrupt = _measure(
+                sender, connection.settings("consumer", consumer), name, num_records, record_size
+            )
         finally:
             if topic is None:
                 admin.delete_topics([name])
-    interrupted = results.pop("interrupted")
+    results = {"producer": sender.found(), "consumer": read}
     if as_json:
         print_json({side: found["summary"] for side, found in results.items()})
     else:
         for side, found in results.items():
             _print(side, found)
-    if interrupted:
-        raise KeyboardInterrupt
-    if results["consumer"]["summary"]["records"] < num_records:
-        raise Failure(f"only {results['consumer']['summary']['records']} of {num_records} records came back")
+    if interrupt is not None:
+        raise interrupt
+    if sender.failed:
+        raise Failure(f"{sender.failed} of {sender.sent} records were not delivered: {sentence(sender.error)}")
+    if read["summary"]["records"] < num_records:
+        raise Failure(f"only {read['summary']['records']} of {num_records} records came back")
 
 
 def _measure(
-    connection: Connection,
-    topic: str,
-    count: int,
-    size: int,
-    throughput: float,
-    producer: dict[str, str],
-    consumer: dict[str, str],
-) -> dict[str, Any]:
+    sender: "Sending", consumer: dict[str, Any], topic: str, count: int, size: int
+) -> tuple[dict[str, Any], KeyboardInterrupt | None]:
+    """What the consumer found, and what has put an end to it early: Ctrl-C or SIGTERM."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    settings = connection.settings("consumer", consumer)
-    reader = context.Process(target=read_all, args=(theirs, settings, topic, count), daemon=True)
-    reader.start()
+    reader = context.Process(target=read_all, args=(theirs, consumer, topic, count, size), daemon=True)
+    _start_deaf(reader)
     theirs.close()
-    sending = Sending(connection.settings("producer", producer), topic, count, size, throughput)
+    interrupt: KeyboardInterrupt | None = None
     try:
         _hear(ours)  # it is at the end of the topic
-        interrupted = False
         try:
-            sending.run()
-        except KeyboardInterrupt:
-            interrupted = True
-        try:
-            if interrupted:
-                ours.send(None)  # enough
+            sender.run()
+            if sender.failed:
+                ours.send(sender.acknowledged)  # the others will not come
             read = _hear(ours)
-        except KeyboardInterrupt:
-            interrupted = True
-            ours.send(None)
+        except KeyboardInterrupt as error:
+            interrupt = error
+            ours.send(None)  # enough
             read = _hear(ours)
-        return {"producer": sending.found(), "consumer": read, "interrupted": interrupted}
+        return read, interrupt
+    except BrokenPipeError:
+        raise Failure(_GONE) from None
     finally:
-        reader.terminate()
+        reader.kill()
         reader.join()
+
+
+def _start_deaf(process: Any) -> None:
+    """Starts a process that hears neither Ctrl-C nor SIGTERM, from its first moment on: its parent hears them, and says
+    when it is enough."""
+    resource_tracker.ensure_running()  # or it would be started now, and end the blocking
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _hear(pipe: Pipe) -> Any:
     try:
         kind, found = pipe.recv()
     except (EOFError, OSError):
-        raise Failure("the process that reads has ended without a word") from None
+        raise Failure(_GONE) from None
     if kind == "error":
         raise Failure(f"the consumer failed: {found}")
     return found
@@ -165,49 +183,69 @@ class Sending:
         self._count, self._size, self._throughput = count, size, throughput
         self._clock = SystemClock()
         self._latencies, self._series = Latencies(), Series()
-        self._sent, self._seconds = 0, 0.0
+        self._seconds = 0.0
+        self._outcomes = Outcomes()
+        self.sent = 0
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(self._outcomes.records)
+
+    @property
+    def failed(self) -> int:
+        return self._outcomes.failed
+
+    @property
+    def error(self) -> BaseException:
+        assert self._outcomes.error is not None
+        return self._outcomes.error
 
     def run(self) -> None:
-        rest = bytes(make_random(0).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=self._size - _MOMENT.size))
-        with connected_producer(self._settings) as producer, Progress("records", self._count) as progress:
-            began = self._clock.monotonic()
-            try:
+        rest = letters(self._size - _MOMENT.size)
+        began = self._clock.monotonic()
+        try:
+            with connected_producer(self._settings) as producer, Progress("records", self._count) as progress:
+                began = self._clock.monotonic()
                 self._send(producer, rest, began, progress)
                 producer.flush()
-            finally:
                 self._seconds = self._clock.monotonic() - began
+        finally:  # the producer is closed: what is not acknowledged now has failed
+            self._seconds = self._seconds or self._clock.monotonic() - began
+            self._outcomes.look_at_all()
 
     def _send(self, producer: "Producer", rest: bytes, began: float, progress: Progress) -> None:
         clock, latencies, series = self._clock, self._latencies, self._series
-        topic, throughput = self._topic, self._throughput
+        topic, throughput, size = self._topic, self._throughput, self._size
+        outcomes = self._outcomes
         stride = 16 if throughput < 0 or throughput > 20_000 else 1
         for number in range(self._count):
             now = clock.monotonic()
             if throughput > 0 and number / throughput - (now - began) > 0.002:
                 clock.sleep(number / throughput - (now - began))
                 now = clock.monotonic()
+            self.sent = number + 1
             future = producer.send(topic, _MOMENT.pack(now) + rest)
+            outcomes.add(future, size)
             if number % stride == 0:
                 future.add_callback(_timer(latencies, clock, now))
             series.add(int(now - began), 1)
-            self._sent = number + 1
             if number % 256 == 0 or throughput > 0:
+                outcomes.look()
                 progress.add(number + 1 - progress.done, latencies.recent)
 
     def found(self) -> dict[str, Any]:
-        return _found(self._sent, self._sent * self._size, self._seconds, self._latencies, self._series)
+        count = self.acknowledged
+        return _found(count, count * self._size, self._seconds, self._latencies, self._series)
 
 
 def _timer(latencies: Latencies, clock: SystemClock, began: float) -> Any:
     return lambda _: latencies.add((clock.monotonic() - began) * 1000)
 
 
-def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int) -> None:
+def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int, size: int) -> None:
     """The reading process: says when it is ready, and what it found."""
     from headrace.client.consumer.consumer import Consumer
-    from headrace.common.errors import HeadraceError
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sender hears it, and says when it is enough
     try:
         with Consumer({**settings, "auto.offset.reset": "latest"}) as consumer:
             chosen = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
@@ -216,36 +254,47 @@ def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int) -> No
             for tp in chosen:
                 consumer.position(tp)
             pipe.send(("ready", None))
-            pipe.send(("done", _read(consumer, count, pipe)))
-    except (HeadraceError, OSError) as error:
-        pipe.send(("error", str(error)))
+            pipe.send(("done", read_records(consumer, count, size, pipe)))
+    except Exception as error:  # noqa: BLE001 - the sender tells it: a traceback of this process is for nobody
+        with suppress(OSError):  # the sender has gone
+            pipe.send(("error", sentence(error)))
 
 
-def _read(consumer: Any, count: int, pipe: Pipe) -> dict[str, Any]:
+def read_records(consumer: Any, count: int, size: int, pipe: Pipe) -> dict[str, Any]:
+    """Reads so many records of the sender, or as many as it says by then; None says that it is enough."""
     clock = SystemClock()
     latencies, series = Latencies(), Series()
-    records = size = 0
+    records = 0
     began = last = None
-    heard = clock.monotonic()
-    while records < count and not pipe.poll():
+    ready = heard = clock.monotonic()
+    while records < count:
+        if pipe.poll():
+            word = pipe.recv()
+            if word is None:
+                break
+            count = word
+            continue
         polled = consumer.poll(_POLL_MS)
         now = clock.monotonic()
-        if not polled:
+        parts = [
+            [each for each in part if each.value is not None and len(each.value) == size] for part in polled.values()
+        ]
+        if not any(parts):
             if (now - heard) * 1000 > _WAIT_MS:
                 break
             continue
         heard = now
         began = now if began is None else began
         last = now
-        for part in polled.values():
+        for part in parts:
             records += len(part)
             series.add(int(now - began), len(part))
-            for record in part:
-                size += len(record.value)
             # The first and the last of a portion: the others lie between them.
-            for record in (part[0], part[-1]):
-                latencies.add((now - _MOMENT.unpack_from(record.value)[0]) * 1000)
-    return _found(records, size, (last or 0) - (began or 0), latencies, series)
+            for record in part[:1] + part[-1:]:
+                moment = _MOMENT.unpack_from(record.value)[0]
+                if ready <= moment <= now:  # or it is of somebody else
+                    latencies.add((now - moment) * 1000)
+    return _found(records, records * size, (last or 0) - (began or 0), latencies, series)
 
 
 def _found(records: int, size: int, seconds: float, latencies: Latencies, series: Series) -> dict[str, Any]:

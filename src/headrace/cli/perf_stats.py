@@ -1,12 +1,24 @@
 """Numbers of the performance tools: latencies with percentiles, rates over time, and charts of both as text."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.common.ids import make_random
 
 MEGABYTE = 1024 * 1024
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _MOST = 500_000
 _RECENT = 1000
+_BLOCK = 1 << 16
+_SWEEP = 1 << 20
+
+
+def letters(size: int) -> bytes:
+    """Random letters, the same ones each time; from 64 KB on they are repeated."""
+    block = bytes(make_random(0).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=min(size, _BLOCK)))
+    return block if size <= _BLOCK else (block * (size // _BLOCK + 1))[:size]
 
 
 class Latencies:
@@ -66,6 +78,55 @@ class Latencies:
             found.append((start, end if at < len(ordered) else high, at - begin))
             start = end
         return found
+
+
+class Outcomes:
+    """What has become of records that were sent: how many were acknowledged, and which error came first.
+
+    The thread that sends looks at the futures now and then: callbacks, on the producer's thread, would slow it down.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Any, int, bool]] = deque()
+        self._sweep_at = _SWEEP
+        self.records, self.bytes = [0, 0], [0, 0]
+        self.failed = 0
+        self.error: BaseException | None = None
+
+    def add(self, future: Any, size: int, marked: bool = False) -> None:
+        """A record of so many bytes. Those that are marked are counted apart: `records[True]`."""
+        self._waiting.append((future, size, marked))
+
+    def look(self) -> None:
+        waiting, records, sizes = self._waiting, self.records, self.bytes
+        while waiting and waiting[0][0].is_done:
+            future, size, marked = waiting.popleft()
+            if future.exception is None:
+                records[marked] += 1
+                sizes[marked] += size
+            else:
+                self._count(future, size, marked)
+        if len(waiting) > self._sweep_at:  # one that takes long keeps back those behind it
+            self.look_at_all()
+            self._sweep_at = 2 * len(waiting) + _SWEEP
+
+    def look_at_all(self) -> None:
+        for _ in range(len(self._waiting)):
+            entry = self._waiting.popleft()
+            if entry[0].is_done:
+                self._count(*entry)
+            else:
+                self._waiting.append(entry)
+
+    def _count(self, future: Any, size: int, marked: bool) -> None:
+        error = future.exception
+        if error is None:
+            self.records[marked] += 1
+            self.bytes[marked] += size
+            return
+        if self.error is None:
+            self.error = error
+        self.failed += 1
 
 
 @dataclass

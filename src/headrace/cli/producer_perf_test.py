@@ -3,19 +3,20 @@
     20000 records sent, 38395.508543 records/sec (3.66 MB/sec), 4.59 ms avg latency, 41.00 ms max latency ...
 
 Latency is from `send` to the acknowledgement. Above 20,000 records a second it is taken of every 16th record, since the
-measuring would cost more than the sending.
+measuring would cost more than the sending. Records count when they are acknowledged, and the totals are told when the
+producer is closed.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.client_settings import understood
-from headrace.cli.connection import Connection, connects_if_asked, producer, read_client_config
-from headrace.cli.perf_stats import MEGABYTE, Latencies
+from headrace.cli.connection import Connection, check_record_size, connects_if_asked, producer, read_client_config
+from headrace.cli.output import json_option, print_json
+from headrace.cli.perf_stats import MEGABYTE, Latencies, Outcomes, letters
 from headrace.cli.progress import Progress
-from headrace.cli.tool import Failure, Tool, sentence
+from headrace.cli.tool import INT_MAX, Failure, Tool, read_file, sentence
 from headrace.common.clock import SystemClock
 from headrace.common.ids import make_random
 
@@ -49,7 +50,9 @@ class _ManyValues(Tool):
 @connects_if_asked
 @click.option("--topic", metavar="NAME", required=True, help="The topic.")
 @click.option("--num-records", type=click.IntRange(min=1), metavar="N", required=True, help="How many to send.")
-@click.option("--record-size", type=click.IntRange(min=1), metavar="BYTES", help="Records of so many random letters.")
+@click.option(
+    "--record-size", type=click.IntRange(1, INT_MAX), metavar="BYTES", help="Records of so many random letters."
+)
 @click.option("--payload-file", metavar="FILE", help="Records from a file, in random order.")
 @click.option("--payload-delimiter", default="\\n", metavar="TEXT", help="What is between the records of the file.")
 @click.option("--payload-monotonic", is_flag=True, help="Records are the numbers from 0 on.")
@@ -76,6 +79,7 @@ class _ManyValues(Tool):
 @click.option(
     "--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, metavar="MS", help="How often."
 )
+@json_option
 def producer_perf_test(
     connection: Connection,
     topic: str,
@@ -92,6 +96,7 @@ def producer_perf_test(
     transaction_duration_ms: int | None,
     warmup_records: int,
     reporting_interval: int,
+    as_json: bool,
 ) -> None:
     """Measure how fast records can be sent."""
     if sum((record_size is not None, payload_file is not None, payload_monotonic)) != 1:
@@ -105,6 +110,7 @@ def producer_perf_test(
         settings.pop("bootstrap.servers", None)
     else:
         connection = Connection(str(settings.pop("bootstrap.servers", "")), connection.properties)
+    check_record_size(record_size, connection.settings("producer", settings))
     payloads = _payloads(record_size, payload_file, payload_delimiter)
     transactional_id = transactional_id or settings.pop("transactional.id", None)
     if transactional_id is None and transaction_duration_ms is not None:
@@ -112,16 +118,20 @@ def producer_perf_test(
     if transactional_id is not None:
         settings["transactional.id"] = transactional_id
     connection.check()
-    with producer(connection.settings("producer", settings)) as made:
-        run = Run(made, topic, payloads, payload_monotonic, throughput, reporting_interval / 1000, warmup_records)
-        if transactional_id is None:
-            run.send_all(num_records, None)
-        else:
-            made.init_transactions()
-            run.send_all(num_records, (transaction_duration_ms or 3000) / 1000)
-        if print_metrics:
-            for name, value in sorted(_flat(made.metrics())):
-                click.echo(f"{name:<60} : {value}")
+    run: Run | None = None
+    metrics: dict[str, Any] = {}
+    try:
+        with producer(connection.settings("producer", settings)) as made:
+            report_seconds = None if as_json else reporting_interval / 1000
+            if transactional_id is not None:
+                made.init_transactions()
+            run = Run(made, topic, payloads, payload_monotonic, throughput, report_seconds, warmup_records)
+            run.send_all(num_records, None if transactional_id is None else (transaction_duration_ms or 3000) / 1000)
+            if print_metrics:
+                metrics = dict(sorted(_flat(made.metrics())))
+    finally:  # after Ctrl-C too; the producer is closed, so that all is known
+        if run is not None:
+            run.report(metrics, as_json)
     if run.failed:
         raise Failure(f"{run.failed} records were not delivered: {sentence(run.error)}")
 
@@ -134,18 +144,17 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _payloads(size: int | None, file: str | None, delimiter: str) -> list[bytes]:
-    random = make_random(0)
     if size is not None:
-        return [bytes(random.choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=size))]
+        return [letters(size)]
     if file is None:
         return []
-    if not Path(file).is_file():
-        raise click.UsageError(f"--payload-file: there is no file {file!r}")
     separator = delimiter.replace("\\n", "\n").replace("\\t", "\t").encode()
-    found = [part for part in Path(file).read_bytes().split(separator) if part]
+    if not separator:
+        raise click.UsageError("--payload-delimiter is empty; expected at least a character")
+    found = [part for part in read_file(file).split(separator) if part]
     if not found:
         raise click.UsageError(f"--payload-file: {file} is empty")
-    random.shuffle(found)
+    make_random(0).shuffle(found)
     return found
 
 
@@ -163,9 +172,20 @@ class Stats:
         self.records = self.bytes = 0
         self.latencies = Latencies()
 
-    def sent(self, count: int, size: int) -> None:
-        self.records += count
-        self.bytes += size
+    def document(self, now: float) -> dict[str, Any]:
+        seconds = max(now - self.began, 1e-9)
+        p50, p95, p99, p999 = self.latencies.percentiles(0.5, 0.95, 0.99, 0.999)
+        return {
+            "records": self.records,
+            "records_per_second": self.records / seconds,
+            "mb_per_second": self.bytes / seconds / MEGABYTE,
+            "mean_ms": self.latencies.mean,
+            "max_ms": self.latencies.largest,
+            "p50_ms": p50,
+            "p95_ms": p95,
+            "p99_ms": p99,
+            "p99.9_ms": p999,
+        }
 
     def line(self, now: float, is_last: bool) -> str:
         seconds = max(now - self.began, 1e-9)
@@ -194,7 +214,7 @@ class Run:
         payloads: list[bytes],
         monotonic: bool,
         throughput: float,
-        report_seconds: float,
+        report_seconds: float | None,
         warmup: int,
     ):
         self._producer, self._topic = producer, topic
@@ -203,20 +223,24 @@ class Run:
         self._clock = SystemClock()
         now = self._clock.monotonic()
         self._whole, self._window, self._steady = Stats(now), Stats(now), None if warmup == 0 else Stats(now)
-        self.failed = 0
-        self.error: BaseException = Failure("none")
+        self._outcomes, self._told = Outcomes(), (0, 0)
+        self._ended: float | None = None
+
+    @property
+    def failed(self) -> int:
+        return self._outcomes.failed
+
+    @property
+    def error(self) -> BaseException:
+        assert self._outcomes.error is not None
+        return self._outcomes.error
 
     def send_all(self, count: int, transaction_seconds: float | None) -> None:
-        try:
-            self._send_all(count, transaction_seconds)
-        finally:  # after Ctrl-C too
-            self._report()
-
-    def _send_all(self, count: int, transaction_seconds: float | None) -> None:
         producer, topic, clock = self._producer, self._topic, self._clock
         stride = _STRIDE if self._throughput < 0 or self._throughput > _SAMPLED_ABOVE else 1
         began = committed = reported = clock.monotonic()
         payloads = self._payloads
+        outcomes, is_steady = self._outcomes, False
         with Progress("records", count) as progress:
             for number in range(count):
                 if transaction_seconds is not None and (
@@ -229,18 +253,20 @@ class Run:
                 value = b"%d" % number if self._monotonic else payloads[number % len(payloads)]
                 if number == self._warmup and self._steady is not None:
                     self._steady = Stats(clock.monotonic())
-                if number % stride:
-                    producer.send(topic, value).add_errback(self._fail)
-                else:
-                    self._send_timed(value, number)
-                self._count(len(value), number)
+                    is_steady = True
+                began_one = 0.0 if number % stride else clock.monotonic()
+                future = producer.send(topic, value)
+                if began_one:
+                    future.add_callback(self._timed(began_one, is_steady))
+                outcomes.add(future, len(value), is_steady)
                 if number % 256 == 0 or self._throughput > 0:
                     now = clock.monotonic()
+                    outcomes.look()
                     progress.add(number + 1 - progress.done, self._whole.latencies.recent)
-                    if now - reported >= self._report_seconds:
+                    if self._report_seconds is not None and now - reported >= self._report_seconds:
                         progress.clear()
-                        click.echo(self._window.line(now, is_last=False))
-                        self._window, reported = Stats(now), now
+                        self._report_window(now)
+                        reported = now
                     if self._throughput > 0:
                         ahead = (number + 1) / self._throughput - (now - began)
                         if ahead > 0.002:
@@ -248,33 +274,41 @@ class Run:
             if transaction_seconds is not None:
                 producer.commit_transaction()
             producer.flush()
+            self._ended = clock.monotonic()
 
-    def _report(self) -> None:
-        now = self._clock.monotonic()
+    def report(self, metrics: dict[str, Any], as_json: bool) -> None:
+        now = self._ended or self._clock.monotonic()
+        self._outcomes.look_at_all()
+        records, size = self._outcomes.records, self._outcomes.bytes
+        self._whole.records, self._whole.bytes = sum(records), sum(size)
+        if self._steady is not None:
+            self._steady.records, self._steady.bytes = records[True], size[True]
+        if as_json:
+            found = self._whole.document(now)
+            if self._steady is not None:
+                found["steady_state"] = self._steady.document(now)
+            print_json({**found, "metrics": metrics} if metrics else found)
+            return
         click.echo(self._whole.line(now, is_last=True))
         if self._steady is not None:
             click.echo("steady state: " + self._steady.line(now, is_last=True))
+        for name, value in metrics.items():
+            click.echo(f"{name:<60} : {value}")
 
-    def _count(self, size: int, number: int) -> None:
-        self._whole.sent(1, size)
-        self._window.sent(1, size)
-        if self._steady is not None and number >= self._warmup:
-            self._steady.sent(1, size)
+    def _report_window(self, now: float) -> None:
+        window, records, size = self._window, sum(self._outcomes.records), sum(self._outcomes.bytes)
+        window.records, window.bytes = records - self._told[0], size - self._told[1]
+        click.echo(window.line(now, is_last=False))
+        self._window, self._told = Stats(now), (records, size)
 
-    def _send_timed(self, value: bytes, number: int) -> None:
+    def _timed(self, began: float, is_steady: bool) -> Any:
         clock = self._clock
-        began = clock.monotonic()
 
-        def done(_: Any) -> None:
+        def timed(_: Any) -> None:
             passed = (clock.monotonic() - began) * 1000
             self._whole.latencies.add(passed)
             self._window.latencies.add(passed)
-            if self._steady is not None and number >= self._warmup:
+            if self._steady is not None and is_steady:
                 self._steady.latencies.add(passed)
 
-        self._producer.send(self._topic, value).add_callback(done).add_errback(self._fail)
-
-    def _fail(self, error: BaseException) -> None:
-        if not self.failed:
-            self.error = error
-        self.failed += 1
+        return timed

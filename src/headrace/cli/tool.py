@@ -98,6 +98,9 @@ class _Kafka(click.Command):
             if "HEADRACE_TRACEBACK" in os.environ:
                 raise
             text = f"{type(error).__name__}: {sentence(error)} (HEADRACE_TRACEBACK=1 shows where)"
+            for given in ctx.params.values():
+                if isinstance(given, str) and not _is_text(given):
+                    text = f"{given!r} is not text in UTF-8"
             raise _named(Failure(text), ctx) from error
 
 
@@ -116,6 +119,15 @@ def _exit_as_kafka(error: click.UsageError) -> None:
 def _named(failure: Failure, ctx: click.Context) -> Failure:
     failure.__dict__.setdefault("command_path", ctx.command_path)
     return failure
+
+
+def _is_text(given: str) -> bool:
+    """Not so for bytes of a command line that are no UTF-8, or are none in the locale."""
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def sentence(error: BaseException) -> str:
@@ -140,6 +152,16 @@ def nobody_listens() -> NoReturn:
     with open(os.devnull, "w") as nowhere:  # or Python would try to write again at exit
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     sys.exit(141)
+
+
+def read_file(path: str) -> bytes:
+    """What is in a file, a pipe too (`<(echo ...)`)."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise click.UsageError(f"cannot read {path}: {reason}") from None
 
 
 def exactly_one(given: dict[str, bool], what: str) -> str:

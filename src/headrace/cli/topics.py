@@ -15,7 +15,7 @@ from headrace.cli.output import is_terminal, json_option, print_json, print_tabl
 from headrace.cli.progress import in_parts
 from headrace.cli.tool import INT_MAX, Failure, Tool, exactly_one, only_with
 from headrace.common.errors import HeadraceError
-from headrace.common.ids import Uuid
+from headrace.common.ids import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
@@ -117,7 +117,7 @@ def topics(
             _describe(admin, found, chosen_filters[0] if chosen_filters else "", topics_with_overrides, as_json)
         elif action == "--create":
             assert topic is not None
-            _create(admin, topic, partitions, replication_factor, assignment, configs, if_not_exists)
+            _create(admin, topic, partitions, replication_factor, assignment, configs, if_not_exists, as_json)
         elif action == "--alter":
             assert partitions is not None
             _alter(admin, _existing(admin, topic, False, if_exists), partitions, assignment)
@@ -178,6 +178,7 @@ def _create(
     assignment: list[list[int]] | None,
     configs: dict[str, str],
     if_not_exists: bool,
+    as_json: bool,
 ) -> None:
     from headrace.client.admin.types import NewTopic
     from headrace.common.errors import TopicAlreadyExistsError
@@ -199,8 +200,13 @@ def _create(
     except TopicAlreadyExistsError:
         if not if_not_exists:
             raise
-        return
-    click.echo(f"Created topic {name}.")
+        made = False
+    else:
+        made = True
+    if as_json:
+        print_json({"topic": name, "created": made})
+    elif made:
+        click.echo(f"Created topic {name}.")
 
 
 def _alter(admin: "Admin", names: list[str], partitions: int, assignment: list[list[int]] | None) -> None:
@@ -225,9 +231,11 @@ def _chosen(
 ) -> "list[TopicDescription]":
     from headrace.common.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 
-    if topic_id is not None and pattern is None:
+    uuid = None if topic_id is None else _uuid(topic_id)
+    # The id wins over a name, as with Kafka's tool, unless it is none.
+    if uuid is not None and (uuid != ZERO_UUID or pattern is None):
         try:
-            return list(admin.describe_topics([_uuid(topic_id)]).values())
+            return list(admin.describe_topics([uuid]).values())
         except (UnknownTopicIdError, UnknownTopicOrPartitionError):
             if if_exists:
                 return []

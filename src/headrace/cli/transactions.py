@@ -35,16 +35,24 @@ def transactions(ctx: click.Context, connection: Connection) -> None:
 
 
 def _print(columns: Sequence[str], keys: Sequence[str], rows: Iterable[Sequence[object]], as_json: bool) -> None:
-    cells = [[("None" if cell is None else cell) for cell in row] for row in rows]
     if as_json:
-        print_json([dict(zip(keys, row, strict=True)) for row in cells])
-    elif is_terminal():
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+        return
+    cells = [[_cell(each) for each in row] for row in rows]
+    if is_terminal():
         print_table(columns, cells)
     else:
         widths = [max(len(name), *(len(str(row[at])) for row in cells), 0) for at, name in enumerate(columns)]
         lines: list[Sequence[object]] = [columns, *cells]
         for row in lines:
             click.echo("".join(f"{cell!s:<{width}}\t" for cell, width in zip(row, widths, strict=True)))
+
+
+def _cell(value: object) -> object:
+    """As Kafka's tool shows it."""
+    if isinstance(value, list):
+        return ",".join(f"{tp.topic}-{tp.partition}" for tp in value)
+    return "None" if value is None else value
 
 
 @transactions.command("list", cls=Tool)
@@ -119,7 +127,7 @@ def describe(connection: Connection, transactional_id: str, as_json: bool) -> No
                 found.transaction_timeout_ms,
                 start,
                 None if start is None else SystemClock().time_ms() - start,
-                ",".join(f"{tp.topic}-{tp.partition}" for tp in sorted(found.partitions)),
+                [tp._asdict() for tp in sorted(found.partitions)] if as_json else sorted(found.partitions),
             )
         ],
         as_json,
@@ -307,6 +315,8 @@ def hanging(
     admin: "Admin", before_ms: int, broker_id: int | None, topic: str | None, partition: int | None
 ) -> list[Hanging]:
     """Transactions open in partitions since before a time that no coordinator knows as open there."""
+    from headrace.common.errors import TransactionalIdNotFoundError
+
     there = [broker.id for broker in admin.describe_cluster().brokers]
     if broker_id is not None and broker_id not in there:
         raise Failure(f"there is no broker {broker_id}; there are {', '.join(map(str, there))}")
@@ -333,6 +343,9 @@ def hanging(
     details: Any = (
         admin.describe_transactions([each.transactional_id for each in known], raise_errors=False) if known else {}
     )
+    for each in details.values():  # an id that has gone meanwhile has no transaction; of any other error nobody knows
+        if each.error is not None and not isinstance(each.error, TransactionalIdNotFoundError):
+            raise each.error
     open_in = {(each.producer_id, tp) for each in details.values() if each.error is None for tp in each.partitions}
     return [each for each in suspects if (each.producer.producer_id, each.tp) not in open_in]
 

@@ -27,8 +27,10 @@ def find_method(given: Any, name: str) -> tuple[Any, bool]:
     except ValueError:  # compiled, and does not tell
         return method, True
     positional = [each for each in wanted if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    required = [each for each in positional if each.default is each.empty]
     is_open = any(each.kind is each.VAR_POSITIONAL for each in wanted)
-    return method, is_open or len(positional) != 2
+    # What has a default is an option of the method's own, unless without it there is no place for the data.
+    return method, len(required) > 2 or (len(required) < 2 and (is_open or len(positional) != 2))
 
 
 def close(*given: Any) -> None:

@@ -6,14 +6,19 @@ exit codes of `consumer-groups`, which is 0 in Kafka also when nothing was done.
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.compat.cli.conftest import Tool, bare
 from tests.support.broker_java import Java, ToolResult
+from tests.support.wire import WireClient
+from tests.support.wire_calls import batch, produce_request
 
 import headrace
+from headrace.admin import NewTopic
+from headrace.testing import EmbeddedBroker
 
 Lines = list[str]
 
@@ -79,6 +84,17 @@ class TestTopics:
             java.tool("kafka-topics", "--describe", "--topic-id", topic_id),
             ours("topics", "--describe", "--topic-id", topic_id),
         )
+
+    @pytest.mark.parametrize("topic_id", [None, "AAAAAAAAAAAAAAAAAAAAAA"])
+    def test_by_id_and_name(
+        self, java: Java, ours: Tool, admin: headrace.Admin, topic: str, topic_id: str | None
+    ) -> None:
+        admin.create_topics([f"{topic}-other"])
+        wins = topic_id or str(admin.describe_topics([f"{topic}-other"])[f"{topic}-other"].topic_id)
+        given = ["--describe", "--topic", topic, "--topic-id", wins]
+        mine = ours("topics", *given)
+        check(java.tool("kafka-topics", *given), mine)
+        assert (f"Topic: {topic}-other\t" in mine.out) == (topic_id is None)
 
     def test_create_grow_and_delete(self, java: Java, ours: Tool, topic: str) -> None:
         for name, run in (("kafka-topics", java.tool), ("topics", ours)):
@@ -175,6 +191,13 @@ class TestDeleteRecords:
         assert shown[0] == shown[1]
         assert f"partition: {topic}-0\tlow_watermark: 4" in mine.out
 
+    def test_a_topic_that_is_not_there(self, java: Java, ours: Tool, tmp_path: Path) -> None:
+        file = tmp_path / "offsets.json"
+        file.write_text('{"partitions": [{"topic": "not-there", "partition": 0, "offset": 1}], "version": 1}')
+        args = ("--offset-json-file", file)
+        kafka = java.tool("kafka-delete-records", *args)
+        assert kafka.status == ours("delete-records", *args).status == ours("delete-records", *args, "--json").status
+
     @pytest.mark.parametrize(
         "text", ["", "{}", "[1]", '{"partitions": [{"topic": "t"}]}', '{"partitions": [], "version": 2}']
     )
@@ -232,6 +255,9 @@ class TestGroups:
             ["--reset-offsets", "--group", "GROUP", "--topic", "TOPIC:0,2", "--to-current", "--dry-run"],
             ["--reset-offsets", "--group", "GROUP", "--topic", "TOPIC", "--to-offset", "7", "--dry-run"],
             ["--reset-offsets", "--group", "GROUP", "--topic", "TOPIC", "--to-offset", "999", "--dry-run"],
+            ["--reset-offsets", "--group", "GROUP", "--topic", "TOPIC", "--to-offset", "0", "--dry-run"],
+            ["--reset-offsets", "--group", "GROUP", "--topic", "TOPIC", "--to-offset", "0", "--execute"],
+            ["--reset-offsets", "--group", "GROUP", "--all-topics", "--shift-by", "0", "--dry-run"],
             ["--reset-offsets", "--group", "GROUP", "--all-topics", "--shift-by", "3", "--dry-run"],
             ["--reset-offsets", "--group", "GROUP", "--all-topics", "--shift-by", "-3", "--dry-run"],
             ["--reset-offsets", "--group", "GROUP", "--all-topics", "--by-duration", "PT1H", "--dry-run"],
@@ -355,13 +381,34 @@ class TestTransactions:
             check(kafka("list"), ours("transactions", "list"))
             args = ("describe-producers", "--topic", topic, "--partition", "0")
             check(kafka(*args), ours("transactions", *args))
-            moment = re.compile(r"\d+\s*\t(?=id|\w+-\d+\s*\t$)")  # how long it has been open is another moment's
             args = ("describe", "--transactional-id", f"id-{topic}")
-            shown = [moment.sub("", each.out) for each in (kafka(*args), ours("transactions", *args))]
-            assert shown[0].split("\n")[0] == shown[1].split("\n")[0]
+            shown = [each.out.splitlines() for each in (kafka(*args), ours("transactions", *args))]
+            assert shown[0][0] == shown[1][0]
+            rows = [dict(zip(lines[0].split("\t"), lines[1].split("\t"), strict=True)) for lines in shown]
+            # How long it has been open is another moment's.
+            durations = [int(row.pop("TransactionDurationMs")) for row in rows]
+            assert rows[0] == rows[1]
+            assert 0 <= durations[0] <= durations[1]
+            assert rows[0]["TopicPartitions"].strip() == f"{topic}-0"
             assert ours("transactions", "find-hanging", "--topic", topic, "--max-transaction-timeout", "0").status == 0
             producer.abort_transaction()
         assert ours("transactions", "forceTerminateTransaction", "--transactionalId", f"id-{topic}").status == 0
+
+    def test_one_that_hangs(self, java: Java) -> None:
+        """Of a producer that no coordinator knows, in a broker that takes its word."""
+        with EmbeddedBroker({"transaction.partition.verification.enable": False}, topics={"t": 1}) as broker:
+            sent = int(time.time() * 1000) - 3_600_000
+            data = batch(
+                b"hangs", timestamp=sent, producer_id=47, producer_epoch=3, base_sequence=0, transactional=True
+            )
+            request = produce_request(data, acks=-1)
+            request.transactional_id = "unknown"
+            with WireClient(broker.address) as client:
+                client.call(request, 11)
+            given = ["--bootstrap-server", broker.bootstrap_servers, "find-hanging", "--topic", "t"]
+            mine = bare("transactions", *given)
+            check(java.bare_tool("kafka-transactions", *given), mine)
+            assert len(mine.out.splitlines()) == 2
 
 
 class TestConsole:
@@ -405,6 +452,31 @@ class TestConsole:
         refused = ours("console-consumer", *given)
         assert refused.status == java.tool("kafka-console-consumer", *given).status == 1
         assert refused.err.count("\n") == 1
+
+    @pytest.mark.parametrize("skips", [True, False])
+    @pytest.mark.parametrize("name", ["LongDeserializer", "IntegerDeserializer"])
+    def test_what_cannot_be_shown(
+        self, java: Java, ours: Tool, admin: headrace.Admin, topic: str, skips: bool, name: str
+    ) -> None:
+        """What is printed, the exit code, and what is left to the group."""
+        with headrace.Producer(bootstrap_servers=java.bootstrap) as producer:
+            for value in (b"\0" * 8, b"short", b"\0" * 8, b"\0" * 8):
+                producer.send(f"{topic}-numbers", value).get(30)
+        done = []
+        for tool, run in (("kafka-console-consumer", java.tool), ("console-consumer", ours)):
+            args = ["--topic", f"{topic}-numbers", "--group", f"{tool}-{topic}", "--from-beginning"]
+            args += ["--value-deserializer", f"org.apache.kafka.common.serialization.{name}", "--max-messages", "4"]
+            ran = run(tool, *args, *(["--skip-message-on-error"] if skips else []))
+            offsets = admin.list_group_offsets([f"{tool}-{topic}"])[f"{tool}-{topic}"].offsets
+            done.append((ran.status, ran.out, [each.offset for each in offsets.values()]))
+        assert done[0] == done[1]
+
+    @pytest.mark.parametrize("skips", [True, False])
+    def test_records_without_keys_are_not_of_brokers(self, java: Java, ours: Tool, topic: str, skips: bool) -> None:
+        given = ["--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", "10"]
+        given += ["--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"]
+        given += ["--skip-message-on-error"] if skips else []
+        check(java.tool("kafka-console-consumer", *given), ours("console-consumer", *given))
 
     @pytest.mark.parametrize(
         ("args", "text"),
@@ -461,6 +533,46 @@ class TestDumpLog:
                 given = ["--files", str(file), "--offsets-decoder"]
                 check(java.bare_tool("kafka-dump-log", *given), bare("dump-log", *given))
 
+    @pytest.mark.parametrize("flag", ["--offsets-decoder", "--transaction-log-decoder"])
+    def test_data_of_another_kind(
+        self, java: Java, admin: headrace.Admin, broker: object, topic: str, flag: str
+    ) -> None:
+        keys = [b"\0\0\0\1a\0\1b\0\0\0\0", b"\0\1abc", b"\0\x63abc", b"a", None]
+        with headrace.Producer(bootstrap_servers=java.bootstrap) as producer:
+            for key in keys:
+                producer.send(f"{topic}-keys", b"value", key=key).get(30)
+        file = Path(broker.data_dir) / f"{topic}-keys-0" / f"{0:020d}.log"  # type: ignore[attr-defined]
+        given = ["--files", str(file), flag]
+        kafka, mine = java.bare_tool("kafka-dump-log", *given), bare("dump-log", *given)
+        reason = re.compile(r"(?<=skipping\. ).*")
+        assert [reason.sub("", line) for line in lines(mine.out)] == [
+            reason.sub("", line) for line in lines(kafka.out) if "offset: 4 CreateTime" not in line
+        ]
+        assert mine.status == kafka.status == 1
+        assert "the record at offset 4 cannot be shown" in mine.err
+
+    def test_files_beside_the_log(self, java: Java, tmp_path: Path) -> None:
+        """Indexes, snapshots and the topic of transactions, as a broker leaves them when it ends."""
+        with EmbeddedBroker({"transaction.state.log.num.partitions": 1}, data_dir=tmp_path / "data") as broker:
+            with headrace.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+                settings = {"segment.bytes": 5000, "index.interval.bytes": 500}
+                admin.create_topics([NewTopic("filled", 1, topic_configs=settings)])
+            with headrace.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="tx") as producer:
+                producer.init_transactions()
+                for number in range(12):
+                    producer.begin_transaction()
+                    producer.send("filled", b"x" * 600).get(30)
+                    (producer.commit_transaction if number % 2 else producer.abort_transaction)()
+        files = sorted(file for file in (tmp_path / "data" / "filled-0").iterdir() if file.stem.isdigit())
+        assert {file.suffix for file in files} == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+        for file in files:
+            for more in ([], ["--print-data-log"] if file.suffix == ".log" else ["--verify-index-only"]):
+                given = ["--files", str(file), *more]
+                check(java.bare_tool("kafka-dump-log", *given), bare("dump-log", *given))
+        log = tmp_path / "data" / "__transaction_state-0" / f"{0:020d}.log"
+        given = ["--files", str(log), "--transaction-log-decoder"]
+        check(java.bare_tool("kafka-dump-log", *given), bare("dump-log", *given))
+
     def test_a_file_that_is_damaged(self, log_file: Path, tmp_path: Path) -> None:
         data = bytearray(log_file.read_bytes())
         data[-1] ^= 1
@@ -470,7 +582,7 @@ class TestDumpLog:
         assert found.status == 1
         assert "isvalid: false" in found.out
         assert bare("dump-log", "--files", str(tmp_path / "none.log")).err == (
-            f"headrace dump-log: there is no file '{tmp_path / 'none.log'}'\n"
+            f"headrace dump-log: cannot read {tmp_path / 'none.log'}: No such file or directory\n"
         )
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,7 @@ from tests.support.terminal import PATIENCE, run
 
 import headrace
 from headrace.cli.main import TOOLS, main
+from headrace.errors import GroupAuthorizationFailedError
 from headrace.testing import EmbeddedBroker
 
 HUGE = "99999999999999999999"
@@ -30,6 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("noise").write_bytes(bytes(range(255, -1, -1)) * 10)
     Path("huge.json").write_text(f'{{"partitions": [{{"topic": "there", "partition": 0, "offset": {HUGE}}}]}}')
     Path("leader-epoch-checkpoint").write_text("0\n1\nneither epoch nor offset\n")
+    Path("others.csv").write_text("other,there,0,0\n")
     Path("bad_format.py").write_text("def fails(record):\n    raise KeyError(record.offset)\n")
     return tmp_path
 
@@ -54,6 +57,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("consumer-groups --describe --group nobody", "there is no group 'nobody'"),
         ("consumer-groups --reset-offsets --group g --topic there --by-duration P9999999999D", "--by-duration"),
         ("consumer-groups --reset-offsets --group g --from-file noise", "noise, line 1"),
+        ("consumer-groups --reset-offsets --group g --from-file others.csv", "others.csv has no row for group 'g'"),
+        ("consumer-groups --reset-offsets --group g --from-file .", "cannot read .: Is a directory"),
+        ("topics --list --command-config .", "cannot read .: Is a directory"),
+        ("topics --list --command-config nowhere", "cannot read nowhere: No such file or directory"),
+        ("producer-perf-test --topic there --num-records 1 --throughput 1 --payload-file .", "Is a directory"),
+        ("get-offsets --topic nope", "there is no topic 'nope'"),
+        ("get-offsets --topic there --partitions 7", "there is no partition 7 of topic 'there'"),
+        ("get-offsets --topic-partitions nope:3", "there is no partition that matches 'nope:3'"),
+        ("end-to-end-latency 127.0.0.1:1 there \u00b2 1 10", "expected numbers above 0"),
         (f"transactions list --duration-filter {HUGE}", "--duration-filter"),
         ("transactions find-hanging --broker-id 77", "there is no broker 77; there are 0"),
         ("console-consumer --topic there --from-beginning --max-messages 1 --formatter bad_format:fails", "KeyError"),
@@ -69,6 +81,63 @@ def test_one_line(servers: str, here: Path, line: str, said: str) -> None:
     complaints = [text for text in ran.stderr.splitlines() if not text.startswith(("Processed", "Nothing is changed"))]
     assert len(complaints) == 1
     assert said in complaints[0]
+
+
+def test_a_delimiter_of_nothing(here: Path) -> None:
+    args = ["--topic", "t", "--num-records", "1", "--throughput", "1", "--payload-file", "noise"]
+    ran = CliRunner().invoke(main, ["producer-perf-test", *args, "--payload-delimiter", ""], prog_name="headrace")
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert "--payload-delimiter is empty" in ran.stderr
+
+
+def test_a_name_that_is_no_text(servers: str) -> None:
+    """Bytes that are no UTF-8, and letters where the locale has none."""
+    for name, env in (("\udcff", {}), ("é", {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})):
+        ran = run("console-consumer", "--bootstrap-server", servers, "--topic", name, env=env)
+        assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+        assert "is not text in UTF-8" in ran.stderr
+
+
+def test_settings_from_a_pipe(servers: str) -> None:
+    command = (
+        f"{sys.executable} -m headrace topics --bootstrap-server {servers} --list --exclude-internal "
+        "--command-config <(echo client.id=piped)"
+    )
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "there\n", "")
+
+
+def test_some_groups_have_no_plan(servers: str, here: Path) -> None:
+    """The others are changed, and the exit code tells."""
+    args = ["--reset-offsets", "--group", "other", "--group", "g", "--from-file", "others.csv", "--execute"]
+    ran = CliRunner().invoke(main, ["consumer-groups", "--bootstrap-server", servers, *args], prog_name="headrace")
+    assert (ran.exit_code, ran.stderr) == (1, "others.csv has no row for group 'g', which stays as it is\n")
+    assert ran.stdout.splitlines()[-1].split() == ["other", "there", "0", "0"]
+
+
+def test_a_change_is_told_though_the_next_one_fails(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = headrace.Admin.alter_group_offsets
+
+    def alter(self: headrace.Admin, group: str, *args: Any) -> Any:
+        if group == "second":
+            raise GroupAuthorizationFailedError("not you")
+        return changed(self, group, *args)
+
+    monkeypatch.setattr(headrace.Admin, "alter_group_offsets", alter)
+    args = ["--reset-offsets", "--group", "first", "--group", "second", "--topic", "there", "--to-offset", "0"]
+    args += ["--execute", "--export"]
+    ran = CliRunner().invoke(main, ["consumer-groups", "--bootstrap-server", servers, *args], prog_name="headrace")
+    assert (ran.exit_code, ran.stdout) == (1, "first,there,0,0\n")
+    assert "not you" in ran.stderr
+
+
+@pytest.mark.parametrize("way", [["--to-offset", "0"], ["--shift-by", "0"]])
+def test_nothing_is_a_number(servers: str, way: list[str]) -> None:
+    with headrace.Admin(bootstrap_servers=servers) as admin:
+        admin.alter_group_offsets("zero", {headrace.TopicPartition("there", 0): 0})
+    args = ["--reset-offsets", "--group", "zero", "--topic", "there", *way, "--dry-run", "--export"]
+    ran = CliRunner().invoke(main, ["consumer-groups", "--bootstrap-server", servers, *args], prog_name="headrace")
+    assert (ran.exit_code, ran.stdout) == (0, "there,0,0\n")
 
 
 def test_damaged_files(here: Path) -> None:

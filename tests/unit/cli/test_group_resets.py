@@ -63,5 +63,12 @@ def test_plans_in_files(tmp_path: Path) -> None:
     file.write_text("t,0,5\nt,zero,5\n")
     with pytest.raises(Failure, match="line 2"):
         read_plan(str(file), ["g"])
-    with pytest.raises(click.UsageError, match="there is no file"):
+    file.write_text("other,t,0,5\n")
+    with pytest.raises(Failure, match="has no row for group 'g'"):
+        read_plan(str(file), ["g"])
+    with pytest.raises(Failure, match="has no row for any of the groups 'g', 'h'"):
+        read_plan(str(file), ["g", "h"])
+    with pytest.raises(click.UsageError, match="none: No such file or directory"):
         read_plan(str(tmp_path / "none"), ["g"])
+    with pytest.raises(click.UsageError, match="Is a directory"):
+        read_plan(str(tmp_path), ["g"])

@@ -84,3 +84,10 @@ def test_a_name_that_is_not_known(name: str) -> None:
 def test_bytes_of_another_length() -> None:
     with pytest.raises(ValueError, match="3 bytes; expected 8"):
         deserializer("LongDeserializer")(b"abc")
+
+
+@pytest.mark.parametrize(
+    "name", ["OffsetsMessageFormatter", "GroupMetadataMessageFormatter", "TransactionLogMessageFormatter"]
+)
+def test_a_record_without_a_key_is_of_no_topic_of_brokers(name: str) -> None:
+    assert formatter(name, {})(record(key=None)) == b""

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.cli import group_views
+from headrace.cli import group_views, perf_stats
 from headrace.cli.output import table_lines
-from headrace.cli.perf_stats import Latencies, Series, bar_lines, spark_line
+from headrace.cli.perf_stats import Latencies, Outcomes, Series, bar_lines, letters, spark_line
 from headrace.cli.progress import Progress, in_parts, in_time
 from headrace.client.admin.types import GroupDescription
 from headrace.common.types import TopicPartition
@@ -123,3 +123,50 @@ def test_big_work_in_portions(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(in_parts("topics", [1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
     assert list(in_parts("topics", [], 2)) == []
     assert capsys.readouterr().err == ""
+
+
+class _Future:
+    def __init__(self) -> None:
+        self.is_done = False
+        self.exception: Exception | None = None
+
+    def end(self, error: Exception | None = None) -> None:
+        self.is_done, self.exception = True, error
+
+
+def test_only_what_was_acknowledged_counts() -> None:
+    outcomes = Outcomes()
+    futures = [_Future() for _ in range(4)]
+    for number, future in enumerate(futures):
+        outcomes.add(future, 10, marked=number > 1)
+    outcomes.look()
+    assert outcomes.records == [0, 0]
+    futures[0].end()
+    futures[2].end()
+    outcomes.look()
+    assert (outcomes.records, outcomes.bytes) == ([1, 0], [10, 0])  # the second keeps the third back
+    error = ValueError("first")
+    futures[1].end(error)
+    futures[3].end(ValueError("second"))
+    outcomes.look_at_all()
+    assert (outcomes.records, outcomes.bytes) == ([1, 1], [10, 10])
+    assert (outcomes.failed, outcomes.error) == (2, error)
+
+
+def test_one_that_takes_long_does_not_keep_the_others_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perf_stats, "_SWEEP", 8)
+    outcomes = Outcomes()
+    outcomes.add(_Future(), 1)
+    for _ in range(100):
+        done = _Future()
+        done.end()
+        outcomes.add(done, 1)
+        outcomes.look()
+    assert outcomes.records[0] >= 80
+
+
+@pytest.mark.parametrize("size", [0, 1, 65536, 65537, 200_000])
+def test_letters(size: int) -> None:
+    made = letters(size)
+    assert len(made) == size
+    assert made[:100].isupper() or size == 0
