@@ -7,6 +7,7 @@ lives.
 import atexit
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,11 @@ logger.shell.level = {level}
 """
 """The level of `shell` is what Spark takes for that of a shell, which this is to it: else it shows WARN and above."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_COMPILE_ALL = "-XX:-DontCompileHugeMethods"
+"""What Spark generates for a wide plan are methods of a size that the JVM would only interpret."""
+_COLLECTOR = "-XX:+UseParallelGC"
+"""Batches make much garbage, and nobody minds a pause: this one takes about a fifth of the JVM's time less than G1."""
+_ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def quiet_session(
@@ -52,7 +58,7 @@ def quiet_session(
         raise PipelineError("pipelines need PySpark: pip install 'headrace[spark]'") from None
     chosen = {"spark.ui.enabled": "false", **(conf or {})}
     log = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
-    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {log}".strip()
+    chosen[_JAVA_OPTIONS] = java_options(chosen.get(_JAVA_OPTIONS, ""), log)
     # Or they show what goes wrong in a batch as a traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -66,6 +72,12 @@ def quiet_session(
         if "JAVA_GATEWAY_EXITED" in str(error):
             raise PipelineError(f"cannot start Spark: {JAVA_HINT}") from error
         raise PipelineError(f"cannot start Spark at {master}: {one_line(error)}") from error
+
+
+def java_options(given: str, *more: str) -> str:
+    """The JVM's options: those that suit pipelines, then what the user gave. Two collectors would be refused."""
+    collector = [] if _ANY_COLLECTOR.search(given) else [_COLLECTOR]
+    return " ".join([_COMPILE_ALL, *collector, *filter(None, [given]), *more])
 
 
 def _launch(master: str, chosen: Mapping[str, str], *, silent: bool) -> None:
