@@ -119,8 +119,9 @@ def perf(
             _print(side, found)
     if interrupt is not None:
         raise interrupt
-    if sender.failed:
-        raise Failure(f"{sender.failed} of {sender.sent} records were not delivered: {sentence(sender.error)}")
+    if sender.outcomes.error is not None:
+        failed, error = sender.outcomes.failed, sentence(sender.outcomes.error)
+        raise Failure(f"{failed} of {sender.sent} records were not delivered: {error}")
     if read["summary"]["records"] < num_records:
         raise Failure(f"only {read['summary']['records']} of {num_records} records came back")
 
@@ -139,7 +140,7 @@ def _measure(
         _hear(ours)  # it is at the end of the topic
         try:
             sender.run()
-            if sender.failed:
+            if sender.outcomes.failed:
                 ours.send(sender.acknowledged)  # the others will not come
             read = _hear(ours)
         except KeyboardInterrupt as error:
@@ -184,21 +185,12 @@ class Sending:
         self._clock = SystemClock()
         self._latencies, self._series = Latencies(), Series()
         self._seconds = 0.0
-        self._outcomes = Outcomes()
+        self.outcomes = Outcomes()
         self.sent = 0
 
     @property
     def acknowledged(self) -> int:
-        return sum(self._outcomes.records)
-
-    @property
-    def failed(self) -> int:
-        return self._outcomes.failed
-
-    @property
-    def error(self) -> BaseException:
-        assert self._outcomes.error is not None
-        return self._outcomes.error
+        return sum(self.outcomes.records)
 
     def run(self) -> None:
         rest = letters(self._size - _MOMENT.size)
@@ -211,12 +203,12 @@ class Sending:
                 self._seconds = self._clock.monotonic() - began
         finally:  # the producer is closed: what is not acknowledged now has failed
             self._seconds = self._seconds or self._clock.monotonic() - began
-            self._outcomes.look_at_all()
+            self.outcomes.look_at_all()
 
     def _send(self, producer: "Producer", rest: bytes, began: float, progress: Progress) -> None:
         clock, latencies, series = self._clock, self._latencies, self._series
         topic, throughput, size = self._topic, self._throughput, self._size
-        outcomes = self._outcomes
+        outcomes = self.outcomes
         stride = 16 if throughput < 0 or throughput > 20_000 else 1
         for number in range(self._count):
             now = clock.monotonic()

@@ -132,8 +132,8 @@ def producer_perf_test(
     finally:  # after Ctrl-C too; the producer is closed, so that all is known
         if run is not None:
             run.report(metrics, as_json)
-    if run.failed:
-        raise Failure(f"{run.failed} records were not delivered: {sentence(run.error)}")
+    if run.outcomes.error is not None:
+        raise Failure(f"{run.outcomes.failed} records were not delivered: {sentence(run.outcomes.error)}")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -223,24 +223,15 @@ class Run:
         self._clock = SystemClock()
         now = self._clock.monotonic()
         self._whole, self._window, self._steady = Stats(now), Stats(now), None if warmup == 0 else Stats(now)
-        self._outcomes, self._told = Outcomes(), (0, 0)
+        self.outcomes, self._told = Outcomes(), (0, 0)
         self._ended: float | None = None
-
-    @property
-    def failed(self) -> int:
-        return self._outcomes.failed
-
-    @property
-    def error(self) -> BaseException:
-        assert self._outcomes.error is not None
-        return self._outcomes.error
 
     def send_all(self, count: int, transaction_seconds: float | None) -> None:
         producer, topic, clock = self._producer, self._topic, self._clock
         stride = _STRIDE if self._throughput < 0 or self._throughput > _SAMPLED_ABOVE else 1
         began = committed = reported = clock.monotonic()
         payloads = self._payloads
-        outcomes, is_steady = self._outcomes, False
+        outcomes, is_steady = self.outcomes, False
         with Progress("records", count) as progress:
             for number in range(count):
                 if transaction_seconds is not None and (
@@ -278,8 +269,8 @@ class Run:
 
     def report(self, metrics: dict[str, Any], as_json: bool) -> None:
         now = self._ended or self._clock.monotonic()
-        self._outcomes.look_at_all()
-        records, size = self._outcomes.records, self._outcomes.bytes
+        self.outcomes.look_at_all()
+        records, size = self.outcomes.records, self.outcomes.bytes
         self._whole.records, self._whole.bytes = sum(records), sum(size)
         if self._steady is not None:
             self._steady.records, self._steady.bytes = records[True], size[True]
@@ -296,7 +287,7 @@ class Run:
             click.echo(f"{name:<60} : {value}")
 
     def _report_window(self, now: float) -> None:
-        window, records, size = self._window, sum(self._outcomes.records), sum(self._outcomes.bytes)
+        window, records, size = self._window, sum(self.outcomes.records), sum(self.outcomes.bytes)
         window.records, window.bytes = records - self._told[0], size - self._told[1]
         click.echo(window.line(now, is_last=False))
         self._window, self._told = Stats(now), (records, size)
