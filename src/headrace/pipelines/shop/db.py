@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.pipelines.pipeline import AT, SEQ, PipelineError
 from headrace.pipelines.shop import schemas
 from headrace.pipelines.shop.judging import offset_of_place, parsed_frame, partition_of_place
+from headrace.pipelines.shop.made_once import made_once
 from headrace.pipelines.shop.reasons import blank, in_common, is_one_value, refused
 from headrace.pipelines.shop.routes import Route, check_columns
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+Routes = tuple[tuple[str, Route], ...]
 _EXPECTED = {"ts": "a whole number", "xid": "a whole number"}
 _TIMES = {"timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSS][.SSS]", "timeZone": "UTC"}
 """As databases write times."""
@@ -25,22 +27,29 @@ _ISO_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "timeZone": "UT
 
 def parse_db(frame: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
     """Records of `ods_db`, as `judging` takes them. `event.data` has become what is written of the row."""
+    change, rows, event, reason = _parsed(tuple(routes.items()))
+    frame = frame.withColumn("change", change).withColumns(rows)
+    return parsed_frame(frame.withColumn("event", event), reason)
+
+
+@made_once
+def _parsed(routes: Routes) -> tuple["Column", dict[str, "Column"], "Column", "Column"]:
+    """The change as it came, the rows of tables with a schema, the event made of both, and why it cannot be used."""
     from pyspark.sql import functions as sf
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
-    frame = frame.withColumn("change", sf.from_json(sf.col("value").cast("string"), schemas.DB_EVENT, options))
-    typed = {table: _schema(table, route) for table, route in routes.items() if route.columns is not None}
-    for number, (table, schema) in enumerate(typed.items()):
-        frame = frame.withColumn(f"row_{number}", _parsed_row(table, schema))
+    change = sf.from_json(sf.col("value").cast("string"), schemas.DB_EVENT, options)
+    typed = {table: _schema(table, route) for table, route in routes if route.columns is not None}
+    rows = {f"row_{number}": _parsed_row(table, schema) for number, (table, schema) in enumerate(typed.items())}
     written, why = sf.col("change.data"), sf.lit(None).cast("string")
-    for number, (table, schema) in enumerate(typed.items()):
-        row, is_here = sf.col(f"row_{number}"), sf.col("change.table") == table
+    for name, (table, schema) in zip(rows, typed.items(), strict=True):
+        row, is_here = sf.col(name), sf.col("change.table") == table
         written = sf.when(is_here, _written(row, schema)).otherwise(written)
         why = sf.when(is_here, _why_not(row, schema)).otherwise(why)
     event = sf.col("change").withField("data", written).withField("why", why)
     event = sf.when(sf.col("change").isNotNull(), event)
-    untyped = [table for table in routes if table not in typed]
-    return parsed_frame(frame.withColumn("event", event), _reason(sf.col("event"), untyped))
+    untyped = [table for table, _ in routes if table not in typed]
+    return change, rows, event, _reason(sf.col("event"), untyped)
 
 
 def _schema(table: str, route: Route) -> "StructType":
@@ -114,25 +123,35 @@ def _reason(event: "Column", untyped: list[str]) -> "Column":
 
 def rows_by_topic(routes: Mapping[str, Route]) -> dict[str, "Column"]:
     """How many rows a change makes: one, if its table has a route."""
+    return _rows_by_topic(tuple(routes.items()))
+
+
+@made_once
+def _rows_by_topic(routes: Routes) -> dict[str, "Column"]:
     from pyspark.sql import functions as sf
 
     tables: dict[str, list[str]] = {}
-    for table, route in routes.items():
+    for table, route in routes:
         tables.setdefault(route.topic, []).append(table)
     return {topic: sf.col("event.table").isin(*names) for topic, names in tables.items()}
 
 
 def db_rows(events: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
     """The rows of sound changes: topic (null for tables without a route), key, value, `_at`, `_seq`."""
+    routed, written = _steps(tuple(routes.items()))
+    return events.select(*routed).select(*written)
+
+
+@made_once
+def _steps(routes: Routes) -> tuple[list["Column | str"], list["Column | str"]]:
     from pyspark.sql import functions as sf
 
     event = sf.col("event")
     topic = sf.lit(None).cast("string")
-    untyped = [table for table, route in routes.items() if route.columns is None]
-    for table, route in routes.items():
+    untyped = [table for table, route in routes if route.columns is None]
+    for table, route in routes:
         topic = sf.when(event["table"] == table, sf.lit(route.topic)).otherwise(topic)
     head = sf.to_json(sf.struct(event["event_id"], event["ts"], event["type"].alias("op"), event["xid"]))
-    routed = events.select(AT, "event", "key", topic.alias("topic"), head.alias("head"))
     members = sf.substring(event["data"].cast("binary"), sf.lit(2), sf.octet_length(event["data"]) - 2)
     typed = sf.when(sf.octet_length(event["data"]) > 2, sf.concat(sf.lit(b","), members)).otherwise(sf.lit(b""))
     data = sf.concat(sf.lit(b',"data":'), event["data"].cast("binary"))
@@ -150,4 +169,5 @@ def db_rows(events: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
         offset,
         sf.lit(b"}}"),
     )
-    return routed.select("topic", "key", value.alias("value"), AT, sf.lit(0).alias(SEQ))
+    routed: list[Column | str] = [AT, "event", "key", topic.alias("topic"), head.alias("head")]
+    return routed, ["topic", "key", value.alias("value"), AT, sf.lit(0).alias(SEQ)]

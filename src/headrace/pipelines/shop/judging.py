@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.common.clock import SystemClock
 from headrace.pipelines.pipeline import AT, DEAD_LETTERS, SOURCE_COLUMNS, Batch, Setting
+from headrace.pipelines.shop.made_once import made_once
 from headrace.pipelines.shop.memory import DUPLICATE, KNOWN, Memory, Sightings
 from headrace.pipelines.shop.state_files import StateFiles
 
@@ -53,11 +54,14 @@ def offset_of_place() -> "Column":
     return sf.col(AT).bitwiseAND(sf.lit((1 << _OFFSET_BITS) - 1))
 
 
-def hashes(column: "Column") -> list["Column"]:
-    """128 bits, as two numbers."""
+@made_once
+def _numbers() -> list["Column | str"]:
+    """What goes to the driver of every event: 128 bits of its id, as two numbers, among others."""
     from pyspark.sql import functions as sf
 
-    return [sf.xxhash64(column).alias("low"), sf.xxhash64(sf.lit(1), column).alias("high")]
+    event_id = sf.col("event.event_id")
+    hashes = [sf.xxhash64(event_id).alias("low"), sf.xxhash64(sf.lit(1), event_id).alias("high")]
+    return [AT, "sent_ms", sf.col("reason").isNull().alias("sound"), *hashes]
 
 
 T = TypeVar("T")
@@ -110,10 +114,9 @@ def judge(
     from pyspark.sql import functions as sf
 
     parsed = batch.keep(parsed)
-    event_id = sf.col("event.event_id")
     is_sound = sf.col("reason").isNull()
     counts = [column.cast("int").alias(f"{_ROWS_OF}{topic}") for topic, column in rows.items()]
-    numbers = parsed.select(AT, "sent_ms", is_sound.alias("sound"), *hashes(event_id), *sighting, *counts).toArrow()
+    numbers = parsed.select(*_numbers(), *sighting, *counts).toArrow()
     sound = numbers.filter(numbers["sound"]).sort_by(AT)
     columns = {name: _buffer(sound[name]) for name in _SIGHTED if name in sound.column_names}
     memory = _memories.of(batch, lambda _: Memory(StateFiles(batch.spark, batch.state_dir), window_ms, SystemClock()))
@@ -186,18 +189,19 @@ def with_places(frame: "DataFrame") -> "DataFrame":
 
 def parsed_frame(frame: "DataFrame", reason: "Column") -> "DataFrame":
     """What is kept of records with the parsed `event` beside them."""
+    return with_places(frame).withColumn("reason", reason).select(*_kept())
+
+
+@made_once
+def _kept() -> list["Column | str"]:
     from pyspark.sql import functions as sf
 
     is_bad = sf.col("reason").isNotNull()
-    return (
-        with_places(frame)
-        .withColumn("reason", reason)
-        .select(
-            AT,
-            sf.unix_millis("timestamp").alias("sent_ms"),
-            "reason",
-            sf.when(is_bad, sf.struct(*SOURCE_COLUMNS)).alias("record"),
-            "key",
-            sf.when(~is_bad, sf.col("event")).alias("event"),
-        )
-    )
+    return [
+        AT,
+        sf.unix_millis("timestamp").alias("sent_ms"),
+        "reason",
+        sf.when(is_bad, sf.struct(*SOURCE_COLUMNS)).alias("record"),
+        "key",
+        sf.when(~is_bad, sf.col("event")).alias("event"),
+    ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.pipelines.pipeline import AT, SEQ
 from headrace.pipelines.shop import schemas
 from headrace.pipelines.shop.judging import MARK, offset_of_place, parsed_frame, partition_of_place
+from headrace.pipelines.shop.made_once import made_once
 from headrace.pipelines.shop.memory import KNOWN
 from headrace.pipelines.shop.reasons import blank, in_common, refused
 
@@ -35,16 +36,22 @@ _EXPECTED = {
 
 def parse_log(frame: "DataFrame") -> "DataFrame":
     """Records of `ods_log`, as `judging` takes them."""
+    return parsed_frame(frame.withColumn("event", _event()), _reason())
+
+
+@made_once
+def _event() -> "Column":
     from pyspark.sql import functions as sf
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
-    event = sf.from_json(sf.col("value").cast("string"), schemas.LOG_EVENT, options)
-    return parsed_frame(frame.withColumn("event", event), _reason(sf.col("event")))
+    return sf.from_json(sf.col("value").cast("string"), schemas.LOG_EVENT, options)
 
 
-def _reason(event: "Column") -> "Column":
+@made_once
+def _reason() -> "Column":
     from pyspark.sql import functions as sf
 
+    event = sf.col("event")
     reason = in_common(refused(event, _EXPECTED), event)
     return (
         reason.when(event["common"].isNull(), sf.lit("no common"))
@@ -53,6 +60,7 @@ def _reason(event: "Column") -> "Column":
     )
 
 
+@made_once
 def sighting() -> list["Column"]:
     """What memory is told of an event: device, day, and whether the device says that it is new."""
     from pyspark.sql import functions as sf
@@ -64,6 +72,7 @@ def sighting() -> list["Column"]:
     ]
 
 
+@made_once
 def rows_by_topic() -> dict[str, "Column"]:
     """How many rows an event makes."""
     from pyspark.sql import functions as sf
@@ -93,11 +102,19 @@ def says_new() -> "Column":
 
 def log_rows(events: "DataFrame") -> "DataFrame":
     """The rows of sound events: topic, key, value, `_at`, `_seq`."""
+    for columns in _steps():
+        events = events.select(*columns)
+    return events
+
+
+@made_once
+def _steps() -> list[list["Column | str"]]:
+    """One select after the other: what a later one uses more than once is a column of its own before, or Spark would
+    compute it as often."""
     from pyspark.sql import functions as sf
 
     event = sf.col("event")
-    # A step for what the next one uses more than once: Spark would compute it as often otherwise.
-    counted = events.select(
+    counted: list[Column | str] = [
         AT,
         event,
         sf.trim("event.common.mid").cast("binary").alias("key"),
@@ -109,8 +126,8 @@ def log_rows(events: "DataFrame") -> "DataFrame":
         _size(event["displays"]).alias("displays"),
         _size(event["actions"]).alias("actions"),
         event["err"].isNotNull().cast("int").alias("errors"),
-    )
-    placed = counted.select(
+    ]
+    placed: list[Column | str] = [
         AT,
         "event",
         "key",
@@ -122,10 +139,11 @@ def log_rows(events: "DataFrame") -> "DataFrame":
         (sf.col("first_display") + sf.col("displays")).alias("first_action"),
         (sf.col("first_display") + sf.col("displays") + sf.col("actions")).alias("first_error"),
         "errors",
-    )
+    ]
     places = sf.sequence(sf.lit(0), sf.col("first_error") + sf.col("errors") - 1)
-    items = placed.select("*", sf.explode(places).alias(SEQ)).select("*", _own().cast("binary").alias("own"))
-    return items.select(_topic().alias("topic"), "key", _value().alias("value"), AT, SEQ)
+    items: list[Column | str] = ["*", sf.explode(places).alias(SEQ)]
+    written: list[Column | str] = ["*", _own().cast("binary").alias("own")]
+    return [counted, placed, items, written, [_topic().alias("topic"), "key", _value().alias("value"), AT, SEQ]]
 
 
 def _by_kind(start: "Column", page: "Column", display: "Column", action: "Column", error: "Column") -> "Column":
