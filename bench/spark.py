@@ -220,6 +220,8 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
         f"{sizes.rows_100:,} rows of 100 B, {sizes.rows_1000:,} of 1,000 B, with keys of 8 B.",
         "Spark's connector writes at least once; format headrace writes exactly once by default, in transactions, "
         "unless the line says otherwise.",
+        "A stream's time is the sum of its batches' durations: the start of the query, which takes longer with Python "
+        "workers, is not in it.",
         f"Latency: {sizes.latency_records} records in each round, one after the other.",
     ]
 
