@@ -64,9 +64,9 @@ def dump_log(
         raise click.UsageError("expected at most one of --offsets-decoder and --transaction-log-decoder")
     content: Content = Content(_decoder(key_decoder_class), _decoder(value_decoder_class))
     if offsets_decoder:
-        content = OffsetsContent()
+        content = InternalContent(internal_records.group_key, _group_value)
     elif transaction_log_decoder:
-        content = TransactionContent()
+        content = InternalContent(internal_records.transaction_key, _transaction_value)
     shows_content = print_data_log or offsets_decoder or transaction_log_decoder
     say: Say = _say_json if as_json else _say_line
     problems = 0
@@ -129,7 +129,11 @@ class Content:
         return shown
 
 
-def _json_of(kind: str, found: tuple[int, dict[str, Any]]) -> str:
+Read = tuple[int, dict[str, Any]]
+"""A version or type, and the fields."""
+
+
+def _json_of(kind: str, found: Read) -> str:
     return json.dumps({kind: str(found[0]), "data": found[1]}, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -137,41 +141,33 @@ class InternalContent(Content):
     """Records of the brokers' own topics. One that cannot be read is told in its place, as Kafka's tool does it; one
     without a key cannot be of such a topic."""
 
+    def __init__(
+        self, read_key: Callable[[bytes], Read | None], read_value: Callable[[dict[str, Any], bytes], Read]
+    ) -> None:
+        super().__init__()
+        self._read_key, self._read_value = read_key, read_value
+
     def show(self, key: bytes | None, value: bytes | None, offset: int) -> dict[str, str]:
         if key is None:
             raise ValueError("it has no key, as the records that this decoder is for would have")
         try:
-            found = self.read_key(key)
+            found = self._read_key(key)
             if found is None:
                 return {
                     "key": f"Unknown record type {int.from_bytes(key[:2], signed=True)} at offset {offset}, skipping."
                 }
-            payload = "<DELETE>" if value is None else _json_of("version", self.read_value(found[1], value))
+            payload = "<DELETE>" if value is None else _json_of("version", self._read_value(found[1], value))
         except (HeadraceError, struct.error, ValueError) as error:
             return {"key": f"Error at offset {offset}, skipping. {sentence(error)}"}
         return {"key": _json_of("type", found), "payload": payload}
 
-    def read_key(self, key: bytes) -> tuple[int, dict[str, Any]] | None:
-        raise NotImplementedError
 
-    def read_value(self, key: dict[str, Any], value: bytes) -> tuple[int, dict[str, Any]]:
-        raise NotImplementedError
+def _group_value(key: dict[str, Any], value: bytes) -> Read:
+    return (internal_records.offset_value if "topic" in key else internal_records.group_value)(value)
 
 
-class OffsetsContent(InternalContent):
-    def read_key(self, key: bytes) -> tuple[int, dict[str, Any]] | None:
-        return internal_records.group_key(key)
-
-    def read_value(self, key: dict[str, Any], value: bytes) -> tuple[int, dict[str, Any]]:
-        return (internal_records.offset_value if "topic" in key else internal_records.group_value)(value)
-
-
-class TransactionContent(InternalContent):
-    def read_key(self, key: bytes) -> tuple[int, dict[str, Any]] | None:
-        return internal_records.transaction_key(key)
-
-    def read_value(self, key: dict[str, Any], value: bytes) -> tuple[int, dict[str, Any]]:
-        return internal_records.transaction_value(key["transactionalId"], value)
+def _transaction_value(key: dict[str, Any], value: bytes) -> Read:
+    return internal_records.transaction_value(key["transactionalId"], value)
 
 
 class LogDump:

@@ -53,7 +53,8 @@ class Progress:
     def _write(self, text: str) -> None:
         # A line that wraps could not be written over.
         text = text[: max(shutil.get_terminal_size().columns - 1, 1)]
-        sys.stderr.write("\r" + text.ljust(self._length))
+        before, self._length = self._length, max(self._length, len(text))  # first: an interrupt may come at any moment
+        sys.stderr.write("\r" + text.ljust(before))
         sys.stderr.flush()
         self._length = len(text)
 

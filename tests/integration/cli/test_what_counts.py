@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -121,7 +121,8 @@ class TestPerf:
             while process.poll() is None:
                 for value in (None, b"abc", b"0123456789ab"):
                     producer.send(topic, value)
-                time.sleep(0.05)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
         out, err = process.communicate()
         assert (process.returncode, err) == (0, "")
         found = json.loads(out)

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.certificates import make_certificate
 from tests.support.cutting_proxy import CuttingProxy
 
 from headrace.client.core import ClientCore
@@ -278,17 +278,7 @@ def test_a_plain_client_at_a_port_that_speaks_tls(certificate: Path) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 and its key, in one file."""
-    path = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem -subj /CN=localhost"
-    command += " -addext subjectAltName=IP:127.0.0.1,DNS:localhost"
-    try:
-        subprocess.run(command.split(), cwd=path, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("there is no openssl to make a certificate with")
-    both = path / "both.pem"
-    both.write_text((path / "cert.pem").read_text() + (path / "key.pem").read_text())
-    return both
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def server_context(certificate: Path) -> ssl.SSLContext:

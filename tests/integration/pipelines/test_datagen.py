@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.certificates import make_certificate
 
 import headrace
 from headrace.errors import KafkaTimeoutError, MessageSizeTooLargeError
@@ -149,17 +150,7 @@ def test_command_ends_in_order_when_interrupted(broker: EmbeddedBroker) -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate for 127.0.0.1 and its key, in one file."""
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem -subj /CN=localhost"
-    try:
-        subprocess.run(
-            [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], cwd=tmp_path, check=True, capture_output=True
-        )
-    except FileNotFoundError:
-        pytest.skip("there is no openssl to make a certificate with")
-    both = tmp_path / "both.pem"
-    both.write_text((tmp_path / "cert.pem").read_text() + (tmp_path / "key.pem").read_text())
-    return both
+    return make_certificate(tmp_path)
 
 
 @contextmanager

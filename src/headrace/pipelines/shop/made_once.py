@@ -20,7 +20,7 @@ def made_once(make: Callable[P, T]) -> Callable[P, T]:
     def get(*args: P.args, **kwargs: P.kwargs) -> T:
         from pyspark import SparkContext
 
-        key = (id(SparkContext._gateway), args, tuple(kwargs.items()))
+        key = (SparkContext._gateway, args, tuple(kwargs.items()))
         if key not in made:
             made[key] = make(*args, **kwargs)
         return made[key]
