@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.apache_kafka import KafkaUnavailable
+from tests.support.apache_kafka.broker import KafkaUnavailable
 
 from bench import broker, clients, groups, log, pipeline, protocol, records, spark, tools
 from bench.harness import describe, write_results

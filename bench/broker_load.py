@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.apache_kafka import run_java
+from tests.support.apache_kafka.broker import run_java
 
 from bench.broker_wire import HOST, produce_error_at, produce_frame
 

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.apache_kafka import KAFKA_VERSION, BrokerFailed, KafkaBroker, answers_metadata
-from tests.support.broker_process import free_port
+from tests.support.apache_kafka.broker import KAFKA_VERSION, BrokerFailed, KafkaBroker, answers_metadata
+from tests.support.broker.process import free_port
 
 from bench.broker_wire import HOST, await_condition
 

@@ -154,7 +154,7 @@ class Member(asyncio.Protocol):
             self._transport.abort()
 
 
-class Outcome:
+class GroupRun:
     def __init__(self, side: Side, load: Load, cpu_share: float):
         self.name = side.name
         self.cpu_percent = cpu_share * 100
@@ -182,7 +182,7 @@ async def _coordinator_is_there(port: int, group: str) -> None:
         await asyncio.sleep(0.2)
 
 
-async def measure(side: Side, groups: int, members: int, seconds: float) -> Outcome:
+async def measure(side: Side, groups: int, members: int, seconds: float) -> GroupRun:
     loop = asyncio.get_running_loop()
     load = Load()
     await _coordinator_is_there(side.port, "bench-0")
@@ -206,7 +206,7 @@ async def measure(side: Side, groups: int, members: int, seconds: float) -> Outc
     load.measuring = False
     gc.enable()
     share = (side.cpu_seconds() - cpu) / (time.perf_counter() - started)
-    outcome = Outcome(side, load, share)
+    outcome = GroupRun(side, load, share)
     for member in everybody:
         member.close()
     return outcome
@@ -214,7 +214,7 @@ async def measure(side: Side, groups: int, members: int, seconds: float) -> Outc
 
 def run(directory: Path, rounds: int, *, quick: bool = False) -> tuple[list[Measurement], list[str]]:
     groups, members, seconds = (GROUPS // 10 if quick else GROUPS), MEMBERS, (10.0 if quick else 30.0)
-    found: dict[type[Side], list[Outcome]] = {Headrace: [], Kafka: []}
+    found: dict[type[Side], list[GroupRun]] = {Headrace: [], Kafka: []}
     for number in range(rounds):
         for kind in (Headrace, Kafka) if number % 2 == 0 else (Kafka, Headrace):
             side = kind(directory / f"{kind.__name__}-{number}")
@@ -240,7 +240,7 @@ def run(directory: Path, rounds: int, *, quick: bool = False) -> tuple[list[Meas
     return measurements, notes
 
 
-def _compare(name: str, unit: str, ours: list[Outcome], theirs: list[Outcome], field: str) -> Measurement:
+def _compare(name: str, unit: str, ours: list[GroupRun], theirs: list[GroupRun], field: str) -> Measurement:
     pairs = [
         (float(getattr(mine, field)), float(getattr(other, field))) for mine, other in zip(ours, theirs, strict=True)
     ]

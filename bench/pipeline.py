@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.spark_cluster import descendants, kill_tree, start_headrace
+from tests.support.spark.cluster import descendants, kill_tree, start_headrace
 
 from bench.broker_sides import TICKS_PER_SECOND, Headrace
 from bench.harness import Measurement
-from headrace.pipelines.datagen import create_topics
+from headrace.shop.datagen import create_topics
 
 GOAL = 20_000
 RATES = (10_000, 20_000, 30_000, 40_000, 60_000, 80_000)

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.support.broker_process import Headrace
-from tests.support.spark_session import CONNECTOR_VERSION, connector_jars
+from tests.support.broker.process import Headrace
+from tests.support.spark.session import CONNECTOR_VERSION, connector_jars
 
 import headrace
 from bench.harness import Measurement, compare, describe, from_pairs, seconds_of

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.support.apache_kafka import kafka_classpath
+from tests.support.apache_kafka.broker import kafka_classpath
 
 from bench.harness import Measurement, describe, from_pairs
 from headrace.testing import EmbeddedBroker

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from headrace.broker import handlers
-from headrace.broker.config import OWN_KEYS, TOPIC_KEYS
+from headrace.broker.config.broker import OWN_KEYS, TOPIC_KEYS
+from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
 from headrace.broker.dispatch import REGISTRY
-from headrace.broker.kafka_keys import NO_EFFECT, REFUSED
-from headrace.client import settings as client_settings
-from headrace.client.consumer_keys import CONSUMER_KEYS
-from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ADMIN_KEYS, ClientTable
+from headrace.client.config import common as client_settings
+from headrace.client.config.common import ADMIN_KEYS, ClientTable
+from headrace.client.config.consumer import CONSUMER_KEYS
+from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.protocol.apis import APIS
 from headrace.storage.config import MANAGER_KEYS
 

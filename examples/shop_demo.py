@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from headrace.common.errors import HeadraceError
-from headrace.pipelines.audit import DEAD_LETTERS, Report, audit
-from headrace.pipelines.audit.report import table
-from headrace.pipelines.chart import Series, html_page, text_chart
-from headrace.pipelines.datagen import Made, StreamSettings, create_topics, generate
-from headrace.pipelines.datagen.progress import Progress, bar, time_text
 from headrace.pipelines.loading import load
 from headrace.pipelines.run_settings import RunSettings
 from headrace.pipelines.runner import Runner
 from headrace.pipelines.sessions import quiet_session
-from headrace.pipelines.shop.dws_traffic import SOURCES, TRAFFIC, latest
-from headrace.pipelines.shop.schemas import DWD_PAGE
+from headrace.shop.audit import DEAD_LETTERS, Report, audit
+from headrace.shop.audit.report import table
+from headrace.shop.chart import Series, html_page, text_chart
+from headrace.shop.datagen import Made, StreamSettings, create_topics, generate
+from headrace.shop.datagen.progress import Progress, bar, time_text
+from headrace.shop.dws_traffic import SOURCES, TRAFFIC, latest
+from headrace.shop.schemas import DWD_PAGE
 
 EVENTS = 100_000
 RATE = 5_000

@@ -9,11 +9,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka import KafkaUnavailable, kafka_classpath
-from tests.support.broker_process import Broker, make_broker
-from tests.support.group_lab import Lab
-from tests.support.group_members import MemberHosts
-from tests.support.kafka_files import KafkaFiles, write_kafka_files
+from tests.support.apache_kafka.broker import KafkaUnavailable, kafka_classpath
+from tests.support.apache_kafka.files import KafkaFiles, write_kafka_files
+from tests.support.broker.process import Broker, make_broker
+from tests.support.coordinator.group_lab import Lab
+from tests.support.coordinator.group_members import MemberHosts
 
 _numbers = count()
 _HERE = Path(__file__).parent

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka import CODECS, DumpBatch, DumpResult, SampleRecord, dump_log
-from tests.support.headrace_files import (
+from tests.support.apache_kafka.broker import CODECS, DumpBatch, DumpResult, SampleRecord, dump_log
+from tests.support.storage.files import (
     BatchSeen,
     Journal,
     Row,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.apache_kafka import dump_log
-from tests.support.headrace_files import consume, files_in, open_manager
-from tests.support.kafka_files import KafkaFiles, Partition, topic_configs
+from tests.support.apache_kafka.files import KafkaFiles, Partition, topic_configs
+from tests.support.storage.files import consume, files_in, open_manager
 
 from headrace.common.errors import OutOfOrderSequenceNumberError
 from headrace.common.types import TopicPartition

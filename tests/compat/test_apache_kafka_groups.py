@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache_kafka_dump import DUMP_CLASS
-from tests.support.apache_kafka_jvm import run_java
-from tests.support.broker_process import Broker, Headrace, Kafka, eventually
-from tests.support.groups import GroupBench, subscription
-from tests.support.wire import WireClient
+from tests.support.apache_kafka.dump_log import DUMP_CLASS
+from tests.support.apache_kafka.jvm import run_java
+from tests.support.broker.process import Broker, Headrace, Kafka, eventually
+from tests.support.coordinator.groups import GroupBench, subscription
+from tests.support.net.wire_client import WireClient
 
 from headrace.coordinator.group.classic import GroupState
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.support.apache_kafka import (
+from tests.support.apache_kafka.broker import (
     CODECS,
     DumpResult,
     KafkaBroker,
@@ -24,7 +24,17 @@ from tests.support.apache_kafka import (
     read_back_all,
     run_java,
 )
-from tests.support.headrace_files import (
+from tests.support.apache_kafka.files import (
+    BROKER_PROPERTIES,
+    HEADRACE_TOPICS,
+    FoundOffset,
+    KafkaFiles,
+    Partition,
+    ask_kafka,
+    topic_configs,
+    wait_for,
+)
+from tests.support.storage.files import (
     Journal,
     Row,
     WritingProducer,
@@ -35,16 +45,6 @@ from tests.support.headrace_files import (
     log_config,
     open_manager,
     write_keys,
-)
-from tests.support.kafka_files import (
-    BROKER_PROPERTIES,
-    HEADRACE_TOPICS,
-    FoundOffset,
-    KafkaFiles,
-    Partition,
-    ask_kafka,
-    topic_configs,
-    wait_for,
 )
 
 from headrace.common.clock import SystemClock

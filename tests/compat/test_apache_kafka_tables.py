@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka import run_java
+from tests.support.apache_kafka.broker import run_java
 
-from headrace.broker.config import BROKER_KEYS
-from headrace.broker.kafka_keys import NO_EFFECT, REFUSED
+from headrace.broker.config.broker import BROKER_KEYS
+from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
 from headrace.common.errors import ERRORS_BY_CODE
 
 SOURCE = """

@@ -15,10 +15,10 @@ from aiokafka.record._crecords import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record._crecords import DefaultRecordBatchBuilder as AiokafkaBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as AiokafkaPythonBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchPy as AiokafkaPythonBatch
-from tests.support import reference_batch as reference
-from tests.support.apache_kafka_dump import dump_log
-from tests.support.librdkafka_broker import MockBroker
-from tests.support.other_clients import KafkaPythonBatch, KafkaPythonBuilder, kafka
+from tests.support.apache_kafka.dump_log import dump_log
+from tests.support.client.librdkafka_broker import MockBroker
+from tests.support.records import reference_batch as reference
+from tests.support.records.other_clients import KafkaPythonBatch, KafkaPythonBuilder, kafka
 
 from headrace.records import (
     Compression,

@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 from tests.support.apache_kafka import dump_log
-from tests.support.headrace_files import open_manager
-from tests.support.kafka_files import KafkaFiles, topic_configs
-from tests.support.transaction_state import last_states
-from tests.support.transactions import Coordinator
+from tests.support.apache_kafka.files import KafkaFiles, topic_configs
+from tests.support.apache_kafka.transaction_state import last_states
+from tests.support.coordinator.transactions import Coordinator
+from tests.support.storage.files import open_manager
 
-from headrace.broker.coordinator_keys import TRANSACTION_TOPIC
+from headrace.broker.config.coordinators import TRANSACTION_TOPIC
 from headrace.common.types import TopicPartition
 from headrace.coordinator.transaction.states import Transaction
 

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from tests.support.fake_brokers import FakeBroker, FakeNetwork
-from tests.support.virtual_loop import run
+from tests.support.client.fake_brokers import FakeBroker, FakeNetwork
+from tests.support.net.virtual_loop import run
 
 from headrace.common.errors import KafkaError
 from headrace.net.broker_pool import BrokerPool, NetSettings, Node

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 import pytest
-from tests.support.cluster import FakeBroker, FakeCluster, async_test
+from tests.support.cluster.fake_cluster import FakeBroker, FakeCluster, async_test
 
 from headrace.cluster import znodes
 from headrace.cluster.controller import Controller
@@ -25,7 +25,7 @@ from headrace.cluster.store import (
     Watch,
     WatchEvent,
 )
-from headrace.cluster.topics import NewTopic
+from headrace.cluster.topics import TopicSpec
 from headrace.cluster.tree import Change
 from headrace.cluster.znodes import Leadership
 from headrace.common.errors import KafkaError
@@ -284,9 +284,9 @@ async def gets_a_new_broker(cluster: Watched) -> None:
 
 
 async def does_much_at_once(cluster: Watched) -> None:
-    await cluster.admin.create_topic(NewTopic("a", 3, 2))
+    await cluster.admin.create_topic(TopicSpec("a", 3, 2))
     await cluster.admin.delete_topic("pair")
-    await cluster.admin.create_topic(NewTopic("b", 2, 3))
+    await cluster.admin.create_topic(TopicSpec("b", 2, 3))
     await cluster.admin.create_partitions("a", 5)
     await cluster.kill(2)
 
@@ -430,7 +430,7 @@ async def take_down(cluster: Watched, random: Random, down: Down) -> None:
 async def make_topic(cluster: Watched, random: Random, down: Down) -> None:
     live = len(await cluster.store.children(znodes.BROKER_IDS))
     factor = random.randint(1, max(1, min(3, live)))
-    await attempt(cluster.admin.create_topic(NewTopic(f"t{random.randrange(6)}", random.randint(1, 4), factor)))
+    await attempt(cluster.admin.create_topic(TopicSpec(f"t{random.randrange(6)}", random.randint(1, 4), factor)))
 
 
 async def drop_topic(cluster: Watched, random: Random, down: Down) -> None:

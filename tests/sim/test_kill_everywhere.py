@@ -16,8 +16,8 @@ from random import Random
 from shutil import copytree, rmtree
 
 import pytest
-from tests.support.log_checks import check_log, committed_records, latest_values
-from tests.support.log_workload import Mix, random_append
+from tests.support.storage.log_checks import check_log, committed_records, latest_values
+from tests.support.storage.log_workload import Mix, random_append
 
 from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch, encode_rows

@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.support.log_sim import DeferredRunner, LogModel, Workload
-from tests.support.log_workload import Mix
+from tests.support.storage.log_sim import DeferredRunner, LogModel, Workload
+from tests.support.storage.log_workload import Mix
 
 from headrace.common.background import InlineRunner
 from headrace.common.types import TopicPartition

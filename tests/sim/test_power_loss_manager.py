@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from tests.support.log_sim import DeferredRunner, LogModel, Workload
-from tests.support.log_workload import Mix
+from tests.support.storage.log_sim import DeferredRunner, LogModel, Workload
+from tests.support.storage.log_workload import Mix
 
 from headrace.common.background import InlineRunner
 from headrace.common.ids import Uuid, random_uuid

@@ -132,7 +132,7 @@ class Consumer(ConsumerBase):
                 ready.clear()
                 self._check_wakeup()
                 core.raise_error()
-                if len(core.turns):
+                if len(core.user_callbacks):
                     await self._take_turns()
                 self._check_closing()
                 found = take()
@@ -149,23 +149,23 @@ class Consumer(ConsumerBase):
     async def _take_turns(self) -> None:
         """Runs what the core wants to have run. The first error comes out of here, when all are done."""
         assert self._made is not None
-        turns = self._made.turns
+        callbacks = self._made.user_callbacks
         failure: BaseException | None = None
-        while (turn := turns.take()) is not None:
+        while (callback := callbacks.take()) is not None:
             try:
-                if turn.function is not None:
-                    result = turn.function()
+                if callback.function is not None:
+                    result = callback.function()
                     if inspect.isawaitable(result):
                         await result
             except Exception as error:  # noqa: BLE001 - the user's own
                 failure = failure or error
             finally:
-                turns.finish(turn)
+                callbacks.finish(callback)
         if failure is not None:
             raise failure
 
     async def _serve(self, work: Any) -> None:
-        """Runs something that needs the user's turns."""
+        """Runs something that needs the user's callbacks."""
         task = asyncio.ensure_future(work)
         task.add_done_callback(lambda _: self._ready.set())
         failure: BaseException | None = None

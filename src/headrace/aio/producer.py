@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client.background import check_loop
+from headrace.client.config.common import ClientSettings
+from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
 from headrace.client.producer.core import ProducerCore, check_settings, check_timeout, set_up_path
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.types import Headers, OnDelivery
-from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata
 from headrace.common.clock import SystemClock
 from headrace.common.errors import KafkaError
@@ -129,7 +129,7 @@ class Producer(SendPath):
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, known or asked for."""
-        await self._core.know_topic(topic, -1, self.config.max_block_ms)
+        await self._core.wait_for_metadata(topic, -1, self.config.max_block_ms)
         return set(range(len(self._topics[topic].queues)))
 
     def bootstrap_connected(self) -> bool:

@@ -10,11 +10,11 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.coordinator_keys import GROUP_TOPIC
+from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.purgatory import DelayedOperation
 from headrace.broker.replica_manager import ReplicaManager
-from headrace.cluster.commands import Endpoint
+from headrace.cluster.commands import BrokerEndpoint
 from headrace.cluster.image import ImageChange
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
@@ -27,7 +27,7 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import Committed, Outcome, Runtime, ShardContext, partition_for
+from headrace.coordinator.runtime import Committed, OperationResult, Runtime, ShardContext, partition_for
 from headrace.records import RecordBatch
 from headrace.storage.producers import AppendOrigin
 
@@ -155,7 +155,7 @@ class Coordinators:
     def _forget_topics(self, index: int, topics: set[str]) -> None:
         """In steps; when the partition is loaded, if it is not yet."""
 
-        def done(outcome: Outcome[bool]) -> None:
+        def done(outcome: OperationResult[bool]) -> None:
             try:
                 if not outcome.result():
                     self._broker.driver.timer.add(0, partial(self._forget_topics, index, topics))
@@ -184,7 +184,7 @@ class Coordinators:
         """For what writes nothing; raises what a client gets that asks the wrong broker, or too early."""
         return self.groups.shard(self.group_partition(group_id))
 
-    async def find(self, topic: str, key: str, listener: str) -> tuple[int, Endpoint]:
+    async def find(self, topic: str, key: str, listener: str) -> tuple[int, BrokerEndpoint]:
         """The broker that coordinates, and its address. The topic is made if it is not there."""
         image = self._broker.image
         if not image.has_topic(topic):

@@ -9,7 +9,7 @@ Owned by the broker's loop.
 import logging
 from collections.abc import Callable
 
-from headrace.broker.configs import TopicConfig
+from headrace.broker.config.dynamic import TopicConfig
 from headrace.cluster.commands import PartitionState
 from headrace.common.errors import (
     FencedLeaderEpochError,

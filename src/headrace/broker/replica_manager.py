@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from headrace.broker.configs import TopicConfig
+from headrace.broker.config.dynamic import TopicConfig
 from headrace.broker.partition import Partition
 from headrace.broker.purgatory import Purgatory
 from headrace.cluster.commands import LeaderAndIsr, PartitionState, StopReplica
-from headrace.common.background import Outcome
+from headrace.common.background import WorkResult
 from headrace.common.errors import (
     KafkaError,
     KafkaStorageError,
@@ -115,7 +115,7 @@ class ReplicaManager:
             self._set_aside(log, f"it is of a topic with id {log.topic_id}, not {state.topic_id}")
         return self.logs.create(state.tp, state.topic_id)
 
-    def set_strays_aside(self, is_known: Callable[[TopicPartition], bool]) -> None:
+    def move_stray_logs(self, is_known: Callable[[TopicPartition], bool]) -> None:
         """Takes away the logs of partitions that the cluster does not have: a topic made later must not find them under
         its name, and retention must not delete from them."""
         for log in self.logs:
@@ -178,7 +178,7 @@ class ReplicaManager:
                     partial(directory.write_high_watermarks, offsets), partial(self._checkpointed, directory)
                 )
 
-    def _checkpointed(self, directory: LogDirectory, outcome: Outcome) -> None:
+    def _checkpointed(self, directory: LogDirectory, outcome: WorkResult) -> None:
         self._checkpointing.discard(directory)
         if isinstance(outcome.error, OSError) and outcome.error.errno in DISK_FULL:
             _logger.warning("cannot write the high watermarks to %s: %s", directory, outcome.error)

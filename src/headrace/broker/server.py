@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.broker import handlers
-from headrace.broker.config import BrokerConfig
-from headrace.broker.configs import Configs, TopicConfig
+from headrace.broker.config.broker import BrokerConfig
+from headrace.broker.config.dynamic import Configs, TopicConfig
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.driver import Driver
@@ -26,21 +26,21 @@ from headrace.broker.replica_manager import ReplicaManager
 from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
 from headrace.cluster.commands import (
+    BrokerEndpoint,
     BrokerInfo,
     Command,
     CommandResult,
-    Endpoint,
     LeaderAndIsr,
     StopReplica,
     UpdateMetadata,
 )
-from headrace.cluster.configs import ConfigEntity, ConfigStore, ConfigWatcher
+from headrace.cluster.config_store import ConfigEntity, ConfigStore, ConfigWatcher
 from headrace.cluster.controller import Controller
 from headrace.cluster.embedded import EmbeddedStore
 from headrace.cluster.image import ImageChange, MetadataImage
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.registration import prepare_cluster, register_broker
-from headrace.cluster.topics import NewTopic, TopicAdmin
+from headrace.cluster.topics import TopicAdmin, TopicSpec
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import (
     HeadraceError,
@@ -213,7 +213,7 @@ class Broker:
         await self.channel.wait_idle()
         # One that is in the store and not in the image is being deleted, or cannot be read.
         topics = {*self.image.topics, *await self.store.children(znodes.TOPICS)}
-        self.replicas.set_strays_aside(lambda tp: self._is_known(tp, topics))
+        self.replicas.move_stray_logs(lambda tp: self._is_known(tp, topics))
 
     def _is_known(self, tp: TopicPartition, topics: set[str]) -> bool:
         if self.image.has_topic(tp.topic):
@@ -224,13 +224,13 @@ class Broker:
         """This broker as others are to know it: the addresses it advertises, with the ports that it really has."""
         ports = {endpoint.listener: endpoint.port for endpoint in self.server.endpoints}
         endpoints = tuple(
-            Endpoint(listener.name, listener.host, listener.port or ports[listener.name])
+            BrokerEndpoint(listener.name, listener.host, listener.port or ports[listener.name])
             for listener in self.config.advertised_listeners
         )
         return BrokerInfo(self.node_id, endpoints, self.config.broker_rack)
 
     @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
+    def endpoints(self) -> tuple[BrokerEndpoint, ...]:
         """Where clients find this broker."""
         return self._describe().endpoints
 
@@ -303,7 +303,7 @@ class Broker:
 
     async def _create_topic(self, name: str) -> None:
         internal = self.config.coordinators.topics.get(name)
-        topic = internal.new_topic(len(self.image.brokers)) if internal is not None else NewTopic(name)
+        topic = internal.new_topic(len(self.image.brokers)) if internal is not None else TopicSpec(name)
         with suppress(TopicAlreadyExistsError):  # made by another, just now
             await self.topics.create_topic(topic)
         count = internal.partitions if internal is not None else 1

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
+from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
+from headrace.broker.config.transactions import VERIFICATION
 from headrace.broker.coordinators import CoordinatorLog
 from headrace.broker.partition import ALL_IN_SYNC, Partition
-from headrace.broker.transaction_keys import VERIFICATION
 from headrace.cluster import znodes
 from headrace.common.errors import (
     ConcurrentTransactionsError,
@@ -33,7 +33,7 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import Buffer, TopicPartition
-from headrace.coordinator.runtime import Outcome, ProducerInfo, Runtime, ShardContext
+from headrace.coordinator.runtime import OperationResult, ProducerInfo, Runtime, ShardContext
 from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionShard
 from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION, Transaction, TransactionState
 from headrace.records import ControlType, encode_marker
@@ -201,7 +201,7 @@ class Transactions:
                 kind = TransactionAbortableError if version >= _FIRST_THAT_ABORTS else InvalidTxnStateError
                 raise kind(f"{tp} was not added to the transaction of {transactional_id!r}")
             return
-        added: list[Outcome[None]] = []
+        added: list[OperationResult[None]] = []
         self.runtime.write(
             index,
             lambda shard: shard.add_partitions(transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
@@ -285,7 +285,7 @@ class _Ending:
     def _complete(self) -> None:
         self._transactions.runtime.write(self._index, lambda shard: shard.complete(self._prepared), self._completed)
 
-    def _completed(self, outcome: Outcome[None]) -> None:
+    def _completed(self, outcome: OperationResult[None]) -> None:
         if outcome.error is not None and not isinstance(outcome.error, NotCoordinatorError):
             _logger.warning("cannot write that %r is complete: %s", self._prepared.transactional_id, outcome.error)
             self._transactions.later(self.go_on)

@@ -8,44 +8,53 @@ from typing import Any, NoReturn
 import click
 
 from headrace import __version__
-from headrace.cli.tool import Terminated, exit_with, nobody_listens
+from headrace.cli.common.tool import Terminated, exit_with, nobody_listens
 
 TOOLS = {
     "broker-api-versions": (
-        "headrace.cli.broker_api_versions:broker_api_versions",
+        "headrace.cli.cluster.broker_api_versions:broker_api_versions",
         "Show which versions of which requests the brokers know.",
     ),
-    "cluster-id": ("headrace.cli.cluster_id:cluster_id", "Show the id of the cluster."),
-    "completion": ("headrace.cli.completion:completion", "Print a script that completes commands in a shell."),
-    "configs": ("headrace.cli.configs:configs", "Show and change settings of topics, brokers and groups."),
-    "console-consumer": ("headrace.cli.console_consumer:console_consumer", "Print records of a topic as they come."),
-    "console-producer": ("headrace.cli.console_producer:console_producer", "Send lines of standard input to a topic."),
+    "cluster-id": ("headrace.cli.cluster.cluster_id:cluster_id", "Show the id of the cluster."),
+    "completion": ("headrace.cli.cluster.completion:completion", "Print a script that completes commands in a shell."),
+    "configs": ("headrace.cli.cluster.configs:configs", "Show and change settings of topics, brokers and groups."),
+    "console-consumer": (
+        "headrace.cli.records.console_consumer:console_consumer",
+        "Print records of a topic as they come.",
+    ),
+    "console-producer": (
+        "headrace.cli.records.console_producer:console_producer",
+        "Send lines of standard input to a topic.",
+    ),
     "consumer-groups": (
-        "headrace.cli.consumer_groups:consumer_groups",
+        "headrace.cli.groups.consumer_groups:consumer_groups",
         "List, describe, watch, reset and delete groups.",
     ),
     "consumer-perf-test": (
-        "headrace.cli.consumer_perf_test:consumer_perf_test",
+        "headrace.cli.perf.consumer_perf_test:consumer_perf_test",
         "Measure how fast records can be read.",
     ),
-    "datagen": ("headrace.cli.datagen:datagen", "Write events of a simulated shop to topics."),
-    "delete-records": ("headrace.cli.delete_records:delete_records", "Delete the oldest records of partitions."),
-    "dump-log": ("headrace.cli.dump_log:dump_log", "Show what is in the files of a log."),
+    "datagen": ("headrace.cli.pipelines.datagen:datagen", "Write events of a simulated shop to topics."),
+    "delete-records": ("headrace.cli.topics.delete_records:delete_records", "Delete the oldest records of partitions."),
+    "dump-log": ("headrace.cli.records.dump_log:dump_log", "Show what is in the files of a log."),
     "end-to-end-latency": (
-        "headrace.cli.end_to_end_latency:end_to_end_latency",
+        "headrace.cli.perf.end_to_end_latency:end_to_end_latency",
         "Measure the way of a record to a consumer.",
     ),
-    "get-offsets": ("headrace.cli.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
-    "log-dirs": ("headrace.cli.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
-    "perf": ("headrace.cli.perf:perf", "Measure producing and consuming together."),
+    "get-offsets": ("headrace.cli.topics.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
+    "log-dirs": ("headrace.cli.cluster.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
+    "perf": ("headrace.cli.perf.perf:perf", "Measure producing and consuming together."),
     "producer-perf-test": (
-        "headrace.cli.producer_perf_test:producer_perf_test",
+        "headrace.cli.perf.producer_perf_test:producer_perf_test",
         "Measure how fast records can be sent.",
     ),
-    "pipeline": ("headrace.cli.pipeline:pipeline", "Run streaming pipelines on Spark."),
-    "server": ("headrace.cli.server:server", "Run a broker."),
-    "transactions": ("headrace.cli.transactions:transactions", "Look at transactions, and end those that hang."),
-    "topics": ("headrace.cli.topics:topics", "List, describe, create, change and delete topics."),
+    "pipeline": ("headrace.cli.pipelines.pipeline:pipeline", "Run streaming pipelines on Spark."),
+    "server": ("headrace.cli.cluster.server:server", "Run a broker."),
+    "transactions": (
+        "headrace.cli.cluster.transactions:transactions",
+        "Look at transactions, and end those that hang.",
+    ),
+    "topics": ("headrace.cli.topics.topics:topics", "List, describe, create, change and delete topics."),
 }
 """Each tool's function, and what the list of tools says about it."""
 

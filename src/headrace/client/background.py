@@ -28,7 +28,7 @@ from headrace.client.errors import IllegalStateError
 
 __all__ = ["FORKED", "LoopThread", "check_loop"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _STOP_SECONDS = 10.0
@@ -115,7 +115,7 @@ class LoopThread:
         try:
             self.loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
-            logger.debug("the loop has ended; %r is not called", function)
+            _logger.debug("the loop has ended; %r is not called", function)
 
     def check_process(self) -> None:
         """Raises if this is not the process that the thread runs in."""
@@ -135,7 +135,7 @@ class LoopThread:
             try:
                 await close()
             except Exception:
-                logger.exception("a %s that was left open could not be closed", what)
+                _logger.exception("a %s that was left open could not be closed", what)
             finally:
                 self.stop()
 

@@ -15,7 +15,7 @@ from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordin
 
 __all__ = ["COORDINATOR", "CoordinatorFinder", "CoordinatorType"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 COORDINATOR = "coordinator"
 """The purpose of connections to coordinators: their requests wait for others, so they do not share with fetches."""
@@ -60,7 +60,7 @@ class CoordinatorFinder:
                         if not error.retriable or self._pool.closed:
                             raise
                         last = error
-                        logger.debug("no coordinator for %s: %s", key, error)
+                        _logger.debug("no coordinator for %s: %s", key, error)
                     await asyncio.sleep(self._backoff.wait_seconds(attempt))
                     attempt += 1
         except TimeoutError:

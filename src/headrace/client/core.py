@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from headrace import __version__
+from headrace.client.config.common import ClientSettings
 from headrace.client.coordinators import CoordinatorFinder
 from headrace.client.errors import KafkaTimeoutError, NoBrokersAvailable, is_stale_metadata
 from headrace.client.events import ClientEvents
 from headrace.client.metadata import Metadata, MetadataSettings
-from headrace.client.settings import ClientSettings
 from headrace.client.statistics import Statistics
 from headrace.common.backoff import Backoff
 from headrace.common.clock import Clock, SystemClock

@@ -19,13 +19,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from headrace.client.settings import ClientSettings
+from headrace.client.config.common import ClientSettings
 from headrace.common.errors import KafkaError
 from headrace.net.broker_pool import Node
 
 __all__ = ["ClientEvents", "LogEvent", "ThrottleEvent", "Token"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _LOGGERS = ("headrace.client", "headrace.net")
 
@@ -140,7 +140,7 @@ class ClientEvents:
         try:
             callback(event)
         except Exception:
-            logger.exception("a callback of the user failed on %r", event)
+            _logger.exception("a callback of the user failed on %r", event)
 
 
 class _Handler(logging.Handler):

@@ -23,7 +23,7 @@ from typing import Any
 
 from headrace.client.errors import KafkaTimeoutError, check
 from headrace.client.metadata_cache import ClusterView, TopicInfo, changed_topics, merge
-from headrace.client.metadata_questions import Questions
+from headrace.client.metadata_schedule import MetadataSchedule
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
     InvalidTopicError,
@@ -40,7 +40,7 @@ from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 __all__ = ["Metadata", "MetadataSettings"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _LONGEST_NAME = 249
 _VALID_NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -89,7 +89,7 @@ class Metadata:
         random = random or make_random()
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
         pace = Backoff(settings.fast_interval_ms, settings.retry_backoff_max_ms, random)
-        self._questions = Questions(self._loop, pace, self._begin_round)
+        self._schedule = MetadataSchedule(self._loop, pace, self._begin_round)
         self._excluded = tuple(re.compile(each) for each in settings.excluded)
 
         self._tracked: set[str] = set()
@@ -134,8 +134,8 @@ class Metadata:
 
     def track_all(self, on: bool = True) -> None:
         """Whether all topics of the cluster are kept current, for who subscribes to a pattern."""
-        if on and not self._tracks_all and self._questions.age_of_all_ms >= self._settings.max_age_ms:
-            self._questions.want_all()
+        if on and not self._tracks_all and self._schedule.age_of_all_ms >= self._settings.max_age_ms:
+            self._schedule.want_all()
         self._tracks_all = on
 
     def use(self, name: str) -> None:
@@ -155,9 +155,9 @@ class Metadata:
             self._want(name, again=True)
         if topics is None:
             if self._tracks_all:
-                self._questions.want_all_again()
+                self._schedule.want_all_again()
             elif not names:
-                self._questions.want_brokers()
+                self._schedule.want_brokers()
 
     async def topic(self, name: str, timeout_ms: float) -> TopicInfo:
         """What is known of a topic; asks and waits if that is nothing, or too old.
@@ -276,9 +276,9 @@ class Metadata:
         if self._closed or self.is_excluded(name):
             return
         if again:
-            self._questions.want_again(name)
+            self._schedule.want_again(name)
         else:
-            self._questions.want(name)
+            self._schedule.want(name)
 
     def _begin_round(self, names: set[str], is_full: bool) -> None:
         task = self._loop.create_task(self._quietly(names, is_full))
@@ -290,25 +290,25 @@ class Metadata:
     def _ask_another(self, names: set[str], task: "asyncio.Task[None]") -> None:
         """A request has gone unanswered for long. It may still be answered; meanwhile another broker is asked."""
         if not task.done() and len(self._pool.nodes) > 1:
-            self._questions.drop_hints(names)
+            self._schedule.drop_hints(names)
 
     async def _quietly(self, names: set[str], is_full: bool) -> None:
         try:
             await self._round(names, is_full)
         except Exception as error:
             if not isinstance(error, KafkaError):
-                logger.exception("a request for metadata could not be made")
+                _logger.exception("a request for metadata could not be made")
             elif error.retriable:
-                logger.debug("no metadata: %s", error)
+                _logger.debug("no metadata: %s", error)
             if not (isinstance(error, KafkaError) and error.retriable):
                 self._fail_answers(names, error)
             # Again, if somebody still wants it; not before its time, which `_round_failed` has set.
             for name in names & (self._wanted_names() | self._answers.keys()):
-                self._questions.want(name)
+                self._schedule.want(name)
             if is_full and (self._tracks_all or not names):
-                self._questions.want_all()
+                self._schedule.want_all()
             if not names and not is_full:
-                self._questions.want_brokers()
+                self._schedule.want_brokers()
 
     def _fail_answers(self, names: set[str], error: Exception) -> None:
         """Waiting longer would not help those who wait for these topics."""
@@ -344,7 +344,7 @@ class Metadata:
     async def _round(self, names: set[str], is_full: bool, ids: Iterable[Uuid] = ()) -> None:
         ids = list(ids)
         self._keep_time()
-        self._questions.begin(names, is_full)
+        self._schedule.begin(names, is_full)
         try:
             request = MetadataRequest(
                 topics=None
@@ -366,7 +366,7 @@ class Metadata:
             self._round_failed(error)
             raise
         finally:
-            self._questions.end(names, is_full)
+            self._schedule.end(names, is_full)
         self._round_succeeded(reply, names, is_full)
 
     def _may_create(self, names: set[str]) -> bool:
@@ -377,12 +377,12 @@ class Metadata:
     def _round_failed(self, error: KafkaError) -> None:
         now = self._loop.time()
         self.last_error = error
-        self._questions.hold_until(now + self._backoff.wait_seconds(self._failures))
+        self._schedule.hold_until(now + self._backoff.wait_seconds(self._failures))
         self._failures += 1
         if self._failing_since is None:
             self._failing_since = now
         elif self._age(self._failing_since) >= self._settings.rebootstrap_trigger_ms and self._pool.nodes:
-            logger.info("no metadata for a long time: beginning again at the bootstrap servers")
+            _logger.info("no metadata for a long time: beginning again at the bootstrap servers")
             self._failing_since = now
             if self._pool.settings.rebootstrap:
                 self._pool.rebootstrap()
@@ -391,13 +391,13 @@ class Metadata:
         self.last_error = None
         self._failures = 0
         self._failing_since = None
-        self._questions.answered_brokers()
+        self._schedule.answered_brokers()
         wanted = self._wanted_names() | self._answers.keys()
         old = self.view
         new = merge(old, reply, is_full=is_full, keep=wanted, is_excluded=self.is_excluded)
         answered = {each.name for each in reply.topics if each.name is not None}
         if is_full:
-            self._questions.answered_all(answered)
+            self._schedule.answered_all(answered)
             answered |= wanted & new.topics.keys()
         for name in answered:
             info = new.topic(name)
@@ -411,7 +411,7 @@ class Metadata:
                 for future in self._answers.get(name, ()):
                     if not future.done():
                         future.set_result(info)
-        self._questions.ask_again(names)
+        self._schedule.ask_again(names)
 
     def _note_answer(self, info: TopicInfo, old: TopicInfo | None, lacks_leader: bool, is_wanted: bool) -> None:
         """Whether something is missing, and when to look again."""
@@ -423,12 +423,12 @@ class Metadata:
         is_missing = info.error is not None or lacks_leader
         if info.error is None:
             self._seen.add(name)
-        self._questions.answered(name, helped=not is_missing and info != old)
+        self._schedule.answered(name, helped=not is_missing and info != old)
         if is_missing and is_wanted and (info.error is None or info.error.retriable):
             if self._age(self._unknown_since.get(name, now)) > self._settings.propagation_max_ms:
-                self._questions.want_at(name, now + _UNKNOWN_SECONDS)
+                self._schedule.want_at(name, now + _UNKNOWN_SECONDS)
             else:
-                self._questions.want_again(name)
+                self._schedule.want_again(name)
 
     def _swap(self, new: ClusterView) -> None:
         old, self.view = self.view, new
@@ -436,7 +436,7 @@ class Metadata:
             try:
                 listener(old, new)
             except Exception:
-                logger.exception("a listener to metadata failed")
+                _logger.exception("a listener to metadata failed")
         for condition, future in tuple(self._waiters):
             if future.done():
                 continue
@@ -452,7 +452,7 @@ class Metadata:
         return (self._loop.time() - since) * 1000
 
     def _is_fresh(self, name: str) -> bool:
-        return self._questions.age_ms(name) < self._settings.max_age_ms
+        return self._schedule.age_ms(name) < self._settings.max_age_ms
 
     def _wanted_names(self) -> set[str]:
         return self._tracked | self._used.keys()
@@ -476,19 +476,19 @@ class Metadata:
             if name not in wanted and not self._is_fresh(name) and not (self._tracks_all and self.view.topic(name))
         ]
         for name in forgotten:
-            self._questions.forget(name)
+            self._schedule.forget(name)
             self._unknown_since.pop(name, None)
             self._seen.discard(name)
         if forgotten:
-            logger.debug("forgotten, for nobody uses them: %s", ", ".join(sorted(forgotten)))
+            _logger.debug("forgotten, for nobody uses them: %s", ", ".join(sorted(forgotten)))
             self._swap(self.view.without(set(forgotten)))
         for name in wanted:
             if name in self.view.topics and not self._is_fresh(name):
                 self._want(name)
-        if self._tracks_all and self._questions.age_of_all_ms >= settings.max_age_ms:
-            self._questions.want_all()
-        if self._questions.age_of_brokers_ms >= settings.max_age_ms and self._questions.is_quiet:
-            self._questions.want_brokers()
+        if self._tracks_all and self._schedule.age_of_all_ms >= settings.max_age_ms:
+            self._schedule.want_all()
+        if self._schedule.age_of_brokers_ms >= settings.max_age_ms and self._schedule.is_quiet:
+            self._schedule.want_brokers()
         self._tick_timer = None
         self._keep_time()
 
@@ -500,7 +500,7 @@ class Metadata:
 
     async def close(self) -> None:
         self._closed = True
-        self._questions.close()
+        self._schedule.close()
         if self._tick_timer is not None:
             self._tick_timer.cancel()
             self._tick_timer = None

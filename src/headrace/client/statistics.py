@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Source", "Statistics", "partition_row", "topic_row", "window"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Source = Callable[[dict[str, Any]], None]
 """Fills in its part of the statistics."""
@@ -88,7 +88,7 @@ class Statistics:
         try:
             text = json.dumps(self.take())
         except Exception:
-            logger.exception("the statistics could not be made")
+            _logger.exception("the statistics could not be made")
             return
         self._events.statistics(text)
 

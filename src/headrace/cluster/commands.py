@@ -21,7 +21,7 @@ EPOCH_DURING_DELETE = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class BrokerEndpoint:
     listener: str
     host: str
     port: int
@@ -31,12 +31,12 @@ class Endpoint:
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
     id: int
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[BrokerEndpoint, ...] = ()
     rack: str | None = None
     epoch: int = -1
     """The zxid of its registration: grows with each life of the broker."""
 
-    def endpoint(self, listener: str) -> Endpoint | None:
+    def endpoint(self, listener: str) -> BrokerEndpoint | None:
         for endpoint in self.endpoints:
             if endpoint.listener == listener:
                 return endpoint

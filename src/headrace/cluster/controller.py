@@ -7,7 +7,7 @@ the same step. All work is done by one task, one event at a time, so an event se
 
 Watches only say that something has changed; the event reads again, and sets the watch again. When it takes over, or
 when the store refuses a change that should be possible, a controller loads everything anew: nothing that matters is
-only in its memory. What it does in office is in `reign` and `requests`.
+only in its memory. What it does in office is in `term` and `requests`.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 from headrace.cluster import requests, znodes
 from headrace.cluster.commands import BrokerChannel, Command, CommandResult, LeaderAndIsr, StopReplica
-from headrace.cluster.configs import ConfigEntity, ConfigStore
+from headrace.cluster.config_store import ConfigEntity, ConfigStore
 from headrace.cluster.context import ControllerContext
+from headrace.cluster.controller_term import ControllerTerm, Watches
 from headrace.cluster.elections import Election
 from headrace.cluster.fencing import ControllerMoved, FencedStore
-from headrace.cluster.reign import Reign, Watches
 from headrace.cluster.requests import IsrChange
 from headrace.cluster.store import (
     BadVersion,
@@ -67,7 +67,7 @@ class Controller:
         self._clock = clock
         self._configs = ConfigStore(store)
         self._unclean_default = unclean_default
-        self._reign: Reign | None = None
+        self._term: ControllerTerm | None = None
         self._known_controller: int | None = None
         self._events: deque[tuple[str, Callable[[], Awaitable[None]]]] = deque()
         self._answers: set[asyncio.Future[Any]] = set()
@@ -77,23 +77,23 @@ class Controller:
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
         self._watches = Watches(
-            brokers=lambda _: self._enqueue_look("brokers changed", Reign.look_at_brokers),
-            topics=lambda _: self._enqueue_look("topics changed", Reign.look_at_topics),
+            brokers=lambda _: self._enqueue_look("brokers changed", ControllerTerm.look_at_brokers),
+            topics=lambda _: self._enqueue_look("topics changed", ControllerTerm.look_at_topics),
             topic=self._topic_changed,
-            deletions=lambda _: self._enqueue_look("deletions changed", Reign.look_at_deletions),
-            log_dirs=lambda _: self._enqueue_look("log directories changed", Reign.look_at_log_dirs),
+            deletions=lambda _: self._enqueue_look("deletions changed", ControllerTerm.look_at_deletions),
+            log_dirs=lambda _: self._enqueue_look("log directories changed", ControllerTerm.look_at_log_dirs),
         )
 
     # ---- for the broker
 
     @property
     def is_active(self) -> bool:
-        return self._reign is not None
+        return self._term is not None
 
     @property
     def epoch(self) -> int:
         """The epoch of this controller's term of office; 0 if it is not active."""
-        return self._reign.context.epoch if self._reign is not None else 0
+        return self._term.context.epoch if self._term is not None else 0
 
     @property
     def active_id(self) -> int | None:
@@ -155,8 +155,8 @@ class Controller:
     def unclean_election_enabled(self, topic: str | None = None) -> None:
         """The setting was turned on for a topic, or for all: partitions without a leader may get one now."""
 
-        async def retry(reign: Reign) -> None:
-            await reign.partitions.elect_missing(None if topic is None else reign.context.partitions_of(topic))
+        async def retry(term: ControllerTerm) -> None:
+            await term.partitions.elect_missing(None if topic is None else term.context.partitions_of(topic))
 
         self._enqueue_look(f"unclean election enabled for {topic or 'all topics'}", retry)
 
@@ -170,12 +170,12 @@ class Controller:
         self._idle.clear()
         self._awake.set()
 
-    def _enqueue_look(self, name: str, look: Callable[[Reign], Awaitable[None]], *, once: bool = True) -> None:
+    def _enqueue_look(self, name: str, look: Callable[[ControllerTerm], Awaitable[None]], *, once: bool = True) -> None:
         """An event that concerns the active controller only."""
 
         async def event() -> None:
-            if self._reign is not None:
-                await look(self._reign)
+            if self._term is not None:
+                await look(self._term)
 
         self._enqueue(name, event, once=once)
 
@@ -215,8 +215,8 @@ class Controller:
             name, work = self._events.popleft()
             try:
                 await work()
-                if self._reign is not None:
-                    self._reign.batch.send()
+                if self._term is not None:
+                    self._term.batch.send()
             except ControllerMoved as error:
                 _logger.info("%s; broker %d steps down", error, self.broker_id)
                 self._drop_reign()
@@ -234,15 +234,15 @@ class Controller:
         loop = asyncio.get_running_loop()
         self._retry = loop.call_later(RETRY_SECONDS, lambda: self._enqueue("elect", self._elect, once=True))
 
-    def _active(self) -> Reign:
-        if self._reign is None:
+    def _active(self) -> ControllerTerm:
+        if self._term is None:
             raise NotControllerError(f"broker {self.broker_id} is not the controller")
-        return self._reign
+        return self._term
 
     # ---- election
 
     async def _elect(self) -> None:
-        while self._reign is None:
+        while self._term is None:
             try:
                 data, stat = await self._store.get(znodes.CONTROLLER, self._controller_changed)
             except NoNode:
@@ -258,7 +258,7 @@ class Controller:
                 continue
             _logger.info("broker %d is the controller, epoch %d", self.broker_id, fenced.epoch)
             self._known_controller = self.broker_id
-            self._reign = Reign(
+            self._term = ControllerTerm(
                 self.broker_id,
                 self._store,
                 fenced,
@@ -269,7 +269,7 @@ class Controller:
             )
             # Also sees to it that a node which is gone already is noticed.
             self._enqueue("controller changed", self._look_at_controller, once=True)
-            await self._reign.take_over()
+            await self._term.take_over()
 
     async def _take_office(self) -> FencedStore | None:
         """Makes /controller and raises the epoch, in one step. None if another was quicker."""
@@ -289,7 +289,7 @@ class Controller:
         return FencedStore(self._store, epoch, after.version)
 
     async def _leave_office(self) -> None:
-        if self._reign is None:
+        if self._term is None:
             return
         self._drop_reign()
         try:
@@ -309,7 +309,7 @@ class Controller:
         self._enqueue("controller changed", self._look_at_controller, once=True)
 
     async def _look_at_controller(self) -> None:
-        if self._reign is not None:
+        if self._term is not None:
             stat = await self._store.exists(znodes.CONTROLLER, self._controller_changed)
             if stat is not None and stat.ephemeral_owner == self._store.session_id:
                 return
@@ -324,30 +324,30 @@ class Controller:
         self._enqueue("elect", self._elect, once=True)
 
     def _drop_reign(self) -> None:
-        if self._reign is not None:
-            reign, self._reign = self._reign, None
+        if self._term is not None:
+            term, self._term = self._term, None
             self._known_controller = None
-            reign.end()
+            term.end()
 
     # ---- events
 
     def _topic_changed(self, event: WatchEvent) -> None:
         topic = event.path.removeprefix(f"{znodes.TOPICS}/")
-        self._enqueue_look(f"topic {topic} changed", lambda reign: reign.look_at_topic(topic))
+        self._enqueue_look(f"topic {topic} changed", lambda term: term.look_at_topic(topic))
 
     def _on_answer(self, broker_id: int, command: Command, result: CommandResult) -> None:
         if result.error_code:
             _logger.warning("broker %d refused a %s: error %d", broker_id, type(command).__name__, result.error_code)
-        if self._reign is None or not self._reign.is_current(broker_id, command):
+        if self._term is None or not self._term.is_current(broker_id, command):
             return
         if isinstance(command, StopReplica):
             if any(one.delete for one in command.partitions):
                 self._enqueue_look(
-                    "replicas deleted", lambda reign: reign.replicas_deleted(broker_id, command, result), once=False
+                    "replicas deleted", lambda term: term.replicas_deleted(broker_id, command, result), once=False
                 )
-        elif isinstance(command, LeaderAndIsr) and self._reign.tells_of_log_dirs(broker_id, result):
+        elif isinstance(command, LeaderAndIsr) and self._term.tells_of_log_dirs(broker_id, result):
             self._enqueue_look(
-                "replicas started", lambda reign: reign.replicas_started(broker_id, command, result), once=False
+                "replicas started", lambda term: term.replicas_started(broker_id, command, result), once=False
             )
 
     async def _unclean_allowed(self, topic: str) -> bool:

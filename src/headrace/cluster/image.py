@@ -12,8 +12,8 @@ from typing import TypeAlias
 from headrace.cluster.commands import (
     LEADER_DURING_DELETE,
     NO_LEADER,
+    BrokerEndpoint,
     BrokerInfo,
-    Endpoint,
     PartitionState,
     UpdateMetadata,
 )
@@ -107,7 +107,7 @@ class MetadataImage:
     def is_alive(self, broker_id: int) -> bool:
         return broker_id in self._brokers
 
-    def endpoints(self, listener: str) -> dict[int, Endpoint]:
+    def endpoints(self, listener: str) -> dict[int, BrokerEndpoint]:
         """The live brokers that have this listener, and where they have it."""
         return {
             broker.id: endpoint

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from headrace.cluster.commands import NO_LEADER
 from headrace.cluster.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from headrace.cluster.controller_term import ControllerTerm
 from headrace.cluster.elections import Election
-from headrace.cluster.reign import Reign
 from headrace.cluster.znodes import Leadership
 from headrace.common.errors import (
     ElectionNotNeededError,
@@ -36,9 +36,9 @@ class IsrChange:
 
 
 async def elect_leaders(
-    reign: Reign, election: Election, partitions: Collection[TopicPartition] | None
+    term: ControllerTerm, election: Election, partitions: Collection[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
-    context = reign.context
+    context = term.context
     wanted = list(context.partitions()) if partitions is None else list(dict.fromkeys(partitions))
     results: dict[TopicPartition, KafkaError | None] = {}
     needed: list[TopicPartition] = []
@@ -49,7 +49,7 @@ async def elect_leaders(
             results[tp] = None
         elif partitions is not None:
             results[tp] = error
-    results |= await reign.partitions.move(needed, PartitionStatus.ONLINE, election)
+    results |= await term.partitions.move(needed, PartitionStatus.ONLINE, election)
     return results
 
 
@@ -69,9 +69,9 @@ def _why_no_election(context: ControllerContext, election: Election, tp: TopicPa
 
 
 async def alter_isr(
-    reign: Reign, broker_id: int, broker_epoch: int, changes: Mapping[TopicPartition, IsrChange]
+    term: ControllerTerm, broker_id: int, broker_epoch: int, changes: Mapping[TopicPartition, IsrChange]
 ) -> dict[TopicPartition, Leadership | KafkaError]:
-    context = reign.context
+    context = term.context
     _check_broker_epoch(context, broker_id, broker_epoch)
     results: dict[TopicPartition, Leadership | KafkaError] = {}
     wanted: dict[TopicPartition, Leadership] = {}
@@ -88,14 +88,14 @@ async def alter_isr(
             results[tp] = state
         else:
             wanted[tp] = replace(state, isr=change.isr, controller_epoch=context.epoch)
-    written = await reign.fenced.update_leaderships(wanted)
+    written = await term.fenced.update_leaderships(wanted)
     for tp in wanted:
         if tp in written:
             results[tp] = context.leaderships[tp] = written[tp]
         else:
             results[tp] = InvalidUpdateVersionError(f"the state of {tp} was changed at the same time")
     if written:
-        reign.batch.metadata(written)
+        term.batch.metadata(written)
     return results
 
 
@@ -129,8 +129,8 @@ def _check_isr_change(
         raise IneligibleReplicaError(f"brokers {offline} are not alive and cannot join the ISR of {tp}")
 
 
-async def shut_down(reign: Reign, broker_id: int, broker_epoch: int) -> set[TopicPartition]:
-    context = reign.context
+async def shut_down(term: ControllerTerm, broker_id: int, broker_epoch: int) -> set[TopicPartition]:
+    context = term.context
     _check_broker_epoch(context, broker_id, broker_epoch)
     _logger.info("broker %d is shutting down", broker_id)
     context.shutting_down.add(broker_id)
@@ -140,7 +140,7 @@ async def shut_down(reign: Reign, broker_id: int, broker_epoch: int) -> set[Topi
         if len(context.assignment(tp).replicas) > 1 and tp in context.leaderships and not context.is_to_delete(tp)
     ]
     led = [tp for tp in replicated if context.leaderships[tp].leader == broker_id]
-    await reign.partitions.move(led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN)
+    await term.partitions.move(led, PartitionStatus.ONLINE, Election.CONTROLLED_SHUTDOWN)
     followed = [tp for tp in replicated if context.leaderships[tp].leader != broker_id]
-    await reign.replicas.move([Replica(tp, broker_id) for tp in followed], ReplicaStatus.OFFLINE)
+    await term.replicas.move([Replica(tp, broker_id) for tp in followed], ReplicaStatus.OFFLINE)
     return {tp for tp in replicated if context.leaderships[tp].leader == broker_id}

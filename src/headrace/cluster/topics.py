@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from headrace.cluster import znodes
 from headrace.cluster.assignment import assign_replicas
 from headrace.cluster.commands import BrokerInfo
-from headrace.cluster.configs import ConfigEntity, notification
+from headrace.cluster.config_store import ConfigEntity, notification
 from headrace.cluster.registration import read_brokers
 from headrace.cluster.store import (
     BadVersion,
@@ -78,7 +78,7 @@ def is_internal(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class NewTopic:
+class TopicSpec:
     name: str
     num_partitions: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
@@ -109,13 +109,13 @@ class TopicAdmin:
 
     # ---- creating
 
-    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> TopicAssignment:
+    async def create_topic(self, new: TopicSpec, *, validate_only: bool = False) -> TopicAssignment:
         """Returns the topic as it was made, or, with `validate_only`, as it would be (its id then means nothing)."""
         check_topic_name(new.name)
         async with self._creating:
             return await self._create_topic(new, validate_only)
 
-    async def _create_topic(self, new: NewTopic, validate_only: bool) -> TopicAssignment:
+    async def _create_topic(self, new: TopicSpec, validate_only: bool) -> TopicAssignment:
         await self._check_name_is_free(new.name)
         brokers = await read_brokers(self._store)
         replicas = self._replicas_of(new, brokers)
@@ -143,7 +143,7 @@ class TopicAdmin:
             return TopicAlreadyExistsError(f"topic {name} is still being deleted")
         return TopicAlreadyExistsError(f"there is a topic {name} already")
 
-    def _replicas_of(self, new: NewTopic, brokers: Mapping[int, BrokerInfo]) -> dict[int, tuple[int, ...]]:
+    def _replicas_of(self, new: TopicSpec, brokers: Mapping[int, BrokerInfo]) -> dict[int, tuple[int, ...]]:
         if new.assignment is not None:
             if new.num_partitions != BROKER_DEFAULT or new.replication_factor != BROKER_DEFAULT:
                 raise InvalidRequestError(

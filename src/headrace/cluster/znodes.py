@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headrace.cluster.commands import BrokerInfo, Endpoint
+from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
 from headrace.common.errors import HeadraceError
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
@@ -193,7 +193,9 @@ def _bracketed(host: str) -> str:
 def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
     fields = _Fields(broker_path(broker_id), data)
     if fields.number("version") == 1:
-        endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", fields.text("host"), fields.number("port")),)
+        endpoints: tuple[BrokerEndpoint, ...] = (
+            BrokerEndpoint("PLAINTEXT", fields.text("host"), fields.number("port")),
+        )
     else:
         protocols = fields.mapping("listener_security_protocol_map", {})
         given = fields.parsed.get("endpoints")
@@ -206,12 +208,14 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
     return BrokerInfo(broker_id, endpoints, rack, epoch)
 
 
-def _parse_endpoint(fields: _Fields, text: object, protocols: Mapping[str, Any]) -> Endpoint:
+def _parse_endpoint(fields: _Fields, text: object, protocols: Mapping[str, Any]) -> BrokerEndpoint:
     listener, mark, address = text.partition("://") if isinstance(text, str) else ("", "", "")
     host, colon, port = address.rpartition(":")
     if not (listener and mark and colon and port.removeprefix("-").isdecimal()):
         raise fields.damaged(f"{text!r} is not an endpoint")
-    return Endpoint(listener, host.removeprefix("[").removesuffix("]"), int(port), protocols.get(listener, listener))
+    return BrokerEndpoint(
+        listener, host.removeprefix("[").removesuffix("]"), int(port), protocols.get(listener, listener)
+    )
 
 
 # ---- topics

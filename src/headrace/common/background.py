@@ -15,7 +15,7 @@ from typing import Protocol
 from headrace.common.clock import Clock
 
 
-class Outcome:
+class WorkResult:
     """What background work came to: a value, or the exception that it raised."""
 
     __slots__ = ("error", "value")
@@ -30,21 +30,21 @@ class Outcome:
         return self.value
 
 
-def _outcome_of(work: Callable[[], object]) -> Outcome:
+def _outcome_of(work: Callable[[], object]) -> WorkResult:
     try:
-        return Outcome(work())
+        return WorkResult(work())
     except Exception as error:  # noqa: BLE001 - handed on to `done`, which looks at it
-        return Outcome(error=error)
+        return WorkResult(error=error)
 
 
 class BackgroundRunner(Protocol):
-    def submit(self, work: Callable[[], object], done: Callable[[Outcome], object]) -> None: ...
+    def submit(self, work: Callable[[], object], done: Callable[[WorkResult], object]) -> None: ...
 
 
 class InlineRunner:
     """Does the work at once, in the caller's thread: for tests and for tools that may wait."""
 
-    def submit(self, work: Callable[[], object], done: Callable[[Outcome], object]) -> None:
+    def submit(self, work: Callable[[], object], done: Callable[[WorkResult], object]) -> None:
         done(_outcome_of(work))
 
 
@@ -57,7 +57,7 @@ class ThreadRunner:
         self._wake = wake
         self._pending = 0
 
-    def submit(self, work: Callable[[], object], done: Callable[[Outcome], object]) -> None:
+    def submit(self, work: Callable[[], object], done: Callable[[WorkResult], object]) -> None:
         self._pending += 1
 
         def run() -> None:

@@ -49,7 +49,7 @@ from headrace.records import (
 __all__ = [
     "Committed",
     "KeyValue",
-    "Outcome",
+    "OperationResult",
     "PartitionLog",
     "ProducerInfo",
     "Result",
@@ -117,7 +117,7 @@ class Result(NamedTuple, Generic[T]):
     written stays true, also if nobody learns in time that it is committed."""
 
 
-class Outcome(Generic[T]):
+class OperationResult(Generic[T]):
     """The reply of an operation, or the error that came instead."""
 
     __slots__ = ("_value", "error")
@@ -379,40 +379,44 @@ class Runtime(Generic[S]):
             raise CoordinatorNotAvailableError(f"{self.topic}-{index} could not be loaded")
         return slot
 
-    def read(self, index: int, operation: Callable[[S], T], done: Callable[[Outcome[T]], None]) -> None:
+    def read(self, index: int, operation: Callable[[S], T], done: Callable[[OperationResult[T]], None]) -> None:
         """Asks the shard; the answer comes when everything that it can have seen is committed, mostly at once."""
         self.write(index, lambda shard: Result((), operation(shard)), done)
 
     # ---- writing
 
-    def write(self, index: int, operation: Callable[[S], Result[T]], done: Callable[[Outcome[T]], None]) -> None:
+    def write(
+        self, index: int, operation: Callable[[S], Result[T]], done: Callable[[OperationResult[T]], None]
+    ) -> None:
         """Runs an operation; `done` gets its reply when its records are committed, or the error."""
         try:
             slot = self._active(index)
         except KafkaError as error:
-            done(Outcome(error=error))
+            done(OperationResult(error=error))
             return
         self._write(slot, operation, done)
 
     async def call(self, index: int, operation: Callable[[S], Result[T]]) -> T:
         """`write` for coroutines. An operation that was begun goes on if the caller is cancelled."""
-        future: asyncio.Future[Outcome[T]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[OperationResult[T]] = asyncio.get_running_loop().create_future()
 
-        def done(outcome: Outcome[T]) -> None:
+        def done(outcome: OperationResult[T]) -> None:
             if not future.done():
                 future.set_result(outcome)
 
         self.write(index, operation, done)
         return (await future).result()
 
-    def _write(self, slot: _Slot[S], operation: Callable[[S], Result[T]], done: Callable[[Outcome[T]], None]) -> None:
+    def _write(
+        self, slot: _Slot[S], operation: Callable[[S], Result[T]], done: Callable[[OperationResult[T]], None]
+    ) -> None:
         if slot.state is not _State.ACTIVE:
-            done(Outcome(error=NotCoordinatorError(f"this broker leads {self.topic}-{slot.index} no more")))
+            done(OperationResult(error=NotCoordinatorError(f"this broker leads {self.topic}-{slot.index} no more")))
             return
         try:
             result = operation(slot.shard)
         except Exception as error:  # noqa: BLE001 - passed on
-            done(Outcome(error=self._as_kafka_error(error, slot, "an operation on")))
+            done(OperationResult(error=self._as_kafka_error(error, slot, "an operation on")))
             return
         if result.records:
             try:
@@ -424,7 +428,7 @@ class Runtime(Generic[S]):
                     result.undo()
                 if result.after is not None:
                     result.after(failure)
-                done(Outcome(error=failure))
+                done(OperationResult(error=failure))
                 return
             try:
                 for record in result.records:
@@ -435,13 +439,13 @@ class Runtime(Generic[S]):
                 failure = UnknownError("the broker failed after it had written")
                 if result.after is not None:
                     result.after(failure)
-                done(Outcome(error=failure))
+                done(OperationResult(error=failure))
                 return
 
         def finish(error: KafkaError | None) -> None:
             if result.after is not None:
                 result.after(error)
-            done(Outcome(error=error) if error is not None else Outcome(result.reply))
+            done(OperationResult(error=error) if error is not None else OperationResult(result.reply))
 
         self._when_committed(slot, finish)
 
@@ -451,7 +455,7 @@ class Runtime(Generic[S]):
         producer: ProducerInfo,
         committed: bool,
         coordinator_epoch: int,
-        done: Callable[[Outcome[None]], None],
+        done: Callable[[OperationResult[None]], None],
     ) -> None:
         """Writes the marker that ends a producer's transaction in the partition."""
         try:
@@ -465,10 +469,10 @@ class Runtime(Generic[S]):
             )
             slot.last_written = slot.log.append(marker)
         except KafkaError as error:
-            done(Outcome(error=error))
+            done(OperationResult(error=error))
             return
         slot.shard.replay_end(producer, committed)
-        self._when_committed(slot, lambda error: done(Outcome(error=error)))
+        self._when_committed(slot, lambda error: done(OperationResult(error=error)))
 
     def _when_committed(self, slot: _Slot[S], done: Committed) -> None:
         offset = slot.last_written
@@ -515,6 +519,6 @@ def _replay_batch(shard: Shard, batch: RecordBatch, min_offset: int) -> None:
         shard.replay(record, producer)
 
 
-def _log_failure(outcome: Outcome[None]) -> None:
+def _log_failure(outcome: OperationResult[None]) -> None:
     if outcome.error is not None and not isinstance(outcome.error, NotCoordinatorError):
         _logger.warning("what a coordinator's timer was to do failed: %s", outcome.error)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.net.connection import FrameHandler, ReplySlot, ServerConnection
     from headrace.net.limits import Limits
-    from headrace.net.listeners import BindError, Endpoint, Listener
+    from headrace.net.listeners import BindError, BoundListener, Listener
     from headrace.net.server import SocketServer
     from headrace.net.transport import FileSlice, Part, Reply
 
 __all__ = [
     "BindError",
-    "Endpoint",
+    "BoundListener",
     "FileSlice",
     "FrameHandler",
     "Limits",
@@ -32,7 +32,7 @@ __all__ = [
 
 _HOMES = {
     "BindError": "listeners",
-    "Endpoint": "listeners",
+    "BoundListener": "listeners",
     "FileSlice": "transport",
     "FrameHandler": "connection",
     "Limits": "limits",

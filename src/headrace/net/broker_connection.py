@@ -29,7 +29,7 @@ from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 
 __all__ = ["BrokerConnection", "ClientTransport", "ReplyFuture"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 ReplyFuture = asyncio.Future[Any]
 """Of the reply's message; of None for a request without a reply."""
@@ -233,7 +233,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._fail(KafkaConnectionError(f"{self.node} sent what is no reply: {error}", sent=True))
         except Exception as error:
             # A mistake of ours. Nothing that follows can be trusted, and those who wait must be told.
-            logger.exception("closing the connection to %s: its reply could not be handled", self.node)
+            _logger.exception("closing the connection to %s: its reply could not be handled", self.node)
             self._fail(KafkaConnectionError(f"a reply of {self.node} could not be handled: {error!r}", sent=True))
 
     def _await_more(self) -> None:

@@ -26,7 +26,7 @@ from headrace.net.nodes import Node
 from headrace.net.replies import ReplyMemory
 from headrace.protocol import Message
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class LinkState(Enum):
@@ -241,7 +241,7 @@ class BrokerLink:
             self.failures = 0
             self.stats.connects += 1
             self._enter(LinkState.READY)
-            logger.debug("connected to %s%s", self.node, f" for {self.purpose}" if self.purpose else "")
+            _logger.debug("connected to %s%s", self.node, f" for {self.purpose}" if self.purpose else "")
             self._events.connected(self.node, self.purpose)
             return connection
         finally:
@@ -255,7 +255,7 @@ class BrokerLink:
         self.stats.tx_errors += 1
         self.last_error = error
         self._wait_before_retry()
-        logger.debug("%s", error)
+        _logger.debug("%s", error)
         self._events.connect_failed(self.node, self.purpose, error)
         return error
 
@@ -275,7 +275,7 @@ class BrokerLink:
             self._enter(LinkState.IDLE)
             self._wait_before_retry()
             self.last_error = error
-            logger.debug("%s", error)
+            _logger.debug("%s", error)
         self._events.disconnected(self.node, self.purpose, None if self._hangs_up else error)
         self._wake_turns(len(self._turns))
 

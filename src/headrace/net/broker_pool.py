@@ -28,7 +28,7 @@ from headrace.protocol import Message
 
 __all__ = ["BrokerPool", "NetSettings", "NoEvents", "Node", "PoolEvents"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 30.0
 _SLOW_SECONDS = 2.0

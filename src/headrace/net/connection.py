@@ -21,7 +21,7 @@ from headrace.net.limits import Limits
 from headrace.net.listeners import join_address
 from headrace.net.transport import IN_MEMORY, Part, Reply, reply_size
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 
@@ -213,14 +213,14 @@ class ServerConnection(asyncio.BufferedProtocol):
     def close(self, reason: str) -> None:
         """Drops the connection and every reply that has not left."""
         if not self.closed:
-            logger.debug("closing the connection of %s: %s", self, reason)
+            _logger.debug("closing the connection of %s: %s", self, reason)
             self._transport.abort()
             self._closed()
 
     def finish(self, reason: str) -> None:
         """Reads no more, and closes when the replies that are due have left."""
         if not self.closed and not self._holds & _FINISHING:
-            logger.debug("closing the connection of %s when its replies have left: %s", self, reason)
+            _logger.debug("closing the connection of %s when its replies have left: %s", self, reason)
             self._hold(_FINISHING)
             if self._head is None:
                 self._transport.close()
@@ -232,7 +232,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             self._handler.connection_made(self)
         except Exception:
-            logger.exception("refusing the connection of %s", self)
+            _logger.exception("refusing the connection of %s", self)
             self.close("the handler failed")
         if not self.closed and not self._holds:
             transport.resume_reading()
@@ -259,7 +259,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         Mostly it is gone, and nobody would read what its requests wait for.
         """
         if self._frames.buffered_bytes:
-            logger.debug("%s closed within a frame", self)
+            _logger.debug("%s closed within a frame", self)
         self.finish("the peer closed it")
         if self._head is not None:
             self._loop.call_later(LINGER_SECONDS, self._linger_is_over)
@@ -280,7 +280,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             self._handler.connection_lost(self, error)
         except Exception:
-            logger.exception("after the connection of %s was lost", self)
+            _logger.exception("after the connection of %s was lost", self)
 
     # What the server calls
 
@@ -343,7 +343,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             frames.settle()
         except InvalidFrameError as error:
             server.invalid_frames += 1
-            logger.info("closing the connection of %s: %s", self, error)
+            _logger.info("closing the connection of %s: %s", self, error)
             self.close("invalid frame")
         except Exception:  # noqa: BLE001
             self._handler_failed()
@@ -353,7 +353,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._flush()
 
     def _handler_failed(self) -> None:
-        logger.exception("closing the connection of %s: its request failed", self)
+        _logger.exception("closing the connection of %s: its request failed", self)
         self.close("the handler failed")
 
     def _hold(self, reason: int) -> None:

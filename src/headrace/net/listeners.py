@@ -29,7 +29,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class BoundListener:
     """What a listener got: its host as it was asked for, and the real port."""
 
     listener: str

@@ -18,10 +18,10 @@ from headrace.common.metrics import Metrics
 from headrace.net.connection import Address, FrameHandler, ServerConnection
 from headrace.net.framing import ReceiveMemory
 from headrace.net.limits import Limits
-from headrace.net.listeners import Endpoint, Listener, join_address, open_listener
+from headrace.net.listeners import BoundListener, Listener, join_address, open_listener
 from headrace.net.transport import PlainTransport
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 RESERVED_FILES = 256
 """Descriptors that connections leave to others."""
@@ -54,7 +54,7 @@ class _Complaints:
             return
         self._last[kind] = now
         silent = self._silent.pop(kind, 0)
-        logger.warning("%s%s", message, f" ({silent} more like this since the last time)" if silent else "")
+        _logger.warning("%s%s", message, f" ({silent} more like this since the last time)" if silent else "")
 
 
 class SocketServer:
@@ -70,7 +70,7 @@ class SocketServer:
     ):
         self.limits = limits
         self.memory = ReceiveMemory(limits.request_max_bytes)
-        self.endpoints: list[Endpoint] = []
+        self.endpoints: list[BoundListener] = []
         """Where the listeners really listen, in their order; from `start` on."""
         self.connections: set[ServerConnection] = set()
         self.connections_total = 0
@@ -112,7 +112,7 @@ class SocketServer:
             for listener in self._listeners:
                 socks = open_listener(listener, self.limits)
                 self._listening += [_Listening(listener.name, sock) for sock in socks]
-                self.endpoints.append(Endpoint(listener.name, listener.host, socks[0].getsockname()[1]))
+                self.endpoints.append(BoundListener(listener.name, listener.host, socks[0].getsockname()[1]))
         except BaseException:
             self.stop_accepting()
             self.endpoints.clear()
@@ -163,7 +163,7 @@ class SocketServer:
                 self._admit(sock, address, listening.name)
             except OSError as error:
                 # Such as a peer that is gone already.
-                logger.debug("a connection on %s ended before it began: %s", listening.name, error)
+                _logger.debug("a connection on %s ended before it began: %s", listening.name, error)
                 sock.close()
 
     def _admit(self, sock: socket.socket, address: tuple[str, int], listener_name: str) -> None:
@@ -232,7 +232,7 @@ class SocketServer:
             try:
                 await asyncio.wait_for(self._drained, timeout)
             except TimeoutError:
-                logger.warning("%d connections still had replies due after %s seconds", len(self._busy), timeout)
+                _logger.warning("%d connections still had replies due after %s seconds", len(self._busy), timeout)
                 return False
             finally:
                 self._drained = None

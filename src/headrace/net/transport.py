@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 READS_PER_TURN = 2
 """Reads of one connection, if each fills its buffer, before others get their turn."""
@@ -232,7 +232,7 @@ class PlainTransport(asyncio.Transport):
             # Whatever it is, half a reply is out, and nothing may follow it.
             if not (isinstance(error, OSError) and error.errno in _NETWORK_ERRORS):
                 expected = isinstance(error, OSError | ShortSliceError)
-                logger.error("a reply broke off, so its connection is closed: %s", error, exc_info=not expected)
+                _logger.error("a reply broke off, so its connection is closed: %s", error, exc_info=not expected)
             self._drop(error)
             return False
         return True

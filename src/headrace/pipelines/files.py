@@ -13,7 +13,7 @@ UNFINISHED = ".tmp"
 """How the names of files end that are being written."""
 
 
-class Files:
+class FileTree:
     """What a directory tree is asked for, on the file system that the tree is on."""
 
     def __init__(self, spark: "SparkSession", root: str) -> None:

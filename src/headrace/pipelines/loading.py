@@ -22,11 +22,9 @@ class BuiltIn(NamedTuple):
 
 
 BUILT_IN = {
-    "ods-dwd": BuiltIn(
-        "headrace.pipelines.shop.ods_dwd:ods_dwd", "An online shop: raw app and database events to clean ones."
-    ),
+    "ods-dwd": BuiltIn("headrace.shop.ods_dwd:ods_dwd", "An online shop: raw app and database events to clean ones."),
     "dws-traffic": BuiltIn(
-        "headrace.pipelines.shop.dws_traffic:dws_traffic", "The shop's traffic, orders and revenue per minute."
+        "headrace.shop.dws_traffic:dws_traffic", "The shop's traffic, orders and revenue per minute."
     ),
 }
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from headrace.common.clock import Clock, SystemClock
 from headrace.pipelines.causes import one_line
 from headrace.pipelines.cores import count_cores
+from headrace.pipelines.flow_query import FlowQuery, Run
 from headrace.pipelines.pipeline import Flow, Pipeline, PipelineError
 from headrace.pipelines.progress import Progress, Summary, Totals
 from headrace.pipelines.run_settings import RunSettings, check_run
-from headrace.pipelines.running import Run, RunningFlow
 from headrace.pipelines.topics import make_topics
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Runner:
         cores = count_cores(spark, self._clock)
         self._run = Run(pipeline, _own_session(spark, cores), settings, chosen, self._clock, cores)
         self._on_progress = on_progress
-        self._running: list[RunningFlow] = []
+        self._running: list[FlowQuery] = []
         self._totals = {flow.name: Totals() for flow in pipeline.flows}
         self._began = self._clock.monotonic()
 
@@ -59,7 +59,7 @@ class Runner:
         try:
             for flow in self._run.pipeline.flows:
                 with _starting(flow):
-                    self._running.append(RunningFlow(self._run, flow))
+                    self._running.append(FlowQuery(self._run, flow))
         except BaseException:
             self.request_stop()
             self._stop_between_batches()

@@ -14,7 +14,7 @@ Invariant: a file of the table is named in a journal before it is there, and is 
 import json
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.files import Files
+from headrace.pipelines.files import FileTree
 from headrace.pipelines.pipeline import PipelineError, Table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def write_table(
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
-    files = Files(frame.sparkSession, f"{warehouse}/{table.name}")
+    files = FileTree(frame.sparkSession, f"{warehouse}/{table.name}")
     home = f"{files.root}/{_JOURNALS}/{query_id}"
     staged, journal = f"{home}/{batch_id:010}", f"{home}/{batch_id:010}.json"
     if files.exists(journal):
@@ -90,7 +90,7 @@ def _moves(staged: list[str], prefix: str) -> dict[str, str]:
     return {name: f"{name.rpartition('/')[0]}/{prefix}-{number:05}.parquet" for number, name in enumerate(written)}
 
 
-def _finish(files: Files, staged: str, journal: str) -> None:
+def _finish(files: FileTree, staged: str, journal: str) -> None:
     """Moves what is not in its place yet. What is neither here nor there was moved, and then deleted by the user."""
     moves: dict[str, str] = json.loads(files.read(journal))["moves"]
     for directory in sorted({new.rpartition("/")[0] for new in moves.values()}):
@@ -102,7 +102,7 @@ def _finish(files: Files, staged: str, journal: str) -> None:
     files.delete(staged)
 
 
-def _forget(files: Files, home: str, batch_id: int) -> None:
+def _forget(files: FileTree, home: str, batch_id: int) -> None:
     """Removes journals of batches that cannot come again."""
     for name in files.names(home):
         number = name.partition(".")[0]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RangePartition", "quick_ack", "read_range", "report_loss"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _BATCH_BYTES = 2 * 1024 * 1024
 
 
@@ -97,7 +97,7 @@ def report_loss(options: SourceOptions, what: str, cause: Exception | None = Non
             f"{what}. Records were deleted before they were read: by retention, or with their topic. To go on without "
             "them, set the option 'failOnDataLoss' to 'false'"
         ) from cause
-    logger.warning("%s. Records that are lost are passed over, as failOnDataLoss is false", what)
+    _logger.warning("%s. Records that are lost are passed over, as failOnDataLoss is false", what)
 
 
 def quick_ack() -> None:

@@ -30,7 +30,7 @@ from headrace.spark.options import SourceOptions
 
 __all__ = ["Cluster", "DataLossError", "NoSuchTopicError", "range_client"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _BELIEVE_SECONDS = 5.0
@@ -79,7 +79,7 @@ class Cluster:
             except KafkaError as error:
                 if not error.retriable or attempt == self._options.offset_retries:
                     raise
-                logger.warning("the cluster does not answer: %s", error)
+                _logger.warning("the cluster does not answer: %s", error)
                 self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
         raise AssertionError("there is at least one attempt")
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.consumer_keys import CONSUMER_KEYS
-from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ADMIN_KEYS, ALIASES, ClientSettings, ClientTable
+from headrace.client.config.common import ADMIN_KEYS, ALIASES, ClientSettings, ClientTable
+from headrace.client.config.consumer import CONSUMER_KEYS
+from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.common.config import unknown_key
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
@@ -34,7 +34,7 @@ from headrace.spark.offsets import (
 
 __all__ = ["SourceOptions", "Subscription", "client_settings", "lower_keys", "parse_duration_ms"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _PREFIX = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -157,7 +157,7 @@ class SourceOptions:
         if "client.id" not in settings:
             settings["client.id"] = settings.get("group.id") or given.get("groupidprefix") or "headrace-spark"
         if "group.id" in settings and "groupidprefix" in given:
-            logger.warning("the option 'groupIdPrefix' is ignored, since 'kafka.group.id' is set")
+            _logger.warning("the option 'groupIdPrefix' is ignored, since 'kafka.group.id' is set")
         settings.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
         try:
             ClientSettings.load(CONSUMER_KEYS, settings)
@@ -255,7 +255,7 @@ def _check_batch(given: Mapping[str, str], parsed: SourceOptions) -> None:
                     raise ConfigError(f"the option '{name}' cannot be {word} ({wrong}) for {tp} in a batch read")
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in given:
-            logger.warning("the option '%s' is for streams, and ignored in a batch read", name)
+            _logger.warning("the option '%s' is for streams, and ignored in a batch read", name)
 
 
 def _check_stream(given: Mapping[str, str], parsed: SourceOptions) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
+from headrace.client.config.common import ClientSettings
+from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.producer.core import check_settings
-from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ClientSettings
 from headrace.common.errors import ConfigError
 from headrace.spark.options import client_settings, lower_keys
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamReader"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LONG_POLL_SECONDS = 0.1
@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = self._clock.monotonic()
         if self._away_since is None:
             self._away_since = now
-            logger.warning("the brokers do not answer, they are asked again: %s", error)
+            _logger.warning("the brokers do not answer, they are asked again: %s", error)
         if now - self._away_since > self._options.offset_retries * _PATIENCE_SECONDS:
             raise error
 

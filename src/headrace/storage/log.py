@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from headrace.common.background import Outcome
+from headrace.common.background import WorkResult
 from headrace.common.config import LONG_MAX
 from headrace.common.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
 from headrace.common.ids import Uuid
@@ -504,7 +504,7 @@ class Log:
         def remove() -> None:
             self.context.runner.submit(lambda: remove_files(self._files, paths), done)
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: WorkResult) -> None:
             if outcome.error is not None:
                 _logger.warning("%s: cannot remove files: %s; the next start tries again", self.tp, outcome.error)
 
@@ -541,7 +541,7 @@ class Log:
             return
         self._flush_under_way = True
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: WorkResult) -> None:
             self._flush_under_way = False
             if self._closed:
                 return  # and perhaps moved: then there was no directory to sync

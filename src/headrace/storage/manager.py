@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.common.background import BackgroundRunner, InlineRunner, Outcome, Scheduler
+from headrace.common.background import BackgroundRunner, InlineRunner, Scheduler, WorkResult
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import ConfigError, HeadraceError, KafkaStorageError
 from headrace.common.ids import Uuid, make_random, random_uuid
@@ -301,7 +301,7 @@ class LogManager:
         def remove() -> None:
             self.runner.submit(lambda: self._files.remove_tree(path), done)
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: WorkResult) -> None:
             if outcome.error is not None:
                 _logger.warning("cannot remove %s: %s; the next start tries again", path, outcome.error)
 
@@ -477,7 +477,7 @@ class LogManager:
             max_inflated_bytes=self._context.max_inflated_bytes,
         )
 
-    def _cleaning_done(self, log: Log, job: CleaningJob, outcome: Outcome) -> None:
+    def _cleaning_done(self, log: Log, job: CleaningJob, outcome: WorkResult) -> None:
         self._cleaning = None
         if job.cancelled or self._closed or self._logs.get(log.tp) is not log or not job.applies_to(log):
             job.discard()  # it read, or would replace, what is no longer there

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headrace.broker.config import BrokerConfig
-from headrace.broker.listeners import EVERYWHERE
+from headrace.broker.config.broker import BrokerConfig
+from headrace.broker.config.listeners import EVERYWHERE
 from headrace.broker.server import Broker
-from headrace.cluster.topics import NewTopic
+from headrace.cluster.topics import TopicSpec
 from headrace.cluster.znodes import TOPICS
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import HeadraceError, TopicAlreadyExistsError
@@ -215,7 +215,7 @@ class EmbeddedBroker:
         configs: Mapping[str, object] | None = None,
     ) -> None:
         """Returns when all partitions have a leader. Raises the error that a client would get."""
-        new = NewTopic(name, partitions, configs={key: str(value) for key, value in (configs or {}).items()})
+        new = TopicSpec(name, partitions, configs={key: str(value) for key, value in (configs or {}).items()})
 
         async def create(broker: Broker) -> None:
             await broker.topics.create_topic(new)

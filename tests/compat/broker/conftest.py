@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
-from tests.support.broker_admins import AiokafkaAdmin, ConfluentAdmin, JavaAdmin, KafkaPythonAdmin
-from tests.support.broker_clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython, Kcat, install_kcat
-from tests.support.broker_java import Java
-from tests.support.broker_process import Broker, eventually, make_broker
-from tests.support.headrace_admin import HeadraceAdmin
+from tests.support.broker.admin_clients import AiokafkaAdmin, ConfluentAdmin, JavaAdmin, KafkaPythonAdmin
+from tests.support.broker.clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython, Kcat, install_kcat
+from tests.support.broker.headrace_admin import HeadraceAdmin
+from tests.support.broker.java_clients import Java
+from tests.support.broker.process import Broker, eventually, make_broker
 
 NewTopic = Callable[..., str]
 _numbers = count()

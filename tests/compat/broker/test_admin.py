@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.support.broker_admins import Admin, BrokerError, Partition
-from tests.support.broker_clients import Confluent
-from tests.support.broker_process import Broker, eventually
-from tests.support.broker_records import assert_same, numbered, with_offsets
+from tests.support.broker.admin_clients import Admin, BrokerError, Partition
+from tests.support.broker.clients import Confluent
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.records import assert_same, numbered, with_offsets
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients", "headrace")
 INCREMENTAL = ("confluent-kafka", "kafka-python", "kafka-clients", "headrace")

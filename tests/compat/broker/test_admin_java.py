@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-from tests.support.broker_clients import Confluent
-from tests.support.broker_java import Java, JavaError
-from tests.support.broker_process import Broker, eventually
-from tests.support.broker_records import numbered
-from tests.support.other_clients import kafka
+from tests.support.broker.clients import Confluent
+from tests.support.broker.java_clients import Java, JavaError
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.records import numbered
+from tests.support.records.other_clients import kafka
 
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, INVALID_PARTITIONS = 3, 100, 37
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import aiokafka
 import confluent_kafka as confluent
 import pytest
-from tests.support.broker_admins import ConfluentAdmin
-from tests.support.broker_clients import Aiokafka, Client, Confluent, KafkaPython, Kcat, install_kcat, run
-from tests.support.broker_process import Broker, eventually, make_broker
-from tests.support.broker_records import assert_same, numbered
-from tests.support.other_clients import kafka
+from tests.support.broker.admin_clients import ConfluentAdmin
+from tests.support.broker.clients import Aiokafka, Client, Confluent, KafkaPython, Kcat, install_kcat, run
+from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.broker.records import assert_same, numbered
+from tests.support.records.other_clients import kafka
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "kafka-clients")
 UNKNOWN_TOPIC = 3

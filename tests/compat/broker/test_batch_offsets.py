@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.support.broker_process import Broker, eventually
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, end_offset, produce
+from tests.support.broker.process import Broker, eventually
+from tests.support.net.wire_calls import batch, end_offset, produce
+from tests.support.net.wire_client import WireClient
 
 from headrace.records import Compression, RecordBatch
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.broker_process import Broker, eventually
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, produce_request, topic_id
+from tests.support.broker.process import Broker, eventually
+from tests.support.net.wire_calls import batch, produce_request, topic_id
+from tests.support.net.wire_client import WireClient
 
 from headrace.common.errors import ERRORS_BY_CODE
 from headrace.common.ids import ZERO_UUID, Uuid

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka as confluent
-from tests.support.broker_admins import ConfluentAdmin
-from tests.support.broker_clients import Confluent
-from tests.support.broker_process import make_broker
-from tests.support.broker_records import START_MS, Record
+from tests.support.broker.admin_clients import ConfluentAdmin
+from tests.support.broker.clients import Confluent
+from tests.support.broker.process import make_broker
+from tests.support.broker.records import START_MS, Record
 
 ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "4"))
 PARTITIONS = 4
@@ -41,7 +41,7 @@ class Loop:
 
     def keep_running(self) -> None:
         if self._process is None or self._process.poll() is not None:
-            command = [sys.executable, "-m", "tests.support.copy_worker", *self._arguments]
+            command = [sys.executable, "-m", "tests.support.broker.copy_worker", *self._arguments]
             self._process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
 
     def leave(self) -> None:

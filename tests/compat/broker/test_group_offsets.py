@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from tests.support.broker_java import Java
-from tests.support.broker_process import Broker, eventually, make_broker
-from tests.support.group_lab import PATIENCE, Lab
-from tests.support.group_members import MemberHosts, Partition
+from tests.support.broker.java_clients import Java
+from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.coordinator.group_lab import PATIENCE, Lab
+from tests.support.coordinator.group_members import MemberHosts, Partition
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java", "headrace")
 NOTHING = -1001

@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from tests.support.broker_process import Broker, eventually, make_broker
-from tests.support.wire import WireClient
+from tests.support.broker.process import Broker, eventually, make_broker
+from tests.support.net.wire_client import WireClient
 
 from headrace.common.errors import (
     FencedInstanceIdError,

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.support.broker_java import Java
-from tests.support.broker_process import Broker, eventually
-from tests.support.group_lab import PATIENCE, Lab
+from tests.support.broker.java_clients import Java
+from tests.support.broker.process import Broker, eventually
+from tests.support.coordinator.group_lab import PATIENCE, Lab
 
 pytestmark = pytest.mark.timeout(240)
 

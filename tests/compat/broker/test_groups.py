@@ -1,6 +1,8 @@
 """Consumer groups of other projects' clients and ours: who gets which partitions when members come, go, crash and hang.
 
-Each member is a process (see `tests.support.group_members`), so that it can crash and hang as processes do. What a
+Each member is a process (see `tests.support.coordinator.group_members`), so that it can crash and hang as processes
+do. What
+a
 client cannot do is not here: librdkafka (confluent-kafka) has no sticky strategy that is eager, aiokafka none that is
 cooperative. Commits and lag are in `test_group_offsets`, Kafka's own tool in `test_group_tools`.
 """
@@ -8,8 +10,8 @@ cooperative. Commits and lag are in `test_group_offsets`, Kafka's own tool in `t
 from collections.abc import Callable
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.group_lab import PATIENCE, Lab
+from tests.support.broker.process import eventually
+from tests.support.coordinator.group_lab import PATIENCE, Lab
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "java", "headrace")
 CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA, HEADRACE = CLIENTS

@@ -4,9 +4,9 @@ there once, in order."""
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.support.broker_clients import Aiokafka, Client, Confluent, KafkaPython
-from tests.support.broker_process import IS_KAFKA
-from tests.support.broker_records import assert_same, numbered, with_offsets
+from tests.support.broker.clients import Aiokafka, Client, Confluent, KafkaPython
+from tests.support.broker.process import IS_KAFKA
+from tests.support.broker.records import assert_same, numbered, with_offsets
 
 from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker

@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.apache_kafka import run_java
-from tests.support.broker_clients import Confluent
-from tests.support.broker_java import Java
-from tests.support.broker_process import Broker
-from tests.support.broker_records import START_MS, Record, numbered
+from tests.support.apache_kafka.broker import run_java
+from tests.support.broker.clients import Confluent
+from tests.support.broker.java_clients import Java
+from tests.support.broker.process import Broker
+from tests.support.broker.records import START_MS, Record, numbered
 
 
 def test_kafka_topics(java: Java, new_name: Callable[[], str]) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.broker_admins import ConfluentAdmin
-from tests.support.broker_clients import Confluent
-from tests.support.broker_load import READERS, WRITERS, Reader, Writer
-from tests.support.broker_process import Broker, eventually, make_broker
+from tests.support.broker.admin_clients import ConfluentAdmin
+from tests.support.broker.clients import Confluent
+from tests.support.broker.load import READERS, WRITERS, Reader, Writer
+from tests.support.broker.process import Broker, eventually, make_broker
 
 ROUNDS = int(os.environ.get("HEADRACE_BROKER_KILL_ROUNDS", "3"))
 RECORDS_A_ROUND = range(20, 600)  # of each writer at least, before the next kill

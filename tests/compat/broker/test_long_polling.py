@@ -12,12 +12,12 @@ from typing import Any
 import aiokafka
 import confluent_kafka as confluent
 import pytest
-from tests.support.broker_admins import Admin, BrokerError
-from tests.support.broker_clients import Aiokafka, Confluent, KafkaPython, confluent_record, python_record, run
-from tests.support.broker_java import Java, to_record
-from tests.support.broker_process import Broker, eventually
-from tests.support.broker_records import Record, numbered
-from tests.support.other_clients import kafka
+from tests.support.broker.admin_clients import Admin, BrokerError
+from tests.support.broker.clients import Aiokafka, Confluent, KafkaPython, confluent_record, python_record, run
+from tests.support.broker.java_clients import Java, to_record
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.records import Record, numbered
+from tests.support.records.other_clients import kafka
 
 WAIT_MS = 120_000
 LIMIT_SECONDS = 60.0

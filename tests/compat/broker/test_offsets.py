@@ -7,12 +7,12 @@ from typing import Any
 import aiokafka
 import confluent_kafka as confluent
 import pytest
-from tests.support.broker_admins import Admin
-from tests.support.broker_clients import Aiokafka, Client, Confluent, KafkaPython, Kcat, run
-from tests.support.broker_java import Java
-from tests.support.broker_process import Broker
-from tests.support.broker_records import START_MS, Record, assert_same, numbered, with_offsets
-from tests.support.other_clients import kafka
+from tests.support.broker.admin_clients import Admin
+from tests.support.broker.clients import Aiokafka, Client, Confluent, KafkaPython, Kcat, run
+from tests.support.broker.java_clients import Java
+from tests.support.broker.process import Broker
+from tests.support.broker.records import START_MS, Record, assert_same, numbered, with_offsets
+from tests.support.records.other_clients import kafka
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "kafka-clients")
 COUNT, TRIMMED = 50, 7

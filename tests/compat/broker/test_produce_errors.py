@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.apache_kafka import dump_log
-from tests.support.broker_admins import Admin
-from tests.support.broker_clients import Ack, Client, Confluent, Kcat
-from tests.support.broker_process import Broker, eventually
-from tests.support.broker_records import CODECS, START_MS, Record, assert_same, numbered, with_offsets
+from tests.support.broker.admin_clients import Admin
+from tests.support.broker.clients import Ack, Client, Confluent, Kcat
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.records import CODECS, START_MS, Record, assert_same, numbered, with_offsets
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients")
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 10, 32, 87

@@ -8,9 +8,9 @@ from functools import cache
 
 import pytest
 from tests.support.apache_kafka import dump_log
-from tests.support.broker_clients import Client
-from tests.support.broker_process import Broker
-from tests.support.broker_records import CODECS, START_MS, Record, assert_same, sample_records, with_offsets
+from tests.support.broker.clients import Client
+from tests.support.broker.process import Broker
+from tests.support.broker.records import CODECS, START_MS, Record, assert_same, sample_records, with_offsets
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "kafka-clients")
 PARTITIONS = range(len(CODECS))

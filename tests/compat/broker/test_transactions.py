@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import confluent_kafka as confluent
 import pytest
 from tests.support.apache_kafka import dump_log
-from tests.support.broker_clients import Client
-from tests.support.broker_java import Java, to_bytes
-from tests.support.broker_process import Broker, eventually
-from tests.support.broker_records import Record, numbered
-from tests.support.transaction_state import last_states
-from tests.support.transactional import IN_PROCESS, JavaTransactional, Transactional
+from tests.support.apache_kafka.transaction_state import last_states
+from tests.support.broker.clients import Client
+from tests.support.broker.java_clients import Java, to_bytes
+from tests.support.broker.process import Broker, eventually
+from tests.support.broker.records import Record, numbered
+from tests.support.broker.transactional_producers import IN_PROCESS, JavaTransactional, Transactional
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients")
 NewProducer = Callable[..., Transactional]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.compat.cli.conftest import Tool, bare
-from tests.support.broker_java import Java, ToolResult
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, produce_request
+from tests.support.broker.java_clients import Java, ToolResult
+from tests.support.net.wire_calls import batch, produce_request
+from tests.support.net.wire_client import WireClient
 
 import headrace
 from headrace.admin import NewTopic

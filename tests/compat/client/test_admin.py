@@ -10,7 +10,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from tests.support.broker_process import Broker, eventually, make_broker
+from tests.support.broker.process import Broker, eventually, make_broker
 
 import headrace
 import headrace.aio

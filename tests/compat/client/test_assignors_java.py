@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka import run_java
-from tests.support.group_cases import changes, random_members, random_topics, wanted, with_owned
+from tests.support.apache_kafka.broker import run_java
+from tests.support.coordinator.group_cases import changes, random_members, random_topics, wanted, with_owned
 
 from headrace.client.group.assignors import Topics, make_assignors
 from headrace.client.group.protocol import Subscription, decode_assignment, encode_subscription

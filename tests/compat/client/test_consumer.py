@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from tests.support.broker_admins import ConfluentAdmin
-from tests.support.broker_clients import Confluent, KafkaPython, by_partition
-from tests.support.broker_process import Broker, make_broker
-from tests.support.broker_records import (
+from tests.support.broker.admin_clients import ConfluentAdmin
+from tests.support.broker.clients import Confluent, KafkaPython, by_partition
+from tests.support.broker.process import Broker, make_broker
+from tests.support.broker.records import (
     CODECS,
     START_MS,
     Record,
@@ -22,7 +22,7 @@ from tests.support.broker_records import (
     sample_records,
     with_offsets,
 )
-from tests.support.transactional import ConfluentTransactional
+from tests.support.broker.transactional_producers import ConfluentTransactional
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition, aio
 from headrace.client.consumer.errors import OffsetsLostError

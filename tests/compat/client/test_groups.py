@@ -8,7 +8,7 @@ Runs against Headrace, and with HEADRACE_COMPAT_BROKER=kafka against Apache Kafk
 from collections.abc import Callable
 
 import pytest
-from tests.support.group_lab import Lab
+from tests.support.coordinator.group_lab import Lab
 
 OURS = "headrace"
 OTHERS = {

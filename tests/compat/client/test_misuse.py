@@ -7,8 +7,8 @@ from typing import Any
 import kafka
 import pytest
 from kafka.serializer import DefaultSerializer, JsonSerializer
-from tests.support.broker_admins import ConfluentAdmin
-from tests.support.broker_process import Broker, make_broker
+from tests.support.broker.admin_clients import ConfluentAdmin
+from tests.support.broker.process import Broker, make_broker
 
 import headrace
 import headrace.errors

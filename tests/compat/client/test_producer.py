@@ -14,12 +14,12 @@ from typing import Any
 import confluent_kafka as confluent
 import pyarrow as pa
 import pytest
-from tests.support.broker_admins import ConfluentAdmin
-from tests.support.broker_clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython
-from tests.support.broker_java import Java
-from tests.support.broker_process import IS_KAFKA, Broker, eventually, make_broker
-from tests.support.broker_records import CODECS, Record, assert_same, sample_records, with_offsets
-from tests.support.transactional import IN_PROCESS, JavaTransactional, Transactional
+from tests.support.broker.admin_clients import ConfluentAdmin
+from tests.support.broker.clients import Aiokafka, Client, Confluent, JavaKafkaClients, KafkaPython
+from tests.support.broker.java_clients import Java
+from tests.support.broker.process import IS_KAFKA, Broker, eventually, make_broker
+from tests.support.broker.records import CODECS, Record, assert_same, sample_records, with_offsets
+from tests.support.broker.transactional_producers import IN_PROCESS, JavaTransactional, Transactional
 
 from headrace.aio.producer import Producer as AsyncProducer
 from headrace.client.errors import KafkaTimeoutError

@@ -6,7 +6,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from tests.support.broker_process import eventually
+from tests.support.broker.process import eventually
 
 from headrace import Consumer, Producer
 from headrace.testing import EmbeddedBroker

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.broker_process import Broker, make_broker
-from tests.support.spark_formats import Formats
-from tests.support.spark_session import kafka_connector, spark  # noqa: F401
+from tests.support.broker.process import Broker, make_broker
+from tests.support.spark.formats import Formats
+from tests.support.spark.session import kafka_connector, spark  # noqa: F401
 
 BROKER = {"group.initial.rebalance.delay.ms": 0, "log.cleaner.backoff.ms": 200}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache_kafka import KafkaBroker, KafkaUnavailable, kafka_classpath
-from tests.support.spark_formats import BASE_MS, HEADRACE, KAFKA, Formats, Sent, finish
+from tests.support.apache_kafka.broker import KafkaBroker, KafkaUnavailable, kafka_classpath
+from tests.support.spark.formats import BASE_MS, HEADRACE, KAFKA, Formats, Sent, finish
 
 from headrace import Producer
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.spark_formats import BASE_MS, BOTH, COLUMNS, HEADRACE, Formats, Sent, in_order
+from tests.support.broker.process import eventually
+from tests.support.spark.formats import BASE_MS, BOTH, COLUMNS, HEADRACE, Formats, Sent, in_order
 
 from headrace import TopicPartition
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.spark_formats import BASE_MS, HEADRACE, KAFKA, Failed, Formats, finish
+from tests.support.spark.formats import BASE_MS, HEADRACE, KAFKA, Failed, Formats, finish
 
 TOPIC = "options-topic"
 OTHER = "options-other"

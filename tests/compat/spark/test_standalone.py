@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka_jvm import KafkaUnavailable
-from tests.support.broker_process import Broker
-from tests.support.spark_cluster import EXECUTOR_SETTINGS, SparkCluster, kill_tree, start_headrace, start_python
-from tests.support.spark_formats import Formats
+from tests.support.apache_kafka.jvm import KafkaUnavailable
+from tests.support.broker.process import Broker
+from tests.support.spark.cluster import EXECUTOR_SETTINGS, SparkCluster, kill_tree, start_headrace, start_python
+from tests.support.spark.formats import Formats
 
 pytestmark = pytest.mark.timeout(1800)
 JOB_SECONDS = 600
@@ -28,7 +28,7 @@ def test_format_headrace_on_two_workers(cluster: SparkCluster, formats: Formats,
     log = tmp_path / "job.log"
     settings = json.dumps(EXECUTOR_SETTINGS)
     arguments = [cluster.master, formats.bootstrap, source, target, tmp_path / "checkpoint", settings]
-    job = start_python(["-m", "tests.support.spark_cluster_job", *arguments], log)
+    job = start_python(["-m", "tests.support.spark.cluster_job", *arguments], log)
     try:
         assert job.wait(JOB_SECONDS) == 0, log.read_text()
     finally:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.spark_formats import BASE_MS, BOTH, Formats, Sent, finish
+from tests.support.broker.process import eventually
+from tests.support.spark.formats import BASE_MS, BOTH, Formats, Sent, finish
 
 from headrace import Producer, TopicPartition
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.support.admin_calls import (
+from tests.support.broker.admin_calls import (
     APPEND,
     BROKER,
     DELETE,
@@ -15,8 +15,8 @@ from tests.support.admin_calls import (
     delete_topic,
     describe_configs,
 )
-from tests.support.wire import ConnectionEnded, WireClient
-from tests.support.wire_calls import batch, produce
+from tests.support.net.wire_calls import batch, produce
+from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError, MessageSizeTooLargeError
 from headrace.protocol.messages.api_versions import ApiVersionsRequest

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.admin_calls import create_topic, delete_topic
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, end_offset, fetch, fetch_request, produce
+from tests.support.broker.admin_calls import create_topic, delete_topic
+from tests.support.net.wire_calls import batch, end_offset, fetch, fetch_request, produce
+from tests.support.net.wire_client import WireClient
 
 from headrace.common.errors import (
     OffsetOutOfRangeError,

@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.support.broker_process import Headrace
-from tests.support.hostile_clients import Attack, HostileConnection
-from tests.support.hostile_frames import check_answers, tame
-from tests.support.hostile_requests import STRANGERS_FROM, VICTIM, VICTIM_PARTITIONS
-from tests.support.hostile_witnesses import (
+from tests.support.broker.process import Headrace
+from tests.support.hostile.clients import Attack, HostileConnection
+from tests.support.hostile.frames import check_answers, tame
+from tests.support.hostile.requests import STRANGERS_FROM, VICTIM, VICTIM_PARTITIONS
+from tests.support.hostile.witnesses import (
     Follower,
     GoodClient,
     GoodMember,
@@ -29,11 +29,11 @@ from tests.support.hostile_witnesses import (
     create_topic,
     read_all,
 )
-from tests.support.protocol_samples import sample
-from tests.support.wire import WireClient
-from tests.support.wire_calls import NAMED, batch, fetch, fetch_request, produce, produce_request, topic_id
+from tests.support.net.wire_calls import NAMED, batch, fetch, fetch_request, produce, produce_request, topic_id
+from tests.support.net.wire_client import WireClient
+from tests.support.protocol.samples import sample
 
-from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
+from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.dispatch import REGISTRY, Api
 from headrace.broker.server import Broker
 from headrace.common.errors import GroupIdNotFoundError, InvalidGroupIdError

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.wire import ConnectionEnded, WireClient
+from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, fetch, fetch_request, produce
+from tests.support.net.wire_calls import batch, fetch, fetch_request, produce
+from tests.support.net.wire_client import WireClient
 
 from headrace.broker.server import Broker
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.wire import WireClient
-from tests.support.wire_calls import NAMED, batch, end_offset, fetch, fetch_request, produce, topic_id
+from tests.support.net.wire_calls import NAMED, batch, end_offset, fetch, fetch_request, produce, topic_id
+from tests.support.net.wire_client import WireClient
 
 from headrace.common.ids import Uuid
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.wire import ConnectionEnded, WireClient
-from tests.support.wire_calls import topic_id
+from tests.support.net.wire_calls import topic_id
+from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.broker_process import Headrace
-from tests.support.hostile_witnesses import GoodClient, Process, create_topic, read_all, values_in
-from tests.support.wire import WireClient
-from tests.support.wire_calls import NAMED, batch, fetch_request, produce_request
+from tests.support.broker.process import Headrace
+from tests.support.hostile.witnesses import GoodClient, Process, create_topic, read_all, values_in
+from tests.support.net.wire_calls import NAMED, batch, fetch_request, produce_request
+from tests.support.net.wire_client import WireClient
 
 from headrace.protocol import Message, decode, encode_request
 from headrace.protocol.apis import APIS, ApiKey

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pytest
-from tests.support.wire import WireClient
-from tests.support.wire_calls import topic_id
+from tests.support.net.wire_calls import topic_id
+from tests.support.net.wire_client import WireClient
 
 from headrace.broker.dispatch import REGISTRY
 from headrace.cluster.embedded import EmbeddedStore

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.support.wire import ConnectionEnded, WireClient
-from tests.support.wire_calls import NAMED, batch, end_offset, fetch, produce, produce_request, topic_id
+from tests.support.net.wire_calls import NAMED, batch, end_offset, fetch, produce, produce_request, topic_id
+from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.common.ids import Uuid
 from headrace.protocol.messages.api_versions import ApiVersionsRequest

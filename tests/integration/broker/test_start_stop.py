@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.support.cluster import async_test
-from tests.support.wire import ConnectionEnded, WireClient
-from tests.support.wire_calls import batch, fetch, fetch_request, produce
+from tests.support.cluster.fake_cluster import async_test
+from tests.support.net.wire_calls import batch, fetch, fetch_request, produce
+from tests.support.net.wire_client import ConnectionEnded, WireClient
 
-from headrace.broker.config import BrokerConfig
+from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.local_channel import LocalChannel
 from headrace.broker.server import STORE_FILE, Broker
 from headrace.cluster import fencing, znodes
 from headrace.cluster.deletion import TopicDeleter
 from headrace.cluster.embedded import EmbeddedStore
 from headrace.cluster.store import Operation, OperationResult, delete_tree
-from headrace.cluster.topics import NewTopic
+from headrace.cluster.topics import TopicSpec
 from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
 from headrace.storage.log import Log
@@ -35,7 +35,7 @@ def make(*directories: Path, port: int = 0, **properties: object) -> Broker:
 
 
 async def make_topic(broker: Broker, name: str, partitions: int = 1) -> None:
-    await broker.topics.create_topic(NewTopic(name, partitions))
+    await broker.topics.create_topic(TopicSpec(name, partitions))
     assert await broker.image.wait_for(lambda image: image.topic_is_ready(name, partitions), 20)
 
 

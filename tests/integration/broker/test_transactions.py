@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.admin_calls import BROKER, DELETE, SET, alter_configs
-from tests.support.wire import WireClient
-from tests.support.wire_calls import NAMED, batch, fetch, produce, produce_request
+from tests.support.broker.admin_calls import BROKER, DELETE, SET, alter_configs
+from tests.support.net.wire_calls import NAMED, batch, fetch, produce, produce_request
+from tests.support.net.wire_client import WireClient
 
-from headrace.broker.coordinator_keys import TRANSACTION_TOPIC
+from headrace.broker.config.coordinators import TRANSACTION_TOPIC
 from headrace.broker.server import Broker
 from headrace.coordinator.runtime import partition_for
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.support.terminal import run
+from tests.support.cli.terminal import run
 
-from headrace.cli.connection import Connection
+from headrace.cli.common.connection import Connection
+from headrace.cli.common.tool import Failure
 from headrace.cli.main import main
-from headrace.cli.tool import Failure
 from headrace.testing import EmbeddedBroker
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, produce_request
+from tests.support.net.wire_calls import batch, produce_request
+from tests.support.net.wire_client import WireClient
 
 from headrace.cli.main import main
 from headrace.testing import EmbeddedBroker

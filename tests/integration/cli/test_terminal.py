@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from tests.support.terminal import PATIENCE, Terminal, run
+from tests.support.cli.terminal import PATIENCE, Terminal, run
 
 import headrace
 from headrace.cli.main import TOOLS

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.support.terminal import PATIENCE, Terminal, run
+from tests.support.cli.terminal import PATIENCE, Terminal, run
 
 import headrace
 from headrace.admin import NewTopic

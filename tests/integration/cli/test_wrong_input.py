@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.support.terminal import PATIENCE, run
+from tests.support.cli.terminal import PATIENCE, run
 
 import headrace
 from headrace.cli.main import TOOLS, main

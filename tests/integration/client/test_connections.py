@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.certificates import make_certificate
-from tests.support.cutting_proxy import CuttingProxy
+from tests.support.broker.cutting_proxy import CuttingProxy
+from tests.support.net.certificates import make_certificate
 
+from headrace.client.config.common import ADMIN_KEYS, ClientSettings
 from headrace.client.core import ClientCore
 from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError, NoBrokersAvailable
-from headrace.client.settings import ADMIN_KEYS, ClientSettings
 from headrace.common.errors import ConfigError, RequestTimedOutError
 from headrace.net.broker_pool import BrokerPool, NetSettings
 from headrace.net.dialer import SocketDialer

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, produce
+from tests.support.broker.process import eventually
+from tests.support.net.wire_calls import batch, produce
+from tests.support.net.wire_client import WireClient
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.client.consumer.subscription import ConsumerRebalanceListener

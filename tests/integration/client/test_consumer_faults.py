@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.cutting_proxy import CuttingProxy
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, produce
+from tests.support.broker.cutting_proxy import CuttingProxy
+from tests.support.net.wire_calls import batch, produce
+from tests.support.net.wire_client import WireClient
 
 from headrace import Consumer, TopicPartition
 from headrace.client.consumer.fetcher import PURPOSE

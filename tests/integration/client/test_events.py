@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
+from tests.support.broker.process import eventually
 
 from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.client.events import LogEvent

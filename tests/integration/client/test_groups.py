@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.polling_consumers import PATIENCE, Poller, Pollers
-from tests.support.wire import WireClient
-from tests.support.wire_calls import batch, produce
+from tests.support.broker.process import eventually
+from tests.support.client.polling_consumers import PATIENCE, Poller, Pollers
+from tests.support.net.wire_calls import batch, produce
+from tests.support.net.wire_client import WireClient
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.client.errors import CommitFailedError

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
+from tests.support.broker.process import eventually
 
 from headrace import Consumer, Producer, TopicPartition
 from headrace.client.errors import CommitFailedError

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.producer_logs import read_values
+from tests.support.broker.process import eventually
+from tests.support.client.producer_logs import read_values
 
 import headrace
 from headrace import Admin, Consumer, Producer, aio

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.producer_logs import read_values
+from tests.support.broker.process import eventually
+from tests.support.client.producer_logs import read_values
 
 from headrace import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, aio
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError

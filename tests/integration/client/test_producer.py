@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tests.support.broker_process import eventually
-from tests.support.producer_logs import read_records, read_values
+from tests.support.broker.process import eventually
+from tests.support.client.producer_logs import read_records, read_values
 
 from headrace import aio
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError

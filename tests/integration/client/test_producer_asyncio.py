@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.producer_logs import read_values
+from tests.support.client.producer_logs import read_values
 
 from headrace.aio.producer import Producer
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.broker_process import Headrace, eventually
-from tests.support.cutting_proxy import CuttingProxy
-from tests.support.producer_logs import read_values
+from tests.support.broker.cutting_proxy import CuttingProxy
+from tests.support.broker.process import Headrace, eventually
+from tests.support.client.producer_logs import read_values
 
 from headrace.client.errors import KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata

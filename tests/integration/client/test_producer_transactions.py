@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.producer_logs import read_values
-from tests.support.wire import WireClient
+from tests.support.broker.process import eventually
+from tests.support.client.producer_logs import read_values
+from tests.support.net.wire_client import WireClient
 
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
 from headrace.client.producer.core import ProducerCore

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.support.net import Peer, Recorder, echo, frame, serving, until
+from tests.support.net.doubles import Peer, Recorder, echo, frame, serving, until
 
 from headrace.common.clock import SystemClock
 from headrace.common.metrics import Metrics

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.support.net import FileSlice, Peer, Recorder, echo, frame, serving, until
+from tests.support.net.doubles import FileSlice, Peer, Recorder, echo, frame, serving, until
 
 
 def test_replies_that_are_due_leave_before_the_end(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.net import FileSlice, Peer, Recorder, echo, frame, serving, until
+from tests.support.net.doubles import FileSlice, Peer, Recorder, echo, frame, serving, until
 
 from headrace.common.clock import SystemClock
 from headrace.net import Limits, Listener, ServerConnection, SocketServer, transport

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.support.spark_session import spark  # noqa: F401
+from tests.support.spark.session import spark  # noqa: F401
 
 from headrace.testing import EmbeddedBroker
 

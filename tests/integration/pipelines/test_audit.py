@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.support import shop_reference
-from tests.support.shop_reference import Record, Topics
-from tests.support.spark_session import settings
+from tests.support.shop import reference as shop_reference
+from tests.support.shop.reference import Record, Topics
+from tests.support.spark.session import settings
 
 import headrace
 from headrace.cli.main import main
-from headrace.pipelines.audit.checks import reconcile
-from headrace.pipelines.audit.report import DeadLetters, Output, Report
-from headrace.pipelines.datagen import EventStream, StreamSettings
-from headrace.pipelines.shop.routes import ROUTES
+from headrace.shop.audit.checks import reconcile
+from headrace.shop.audit.report import DeadLetters, Output, Report
+from headrace.shop.datagen import EventStream, StreamSettings
+from headrace.shop.routes import ROUTES
 from headrace.testing import EmbeddedBroker
 
 START_MS = 1_790_000_000_000

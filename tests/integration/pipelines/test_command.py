@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka_jvm import KafkaUnavailable, require_java
-from tests.support.spark_session import worker_environment
-from tests.support.topic_rows import put, values
+from tests.support.apache_kafka.jvm import KafkaUnavailable, require_java
+from tests.support.spark.session import worker_environment
+from tests.support.spark.topic_rows import put, values
 
 from headrace.testing import EmbeddedBroker
 

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.certificates import make_certificate
+from tests.support.net.certificates import make_certificate
 
 import headrace
 from headrace.errors import KafkaTimeoutError, MessageSizeTooLargeError
-from headrace.pipelines.datagen import EventStream, StreamSettings, create_topics, generate
-from headrace.pipelines.datagen.visits import DB, LOG
+from headrace.shop.datagen import EventStream, StreamSettings, create_topics, generate
+from headrace.shop.datagen.visits import DB, LOG
 from headrace.testing import EmbeddedBroker
 from headrace.testing.clock import ManualClock
 

@@ -10,14 +10,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.support.apache_kafka_jvm import KafkaUnavailable, require_java
-from tests.support.broker_process import eventually
-from tests.support.spark_cluster import processes_with
-from tests.support.spark_session import worker_environment
+from tests.support.apache_kafka.jvm import KafkaUnavailable, require_java
+from tests.support.broker.process import eventually
+from tests.support.spark.cluster import processes_with
+from tests.support.spark.session import worker_environment
 
 import headrace
-from headrace.pipelines.audit import DEAD_LETTERS
-from headrace.pipelines.audit.report import Output, Report
+from headrace.shop.audit import DEAD_LETTERS
+from headrace.shop.audit.report import Output, Report
 from headrace.testing import EmbeddedBroker
 
 DEMO = Path(__file__).parents[3] / "examples" / "shop_demo.py"

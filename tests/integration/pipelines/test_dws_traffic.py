@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.shop_frames import TS, Run, reasons, run_to_the_end, source_frame
-from tests.support.topic_rows import put, values
+from tests.support.shop.frames import TS, Run, reasons, run_to_the_end, source_frame
+from tests.support.spark.topic_rows import put, values
 
 from headrace.pipelines import PipelineError, RunSettings
-from headrace.pipelines.shop.dws_traffic import SOURCES, dws_traffic, latest, minute_rows
-from headrace.pipelines.shop.minutes import Changed, Minute
+from headrace.shop.dws_traffic import SOURCES, dws_traffic, latest, minute_rows
+from headrace.shop.minutes import Changed, Minute
 from headrace.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

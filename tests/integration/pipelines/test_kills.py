@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.spark_cluster import descendants, kill_tree, start_headrace
-from tests.support.spark_session import QUICK_JVM
-from tests.support.topic_rows import put, values
+from tests.support.broker.process import eventually
+from tests.support.spark.cluster import descendants, kill_tree, start_headrace
+from tests.support.spark.session import QUICK_JVM
+from tests.support.spark.topic_rows import put, values
 
-from headrace.pipelines.audit import audit
-from headrace.pipelines.datagen import StreamSettings, create_topics, generate
-from headrace.pipelines.datagen.visits import DB, LOG
-from headrace.pipelines.shop.dws_traffic import ROW, SOURCES, TRAFFIC, latest
-from headrace.pipelines.shop.schemas import DWD_ORDER, DWD_PAGE
 from headrace.protocol import ApiKey
+from headrace.shop.audit import audit
+from headrace.shop.datagen import StreamSettings, create_topics, generate
+from headrace.shop.datagen.visits import DB, LOG
+from headrace.shop.dws_traffic import ROW, SOURCES, TRAFFIC, latest
+from headrace.shop.schemas import DWD_ORDER, DWD_PAGE
 from headrace.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.timeout(1800)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.shop_frames import (
+from tests.support.shop.frames import (
     DAY_MS,
     TS,
     Event,
@@ -18,17 +18,17 @@ from tests.support.shop_frames import (
     run_to_the_end,
     source_frame,
 )
-from tests.support.spark_session import settings
-from tests.support.topic_rows import put, records, values
+from tests.support.spark.session import settings
+from tests.support.spark.topic_rows import put, records, values
 
 from headrace.pipelines import PipelineError, RunSettings
-from headrace.pipelines.audit import audit
-from headrace.pipelines.audit.expected import judge_db, judge_log
-from headrace.pipelines.datagen.stream import EventStream, StreamSettings
-from headrace.pipelines.datagen.visits import DB, LOG
-from headrace.pipelines.shop.ods_dwd import make_ods_dwd, ods_dwd
-from headrace.pipelines.shop.routes import ROUTES, Route
-from headrace.pipelines.shop.schemas import COMMON_FIELDS, LOG_TOPICS
+from headrace.shop.audit import audit
+from headrace.shop.audit.expected import judge_db, judge_log
+from headrace.shop.datagen.stream import EventStream, StreamSettings
+from headrace.shop.datagen.visits import DB, LOG
+from headrace.shop.ods_dwd import make_ods_dwd, ods_dwd
+from headrace.shop.routes import ROUTES, Route
+from headrace.shop.schemas import COMMON_FIELDS, LOG_TOPICS
 from headrace.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

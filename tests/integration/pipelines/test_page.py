@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import run_page
-from tests.support.topic_rows import put, values
+from tests.support.docs import run_page
+from tests.support.spark.topic_rows import put, values
 
 from headrace.pipelines import Pipeline
 from headrace.testing import EmbeddedBroker

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.broker_process import eventually
-from tests.support.topic_rows import put, records, values
+from tests.support.broker.process import eventually
+from tests.support.spark.topic_rows import put, records, values
 
 from headrace.pipelines import (
     Batch,
@@ -23,8 +23,8 @@ from headrace.pipelines import (
     Topic,
     parse_json,
     pipeline,
-    running,
 )
+from headrace.pipelines import flow_query as running
 from headrace.pipelines.progress import Progress
 from headrace.testing import EmbeddedBroker
 
@@ -140,7 +140,7 @@ def test_a_batch_whose_tables_are_done_is_not_observed_again(
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(running.RunningFlow, "_figures", crash)
+        patch.setattr(running.FlowQuery, "_figures", crash)
         with pytest.raises(PipelineError, match="gone"):
             Runner(done, spark, settings).run()
     summary = Runner(done, spark, settings).run()

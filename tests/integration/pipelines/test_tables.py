@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.pipelines import PipelineError, Table, tables
-from headrace.pipelines.files import Files
-from headrace.pipelines.shop.state_files import StateFiles
+from headrace.pipelines.files import FileTree
 from headrace.pipelines.tables import write_table
+from headrace.shop.state_files import StateFiles
 
 MS = 1772600767089  # 2026-03-04 05:06:07.089
 TABLE = Table("clicks", time="ts")
@@ -72,7 +72,7 @@ def test_a_batch_whose_tasks_wrote_but_that_was_not_decided_begins_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "write", crash)
+        patch.setattr(FileTree, "write", crash)
         with pytest.raises(KeyboardInterrupt):
             write(spark, tmp_path, range(3), 0)
     assert list(tmp_path.glob("clicks/day=*")) == []
@@ -86,9 +86,9 @@ def test_a_batch_that_was_decided_is_finished(
 ) -> None:
     frame = rows(spark, range(2)).union(rows(spark, range(2, 5), MS + 3_600_000)).coalesce(1)
     renames = []
-    rename = Files.rename
+    rename = FileTree.rename
 
-    def crash(self: Files, old: str, new: str) -> None:
+    def crash(self: FileTree, old: str, new: str) -> None:
         if new.endswith(".parquet"):
             if len(renames) == moved:
                 raise KeyboardInterrupt
@@ -99,7 +99,7 @@ def test_a_batch_that_was_decided_is_finished(
         return write_table(frame, TABLE, str(tmp_path), query_id="query", batch_id=7, files_per_hour=1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "rename", crash)
+        patch.setattr(FileTree, "rename", crash)
         if moved < 2:
             with pytest.raises(KeyboardInterrupt):
                 write_frame()
@@ -156,6 +156,6 @@ def test_frames_that_do_not_fit_are_named(spark: Any, schema: str, said: str) ->
 def test_rows_that_the_driver_cannot_see_are_an_error(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Files, "tree", lambda *_: [])
+    monkeypatch.setattr(FileTree, "tree", lambda *_: [])
     with pytest.raises(PipelineError, match="must be on storage that driver and workers share"):
         write(spark, tmp_path, range(3), 0)

@@ -46,7 +46,7 @@ def test_the_whole_codec_is_sanitized(sanitized: SanitizedKernel) -> None:
 
 @pytest.mark.parametrize("seed", [201, 202])
 def test_no_frame_makes_the_codec_leave_its_memory(sanitized: SanitizedKernel, seed: int) -> None:
-    run = sanitized.run("-m", "tests.support.fuzz_protocol", "--seed", str(seed), "--rounds", str(4 * FUZZ_ROUNDS))
+    run = sanitized.run("-m", "tests.support.protocol.fuzzer", "--seed", str(seed), "--rounds", str(4 * FUZZ_ROUNDS))
     assert run.returncode == 0, f"seed {seed}: {run.stderr}"
     result = json.loads(run.stdout)
     assert Path(result["codec"]).is_relative_to(sanitized.source)

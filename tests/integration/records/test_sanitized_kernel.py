@@ -79,7 +79,7 @@ def test_the_whole_kernel_is_sanitized(sanitized: SanitizedKernel) -> None:
 
 def test_no_batch_makes_the_kernel_leave_its_memory(sanitized: SanitizedKernel) -> None:
     def fuzz(seed: int) -> subprocess.CompletedProcess[str]:
-        return sanitized.run("-m", "tests.support.fuzz_records", "--seed", str(seed), "--rounds", str(FUZZ_ROUNDS))
+        return sanitized.run("-m", "tests.support.records.fuzzer", "--seed", str(seed), "--rounds", str(FUZZ_ROUNDS))
 
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(fuzz, FUZZ_SEEDS))

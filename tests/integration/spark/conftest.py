@@ -1,1 +1,1 @@
-from tests.support.spark_session import spark  # noqa: F401
+from tests.support.spark.session import spark  # noqa: F401

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.spark_session import session_settings, worker_environment
+from tests.support.spark.session import session_settings, worker_environment
 
 from headrace.spark import session
 from headrace.spark.sessions import SETTINGS, let_streams_start_together

@@ -8,9 +8,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, expr
-from tests.support.broker_process import eventually
-from tests.support.spark_session import settings
-from tests.support.spark_sink import FaultySource, numbers, read_all, save
+from tests.support.broker.process import eventually
+from tests.support.spark.session import settings
+from tests.support.spark.sink import FaultySource, numbers, read_all, save
 
 import headrace
 from headrace.errors import ProducerFencedError

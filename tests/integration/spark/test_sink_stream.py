@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from tests.support.spark_sink import FaultySource, numbers, read_all
+from tests.support.spark.sink import FaultySource, numbers, read_all
 
 from headrace.testing import EmbeddedBroker
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F  # noqa: N812
-from tests.support.spark_session import settings
+from tests.support.spark.session import settings
 
 import headrace
 from headrace.common.types import TopicPartition

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.support.log_checks import check_log
+from tests.support.storage.log_checks import check_log
 
 from headrace.common.types import TopicPartition
 from headrace.records import ControlType, encode_marker, encode_rows

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.support.log_checks import check_log
+from tests.support.storage.log_checks import check_log
 
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import TopicPartition

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.log_checks import check_log, committed_records, latest_values
-from tests.support.log_sim import DeferredRunner
+from tests.support.storage.log_checks import check_log, committed_records, latest_values
+from tests.support.storage.log_sim import DeferredRunner
 
 from headrace.common.background import BackgroundRunner
 from headrace.common.errors import KafkaStorageError

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.support.log_checks import check_log
-from tests.support.log_workload import is_value_of
-from tests.support.log_writer import COMPACTED, PLAIN, checksum, open_manager
+from tests.support.storage.log_checks import check_log
+from tests.support.storage.log_workload import is_value_of
+from tests.support.storage.log_writer import COMPACTED, PLAIN, checksum, open_manager
 
 from headrace.common.types import TopicPartition
 from headrace.records import decode_rows
@@ -50,7 +50,7 @@ class Reported:
 
 def run_until_killed(directory: Path, seed: int, random: Random) -> list[str]:
     """Runs the writer and kills it a moment after a random report. Returns all that it reported."""
-    command = [sys.executable, "-m", "tests.support.log_writer", str(directory), str(seed)]
+    command = [sys.executable, "-m", "tests.support.storage.log_writer", str(directory), str(seed)]
     enough = random.randint(1, 400)
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None

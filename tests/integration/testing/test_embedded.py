@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.wire import ConnectionEnded, WireClient
-from tests.support.wire_calls import batch, end_offset, produce, produce_request
+from tests.support.net.wire_calls import batch, end_offset, produce, produce_request
+from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.common.errors import ConfigError, HeadraceError, InvalidTopicError, TopicAlreadyExistsError
 from headrace.protocol.messages.api_versions import ApiVersionsRequest

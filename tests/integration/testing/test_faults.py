@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.support.wire import ConnectionEnded, WireClient
-from tests.support.wire_calls import batch, end_offset, fetch, produce, produce_request
+from tests.support.net.wire_calls import batch, end_offset, fetch, produce, produce_request
+from tests.support.net.wire_client import ConnectionEnded, WireClient
 
 from headrace.common.errors import HeadraceError, NotLeaderForPartitionError
 from headrace.protocol import ApiKey

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.group_cases import changes, random_members, random_topics, wanted, with_owned
+from tests.support.coordinator.group_cases import changes, random_members, random_topics, wanted, with_owned
 
 from headrace.client.group.assignors import Topics, make_assignors
 from headrace.client.group.protocol import Subscription

@@ -6,8 +6,8 @@ import asyncio
 import random
 
 import pytest
-from tests.support.fake_logs import FakeLogs
-from tests.support.virtual_loop import run
+from tests.support.client.fake_logs import FakeLogs
+from tests.support.net.virtual_loop import run
 
 from headrace.common.types import TopicPartition
 

@@ -9,8 +9,8 @@ import random
 from typing import Any
 
 import pytest
-from tests.support.group_sim import Group, User, partitions
-from tests.support.virtual_loop import run
+from tests.support.coordinator.group_sim import Group, User, partitions
+from tests.support.net.virtual_loop import run
 
 from headrace.common.types import TopicPartition
 

@@ -1,7 +1,9 @@
 """Groups of one coordinator with random members, clocks, lost replies, failed and slow writes, and reloads.
 
 Clients do what real ones do: join, assign if they lead, sync, beat, commit, and start over when they are told to; and
-they crash, hang, come back, and go on with what they remember. `tests.support.group_oracle` knows from outside who may
+they crash, hang, come back, and go on with what they remember. `tests.support.coordinator.group_oracle` knows from
+outside who
+may
 succeed. Checked all the time:
 
 - no partition is owned by two members in one generation;
@@ -22,9 +24,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.support.coordinator import MemoryLog
-from tests.support.group_oracle import SLACK_MS, GroupOracle, Written, stored_groups
-from tests.support.groups import REBALANCE_MS, SESSION_MS, GroupBench
+from tests.support.coordinator.group_oracle import SLACK_MS, GroupOracle, Written, stored_groups
+from tests.support.coordinator.groups import REBALANCE_MS, SESSION_MS, GroupBench
+from tests.support.coordinator.runtime import MemoryLog
 
 from headrace.common.errors import (
     CoordinatorNotAvailableError,
@@ -40,7 +42,7 @@ from headrace.common.errors import (
 from headrace.coordinator.group.classic import ClassicGroup, GroupState
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import Outcome, ProducerInfo
+from headrace.coordinator.runtime import OperationResult, ProducerInfo
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
 
 GROUPS = ("a", "b")
@@ -443,7 +445,7 @@ class GroupModel(RuleBasedStateMachine):
             each for each in oracle.known if each == member_id or (not member_id and oracle.instances[each] == instance)
         }
 
-        def seen(outcome: Outcome[list[MemberResponse]]) -> None:
+        def seen(outcome: OperationResult[list[MemberResponse]]) -> None:
             if outcome.error is None and outcome.result()[0].error_code == 0:
                 assert not was_dead, f"{member_id} left twice"
                 oracle.dead |= gone

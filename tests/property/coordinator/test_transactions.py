@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.support.transactions import Coordinator
+from tests.support.coordinator.transactions import Coordinator
 
 from headrace.common.errors import ConcurrentTransactionsError, KafkaError, ProducerFencedError
 from headrace.common.types import TopicPartition

@@ -6,7 +6,7 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.net import Recorder, Wired, frame, read_all
+from tests.support.net.doubles import Recorder, Wired, frame, read_all
 
 from headrace.net import Limits, ServerConnection
 from headrace.net.framing import CARRY_BYTES, SCRATCH_BYTES, FrameReader, InvalidFrameError, ReceiveMemory

@@ -5,8 +5,8 @@ import struct
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.fake_brokers import FakeBroker, FakeTransport
-from tests.support.virtual_loop import run
+from tests.support.client.fake_brokers import FakeBroker, FakeTransport
+from tests.support.net.virtual_loop import run
 
 from headrace.common.errors import KafkaError
 from headrace.net.broker_connection import BrokerConnection

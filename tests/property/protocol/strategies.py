@@ -7,8 +7,8 @@ hold exactly.
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.support.kio_messages import ERROR_CODES
-from tests.support.protocol_samples import RANGES, has_version, present_fields
+from tests.support.protocol.kio_messages import ERROR_CODES
+from tests.support.protocol.samples import RANGES, has_version, present_fields
 
 from headrace.common.ids import Uuid
 from headrace.protocol import Message

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.protocol.strategies import messages
-from tests.support.kio_messages import kio_class, kio_read, kio_write, to_kio
-from tests.support.protocol_samples import all_messages
+from tests.support.protocol.kio_messages import kio_class, kio_read, kio_write, to_kio
+from tests.support.protocol.samples import all_messages
 
 from headrace.protocol import Message, decode, encode
 

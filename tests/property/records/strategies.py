@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from hypothesis import strategies as st
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.records import Compression, Record
 from headrace.records.arrow import HEADERS_TYPE

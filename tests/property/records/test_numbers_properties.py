@@ -4,8 +4,8 @@ import crc32c as crc32c_package
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support import reference_batch as reference
-from tests.support.other_clients import kafka_python_murmur2
+from tests.support.records import reference_batch as reference
+from tests.support.records.other_clients import kafka_python_murmur2
 
 from headrace.common.errors import CorruptRecordError
 from headrace.records import (

@@ -15,7 +15,7 @@ from tests.property.records.strategies import (
     samples,
     timestamps,
 )
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.common.errors import InvalidRecordError
 from headrace.records import (

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.common.background import Outcome
+from headrace.common.background import WorkResult
 from headrace.common.types import Buffer
 from headrace.storage.files import DataFile, FileSystem
 
@@ -55,9 +55,9 @@ class StepRunner:
 
     def __init__(self, inline: bool):
         self._inline = inline
-        self._waiting: list[tuple[Callable[[], object], Callable[[Outcome], object]]] = []
+        self._waiting: list[tuple[Callable[[], object], Callable[[WorkResult], object]]] = []
 
-    def submit(self, work: Callable[[], object], done: Callable[[Outcome], object]) -> None:
+    def submit(self, work: Callable[[], object], done: Callable[[WorkResult], object]) -> None:
         self._waiting.append((work, done))
         if self._inline:
             self.run()
@@ -66,9 +66,9 @@ class StepRunner:
         while self._waiting:
             work, done = self._waiting.pop(0)
             try:
-                outcome = Outcome(work())
+                outcome = WorkResult(work())
             except Exception as error:  # noqa: BLE001 - as a real runner hands it on
-                outcome = Outcome(error=error)
+                outcome = WorkResult(error=error)
             done(outcome)
 
     def forget(self) -> None:

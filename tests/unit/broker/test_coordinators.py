@@ -4,10 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.cluster import async_test
+from tests.support.cluster.fake_cluster import async_test
 
-from headrace.broker.config import BROKER_KEYS
-from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_config
+from headrace.broker.config.broker import BROKER_KEYS
+from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_config
 from headrace.broker.coordinators import CoordinatorLog, Coordinators
 from headrace.broker.purgatory import Purgatory
 from headrace.cluster.image import ImageChange
@@ -23,7 +23,7 @@ from headrace.common.errors import (
 )
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import Outcome
+from headrace.coordinator.runtime import OperationResult
 from headrace.storage.producers import AppendOrigin
 from headrace.testing.clock import ManualClock
 
@@ -150,7 +150,7 @@ class Groups:
         shard = SimpleNamespace(forget_topics=lambda topics: self.asked.append((index, topics)))
         operation(shard)
         answer = self.answers[index].pop(0)
-        done(Outcome(error=answer) if isinstance(answer, KafkaError) else Outcome(answer))
+        done(OperationResult(error=answer) if isinstance(answer, KafkaError) else OperationResult(answer))
 
 
 def make_coordinators(groups: Groups) -> tuple[ManualClock, Timer, Any]:

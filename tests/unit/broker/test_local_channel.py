@@ -2,7 +2,7 @@ import asyncio
 import logging
 
 import pytest
-from tests.support.cluster import async_test
+from tests.support.cluster.fake_cluster import async_test
 
 from headrace.broker.local_channel import PARTITIONS_AT_ONCE, LocalChannel
 from headrace.cluster.commands import Command, CommandResult, ReplicaToStop, StopReplica, UpdateMetadata

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from tests.support.transaction_world import ADDS_ITSELF, OFFSETS, TARGETS, TIMEOUT_MS, Died, World
+from tests.support.coordinator.transaction_world import ADDS_ITSELF, OFFSETS, TARGETS, TIMEOUT_MS, Died, World
 
 from headrace.common.errors import ConcurrentTransactionsError
 from headrace.coordinator.runtime import ProducerInfo

@@ -15,7 +15,7 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import Outcome, ProducerInfo
+from headrace.coordinator.runtime import OperationResult, ProducerInfo
 from headrace.coordinator.transaction.states import Transaction, TransactionState
 
 EPOCH = 4
@@ -33,12 +33,12 @@ class Runtime:
             raise NotCoordinatorError("gone")
         return self.epoch
 
-    def write(self, index: int, operation: object, done: Callable[[Outcome[None]], None]) -> None:
+    def write(self, index: int, operation: object, done: Callable[[OperationResult[None]], None]) -> None:
         if self.failures:
-            done(Outcome(error=self.failures.pop(0)))
+            done(OperationResult(error=self.failures.pop(0)))
             return
         self.completed += 1
-        done(Outcome(None))
+        done(OperationResult(None))
 
 
 class Transactions:

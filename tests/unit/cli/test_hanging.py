@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.transactions import Hanging, hanging
+from headrace.cli.cluster.transactions import Hanging, hanging
 from headrace.client.admin.types import (
     PartitionDescription,
     PartitionProducers,

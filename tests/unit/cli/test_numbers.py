@@ -2,10 +2,11 @@
 
 import pytest
 
-from headrace.cli import group_views, perf_stats
-from headrace.cli.output import table_lines
-from headrace.cli.perf_stats import Latencies, Outcomes, Series, bar_lines, letters, spark_line
-from headrace.cli.progress import Progress, in_parts, in_time
+from headrace.cli.common.output import table_lines
+from headrace.cli.common.progress import Progress, in_parts, in_time
+from headrace.cli.groups import group_views
+from headrace.cli.perf import perf_stats
+from headrace.cli.perf.perf_stats import Latencies, Outcomes, Series, bar_lines, letters, spark_line
 from headrace.client.admin.types import GroupDescription
 from headrace.common.types import TopicPartition
 from headrace.testing.clock import ManualClock

@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.support.fake_brokers import FakeNetwork
-from tests.support.virtual_loop import run
+from tests.support.client.fake_brokers import FakeNetwork
+from tests.support.net.virtual_loop import run
 
 from headrace.client.coordinators import CoordinatorFinder, CoordinatorType
 from headrace.client.errors import KafkaTimeoutError

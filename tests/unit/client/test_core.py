@@ -5,14 +5,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.support.fake_brokers import FakeCluster
-from tests.support.virtual_loop import run
+from tests.support.client.fake_brokers import FakeCluster
+from tests.support.net.virtual_loop import run
 
-from headrace.client.consumer_keys import CONSUMER_KEYS
+from headrace.client.config.common import ADMIN_KEYS, ClientSettings, ClientTable
+from headrace.client.config.consumer import CONSUMER_KEYS
+from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.core import ClientCore
 from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError, NoBrokersAvailable
-from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ADMIN_KEYS, ClientSettings, ClientTable
 from headrace.common.errors import ConfigError, NotLeaderForPartitionError, TopicAlreadyExistsError
 from headrace.protocol import ApiKey
 

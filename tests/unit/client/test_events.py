@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.client.consumer_keys import CONSUMER_KEYS
+from headrace.client.config.common import ClientSettings
+from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.events import ClientEvents, LogEvent, ThrottleEvent, Token
-from headrace.client.settings import ClientSettings
 from headrace.common.errors import FencedInstanceIdError, KafkaError, NetworkExceptionError
 from headrace.net.broker_pool import Node
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.support.fake_brokers import FakeCluster, partition
-from tests.support.virtual_loop import run
+from tests.support.client.fake_brokers import FakeCluster, partition
+from tests.support.net.virtual_loop import run
 
 from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError
 from headrace.client.metadata import Metadata, MetadataSettings

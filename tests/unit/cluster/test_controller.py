@@ -2,18 +2,18 @@ import asyncio
 import logging
 
 import pytest
-from tests.support.cluster import FakeCluster, async_test, until
+from tests.support.cluster.fake_cluster import FakeCluster, async_test, until
 
 from headrace.cluster import controller as controller_module
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerInfo, LeaderAndIsr, StopReplica, UpdateMetadata
-from headrace.cluster.configs import ConfigEntity, ConfigStore
+from headrace.cluster.config_store import ConfigEntity, ConfigStore
 from headrace.cluster.context import PartitionStatus
 from headrace.cluster.controller import Controller
 from headrace.cluster.elections import Election
 from headrace.cluster.requests import IsrChange
 from headrace.cluster.store import ConnectionLoss, Operation, Set
-from headrace.cluster.topics import NewTopic
+from headrace.cluster.topics import TopicSpec
 from headrace.cluster.znodes import Leadership
 from headrace.common.errors import (
     ElectionNotNeededError,
@@ -98,9 +98,9 @@ async def test_a_zombie_can_neither_write_nor_command() -> None:
     await cluster.store.set(znodes.CONTROLLER_EPOCH, b"7")
     for broker in cluster.brokers.values():
         broker.image.fence(2, 7)
-    reign = zombie._active()
-    reign.batch.metadata([ORDERS])
-    reign.batch.send()
+    term = zombie._active()
+    term.batch.metadata([ORDERS])
+    term.batch.send()
     before = await cluster.state("orders")
     for broker in cluster.brokers.values():
         assert isinstance(broker.commands[-1], UpdateMetadata)
@@ -161,7 +161,7 @@ async def test_only_its_replicas_host_a_partition() -> None:
 @async_test
 async def test_many_topics_at_once() -> None:
     cluster = await FakeCluster.make()
-    await asyncio.gather(*(cluster.admin.create_topic(NewTopic(f"t{number}", 4, 2)) for number in range(20)))
+    await asyncio.gather(*(cluster.admin.create_topic(TopicSpec(f"t{number}", 4, 2)) for number in range(20)))
     await cluster.settle()
     for broker in cluster.brokers.values():
         assert all(broker.image.topic_is_ready(f"t{number}", 4) for number in range(20))
@@ -316,7 +316,7 @@ async def test_a_new_partition_waits_for_a_replica_to_live() -> None:
     await cluster.create("orders", {0: [1]})
     cluster.controller.context.brokers.pop(3)
     three = await cluster.kill(3)
-    made = await cluster.admin.create_topic(NewTopic("clicks", assignment={0: [1]}))
+    made = await cluster.admin.create_topic(TopicSpec("clicks", assignment={0: [1]}))
     await cluster.store.set(
         znodes.topic_path("clicks"),
         znodes.encode_topic(
@@ -495,7 +495,7 @@ async def test_another_controller_goes_on_with_a_deletion() -> None:
 @async_test
 async def test_made_and_deleted_before_the_controller_looks() -> None:
     cluster = await FakeCluster.make()
-    await cluster.admin.create_topic(NewTopic("orders", 3, 2))
+    await cluster.admin.create_topic(TopicSpec("orders", 3, 2))
     await cluster.admin.delete_topic("orders")
     await cluster.settle()
     assert await topic_nodes(cluster, "orders") == []
@@ -541,7 +541,7 @@ async def test_a_topic_that_somebody_else_removed_is_forgotten() -> None:
 @async_test
 async def test_a_topic_of_very_many_partitions() -> None:
     cluster = await FakeCluster.make((1,))
-    await cluster.admin.create_topic(NewTopic("big", 1200, 1))
+    await cluster.admin.create_topic(TopicSpec("big", 1200, 1))
     await cluster.settle()
     assert cluster.brokers[1].image.topic_is_ready("big", 1200)
     assert len(cluster.brokers[1].hosted) == 1200
@@ -692,7 +692,7 @@ async def test_a_store_that_fails_makes_the_controller_start_over(
         return await real(operations)
 
     monkeypatch.setattr(session, "multi", fail)
-    await cluster.admin.create_topic(NewTopic("orders", 2))
+    await cluster.admin.create_topic(TopicSpec("orders", 2))
     image = cluster.brokers[1].image
     await until(lambda: image.topic_is_ready("orders", 2))
     assert failures == 0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import async_test
+from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster.embedded import EmbeddedStore
 from headrace.cluster.journal import Journal

@@ -1,13 +1,13 @@
 import asyncio
 
 import pytest
-from tests.support.cluster import async_test
+from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster.commands import (
     LEADER_DURING_DELETE,
     NO_LEADER,
+    BrokerEndpoint,
     BrokerInfo,
-    Endpoint,
     PartitionState,
     UpdateMetadata,
 )
@@ -29,7 +29,10 @@ def state(
 def update(
     *states: PartitionState, epoch: int = 1, full: bool = False, brokers: tuple[int, ...] = (1,)
 ) -> UpdateMetadata:
-    infos = [BrokerInfo(one, (Endpoint("PLAINTEXT", "h", one), Endpoint("INTERNAL", "i", one))) for one in brokers]
+    infos = [
+        BrokerInfo(one, (BrokerEndpoint("PLAINTEXT", "h", one), BrokerEndpoint("INTERNAL", "i", one)))
+        for one in brokers
+    ]
     return UpdateMetadata(1, epoch, 0, infos, states, full)
 
 
@@ -56,9 +59,9 @@ def test_looking_things_up() -> None:
     assert list(image.brokers) == [1, 2]
     broker = image.broker(2)
     assert broker is not None
-    assert broker.endpoint("INTERNAL") == Endpoint("INTERNAL", "i", 2)
+    assert broker.endpoint("INTERNAL") == BrokerEndpoint("INTERNAL", "i", 2)
     assert broker.endpoint("NONE") is None
-    assert image.endpoints("INTERNAL") == {1: Endpoint("INTERNAL", "i", 1), 2: Endpoint("INTERNAL", "i", 2)}
+    assert image.endpoints("INTERNAL") == {1: BrokerEndpoint("INTERNAL", "i", 1), 2: BrokerEndpoint("INTERNAL", "i", 2)}
     assert image.endpoints("NONE") == {}
     assert [one.tp.partition for one in image.partitions()] == [0, 1]
     assert image.partition_count == 2

@@ -1,10 +1,10 @@
 import asyncio
 
 import pytest
-from tests.support.cluster import async_test
+from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster import znodes
-from headrace.cluster.commands import BrokerInfo, Endpoint
+from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
 from headrace.cluster.embedded import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster, read_brokers, register_broker
 from headrace.common.errors import DuplicateBrokerRegistrationError
@@ -12,7 +12,7 @@ from headrace.common.ids import Uuid, make_random
 from headrace.testing.clock import ManualClock
 
 CLOCK = ManualClock()
-BROKER = BrokerInfo(1, (Endpoint("PLAINTEXT", "here", 9092),), "a")
+BROKER = BrokerInfo(1, (BrokerEndpoint("PLAINTEXT", "here", 9092),), "a")
 
 
 @async_test

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.cluster import async_test
+from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster import znodes
 from headrace.cluster.batch import CommandBatch

@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import async_test, until
+from tests.support.cluster.fake_cluster import async_test, until
 from tests.unit.cluster.store_contract import IMPLEMENTATIONS, Harness
 
 from headrace.cluster.store import (

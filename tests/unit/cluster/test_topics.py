@@ -3,14 +3,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import async_test
+from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerInfo
 from headrace.cluster.embedded import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster, register_broker
 from headrace.cluster.store import CoordinationStore
-from headrace.cluster.topics import NewTopic, TopicAdmin, check_topic_name, find_clash, is_internal
+from headrace.cluster.topics import TopicAdmin, TopicSpec, check_topic_name, find_clash, is_internal
 from headrace.common.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -95,7 +95,7 @@ def test_internal_topics() -> None:
 @async_test
 async def test_a_topic_is_written_with_its_settings() -> None:
     store = await make_store(1, 2)
-    made = await make_admin(store).create_topic(NewTopic("orders", 3, 1, configs={"retention.ms": "5"}))
+    made = await make_admin(store).create_topic(TopicSpec("orders", 3, 1, configs={"retention.ms": "5"}))
     data, _ = await store.get("/brokers/topics/orders")
     assert znodes.decode_topic("orders", data) == made
     assert sorted(made.partitions) == [0, 1, 2]
@@ -107,7 +107,7 @@ async def test_a_topic_is_written_with_its_settings() -> None:
 
 @async_test
 async def test_defaults() -> None:
-    made = await make_admin(await make_store(1, 2, 3)).create_topic(NewTopic("orders"))
+    made = await make_admin(await make_store(1, 2, 3)).create_topic(TopicSpec("orders"))
     assert len(made.partitions) == 4
     assert {len(one.replicas) for one in made.partitions.values()} == {2}
 
@@ -116,53 +116,53 @@ async def test_defaults() -> None:
 async def test_validating_writes_nothing() -> None:
     store = await make_store(1, 2)
     admin = make_admin(store)
-    made = await admin.create_topic(NewTopic("orders", 3), validate_only=True)
+    made = await admin.create_topic(TopicSpec("orders", 3), validate_only=True)
     assert len(made.partitions) == 3
     assert await store.children(znodes.TOPICS) == []
     assert await store.children("/config/topics") == []
-    await admin.create_topic(NewTopic("orders", 3))
+    await admin.create_topic(TopicSpec("orders", 3))
     with pytest.raises(TopicAlreadyExistsError):
-        await admin.create_topic(NewTopic("orders", 3), validate_only=True)
+        await admin.create_topic(TopicSpec("orders", 3), validate_only=True)
 
 
 @async_test
 async def test_a_given_assignment() -> None:
     store = await make_store(1, 2, 3)
-    made = await make_admin(store).create_topic(NewTopic("orders", assignment={1: [3, 1], 0: [2, 3]}))
+    made = await make_admin(store).create_topic(TopicSpec("orders", assignment={1: [3, 1], 0: [2, 3]}))
     assert {index: one.replicas for index, one in made.partitions.items()} == {0: (2, 3), 1: (3, 1)}
 
 
-REFUSED: list[tuple[NewTopic, type[KafkaError], str]] = [
-    (NewTopic("no/topic"), InvalidTopicError, "letters and digits of ASCII"),
-    (NewTopic("orders"), TopicAlreadyExistsError, "there is a topic orders already"),
-    (NewTopic("the_orders"), InvalidTopicError, r"topic the_orders would clash with the\.orders"),
-    (NewTopic("a", 0), InvalidPartitionsError, "at least one partition, not 0"),
-    (NewTopic("a", -2), InvalidPartitionsError, "at least one partition, not -2"),
-    (NewTopic("a", 1, 0), InvalidReplicationFactorError, "at least one replica, not 0"),
-    (NewTopic("a", 1, 4), InvalidReplicationFactorError, "4 replicas need as many brokers, and 3 are alive"),
-    (NewTopic("a", configs={"bad": "1"}), InvalidConfigurationError, "bad is not a setting of a"),
-    (NewTopic("a", 1, assignment={0: [1]}), InvalidRequestError, "must be -1, not 1 and -1"),
-    (NewTopic("a", -1, 1, assignment={0: [1]}), InvalidRequestError, "must be -1, not -1 and 1"),
-    (NewTopic("a", assignment={}), InvalidPartitionsError, "at least one partition"),
-    (NewTopic("a", assignment={1: [1]}), InvalidReplicationAssignmentError, "from 0 to 0, without a gap"),
-    (NewTopic("a", assignment={0: [1], 2: [1]}), InvalidReplicationAssignmentError, "from 0 to 1, without a gap"),
+REFUSED: list[tuple[TopicSpec, type[KafkaError], str]] = [
+    (TopicSpec("no/topic"), InvalidTopicError, "letters and digits of ASCII"),
+    (TopicSpec("orders"), TopicAlreadyExistsError, "there is a topic orders already"),
+    (TopicSpec("the_orders"), InvalidTopicError, r"topic the_orders would clash with the\.orders"),
+    (TopicSpec("a", 0), InvalidPartitionsError, "at least one partition, not 0"),
+    (TopicSpec("a", -2), InvalidPartitionsError, "at least one partition, not -2"),
+    (TopicSpec("a", 1, 0), InvalidReplicationFactorError, "at least one replica, not 0"),
+    (TopicSpec("a", 1, 4), InvalidReplicationFactorError, "4 replicas need as many brokers, and 3 are alive"),
+    (TopicSpec("a", configs={"bad": "1"}), InvalidConfigurationError, "bad is not a setting of a"),
+    (TopicSpec("a", 1, assignment={0: [1]}), InvalidRequestError, "must be -1, not 1 and -1"),
+    (TopicSpec("a", -1, 1, assignment={0: [1]}), InvalidRequestError, "must be -1, not -1 and 1"),
+    (TopicSpec("a", assignment={}), InvalidPartitionsError, "at least one partition"),
+    (TopicSpec("a", assignment={1: [1]}), InvalidReplicationAssignmentError, "from 0 to 0, without a gap"),
+    (TopicSpec("a", assignment={0: [1], 2: [1]}), InvalidReplicationAssignmentError, "from 0 to 1, without a gap"),
     (
-        NewTopic("a", assignment={0: []}),
+        TopicSpec("a", assignment={0: []}),
         InvalidReplicationAssignmentError,
         "partition 0 has an empty list of replicas",
     ),
     (
-        NewTopic("a", assignment={0: [1, 1]}),
+        TopicSpec("a", assignment={0: [1, 1]}),
         InvalidReplicationAssignmentError,
         "a broker is named twice .* partition 0: 1, 1",
     ),
     (
-        NewTopic("a", assignment={0: [1, 9]}),
+        TopicSpec("a", assignment={0: [1, 9]}),
         InvalidReplicationAssignmentError,
         "partition 0 has replicas on brokers that are not there: 9",
     ),
     (
-        NewTopic("a", assignment={0: [1, 2], 1: [3]}),
+        TopicSpec("a", assignment={0: [1, 2], 1: [3]}),
         InvalidReplicationAssignmentError,
         "as partition 0, which has 2: partition 1 has 1",
     ),
@@ -170,12 +170,12 @@ REFUSED: list[tuple[NewTopic, type[KafkaError], str]] = [
 
 
 @pytest.mark.parametrize(("new", "error", "message"), REFUSED)
-def test_refused(new: NewTopic, error: type[KafkaError], message: str) -> None:
+def test_refused(new: TopicSpec, error: type[KafkaError], message: str) -> None:
     async def run() -> None:
         store = await make_store(1, 2, 3)
         admin = make_admin(store)
-        await admin.create_topic(NewTopic("orders"))
-        await admin.create_topic(NewTopic("the.orders"))
+        await admin.create_topic(TopicSpec("orders"))
+        await admin.create_topic(TopicSpec("the.orders"))
         with pytest.raises(error, match=message):
             await admin.create_topic(new)
         assert await store.children(znodes.TOPICS) == ["orders", "the.orders"]
@@ -188,7 +188,7 @@ def test_refused(new: NewTopic, error: type[KafkaError], message: str) -> None:
 async def test_only_one_of_many_creates_a_topic() -> None:
     store = await make_store(1, 2)
     outcomes = await asyncio.gather(
-        *(make_admin(store).create_topic(NewTopic("orders", 1)) for _ in range(10)), return_exceptions=True
+        *(make_admin(store).create_topic(TopicSpec("orders", 1)) for _ in range(10)), return_exceptions=True
     )
     assert sum(isinstance(one, TopicAlreadyExistsError) for one in outcomes) == 9
 
@@ -197,7 +197,7 @@ async def test_only_one_of_many_creates_a_topic() -> None:
 async def test_settings_that_were_left_over_are_replaced() -> None:
     store = await make_store(1, 2)
     await store.create("/config/topics/orders", znodes.encode_config({"old": "1"}))
-    await make_admin(store).create_topic(NewTopic("orders", 1))
+    await make_admin(store).create_topic(TopicSpec("orders", 1))
     assert (await store.get("/config/topics/orders"))[0] == znodes.encode_config({})
 
 
@@ -208,7 +208,7 @@ async def test_settings_that_were_left_over_are_replaced() -> None:
 async def test_adding_partitions() -> None:
     store = await make_store(1, 2, 3)
     admin = make_admin(store)
-    before = await admin.create_topic(NewTopic("orders", 2, 2))
+    before = await admin.create_topic(TopicSpec("orders", 2, 2))
     after = await admin.create_partitions("orders", 5)
     assert after.topic_id == before.topic_id
     assert {index: after.partitions[index] for index in (0, 1)} == dict(before.partitions)
@@ -237,7 +237,7 @@ def test_partitions_that_cannot_be_added(
 ) -> None:
     async def run() -> None:
         admin = make_admin(await make_store(1, 2))
-        await admin.create_topic(NewTopic("orders", 2, 2))
+        await admin.create_topic(TopicSpec("orders", 2, 2))
         with pytest.raises(error, match=message):
             await admin.create_partitions("orders", total, assignments)
         with pytest.raises(UnknownTopicOrPartitionError, match="there is no topic none"):
@@ -250,7 +250,7 @@ def test_partitions_that_cannot_be_added(
 async def test_no_partitions_while_a_topic_is_moved() -> None:
     store = await make_store(1, 2)
     admin = make_admin(store)
-    made = await admin.create_topic(NewTopic("orders", 1, 1))
+    made = await admin.create_topic(TopicSpec("orders", 1, 1))
     moved = znodes.TopicAssignment("orders", made.topic_id, {0: znodes.ReplicaAssignment((1, 2), (2,), (1,))})
     await store.set("/brokers/topics/orders", znodes.encode_topic(moved))
     with pytest.raises(ReassignmentInProgressError, match="replicas of topic orders are being moved"):
@@ -261,7 +261,7 @@ async def test_no_partitions_while_a_topic_is_moved() -> None:
 async def test_two_who_add_partitions_do_not_undo_each_other() -> None:
     store = await make_store(1, 2)
     admin = make_admin(store)
-    await admin.create_topic(NewTopic("orders", 1, 1))
+    await admin.create_topic(TopicSpec("orders", 1, 1))
     outcomes = await asyncio.gather(
         *(admin.create_partitions("orders", total) for total in (3, 5, 4)), return_exceptions=True
     )
@@ -276,13 +276,13 @@ async def test_two_who_add_partitions_do_not_undo_each_other() -> None:
 async def test_deleting_marks() -> None:
     store = await make_store(1, 2)
     admin = make_admin(store)
-    await admin.create_topic(NewTopic("orders", 1, 1))
+    await admin.create_topic(TopicSpec("orders", 1, 1))
     assert not await admin.is_marked_for_deletion("orders")
     await admin.delete_topic("orders")
     await admin.delete_topic("orders")
     assert await admin.is_marked_for_deletion("orders")
     with pytest.raises(TopicAlreadyExistsError, match="topic orders is still being deleted"):
-        await admin.create_topic(NewTopic("orders", 1, 1))
+        await admin.create_topic(TopicSpec("orders", 1, 1))
     with pytest.raises(InvalidTopicError, match="topic orders is being deleted"):
         await admin.create_partitions("orders", 2)
     with pytest.raises(UnknownTopicOrPartitionError, match="there is no topic none"):
@@ -294,7 +294,7 @@ async def test_adding_partitions_against_deletion() -> None:
     """One who read the topic before it was marked cannot add to it after."""
     store = await make_store(1, 2)
     admin = make_admin(store)
-    await admin.create_topic(NewTopic("orders", 1, 1))
+    await admin.create_topic(TopicSpec("orders", 1, 1))
     _, version = await admin._read_topic("orders")
     await admin.delete_topic("orders")
     stat = await store.exists("/brokers/topics/orders")
@@ -310,7 +310,7 @@ async def test_of_names_that_clash_only_one_is_made_at_the_same_time(tmp_path: P
     await register_broker(store, BrokerInfo(1), ManualClock())
     admin = make_admin(store)
     names = ["a.b", "a_b", "a.b"]
-    made = await asyncio.gather(*(admin.create_topic(NewTopic(name, 1, 1)) for name in names), return_exceptions=True)
+    made = await asyncio.gather(*(admin.create_topic(TopicSpec(name, 1, 1)) for name in names), return_exceptions=True)
     assert [type(one) for one in made[1:]] == [InvalidTopicError, TopicAlreadyExistsError]
     assert await store.children(znodes.TOPICS) == ["a.b"]
     await store.close()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.cluster import znodes
-from headrace.cluster.commands import BrokerInfo, Endpoint
+from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
 from headrace.cluster.znodes import DamagedNode, Leadership, ProducerIdBlock, ReplicaAssignment, TopicAssignment
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
@@ -24,7 +24,7 @@ def test_paths() -> None:
 def test_a_broker() -> None:
     broker = BrokerInfo(
         7,
-        (Endpoint("CLIENTS", "kafka.example", 9092), Endpoint("SECURE", "::1", 9093, "SSL")),
+        (BrokerEndpoint("CLIENTS", "kafka.example", 9092), BrokerEndpoint("SECURE", "::1", 9093, "SSL")),
         "rack-a",
         42,
     )
@@ -44,7 +44,7 @@ def test_a_broker() -> None:
 
 
 def test_a_broker_without_a_plain_listener_has_no_host_for_old_clients() -> None:
-    fields = json.loads(znodes.encode_broker(BrokerInfo(7, (Endpoint("SSL", "h", 1, "SSL"),)), 0))
+    fields = json.loads(znodes.encode_broker(BrokerInfo(7, (BrokerEndpoint("SSL", "h", 1, "SSL"),)), 0))
     assert (fields["host"], fields["port"]) == (None, -1)
     assert "rack" not in fields
 
@@ -54,9 +54,11 @@ def test_brokers_as_kafka_wrote_them() -> None:
         b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://localhost:9092"],'
         b'"jmx_port":-1,"features":{},"host":"localhost","timestamp":"1668515000000","port":9092,"version":5}'
     )
-    assert znodes.decode_broker(0, written, 9) == BrokerInfo(0, (Endpoint("PLAINTEXT", "localhost", 9092),), None, 9)
+    assert znodes.decode_broker(0, written, 9) == BrokerInfo(
+        0, (BrokerEndpoint("PLAINTEXT", "localhost", 9092),), None, 9
+    )
     first = b'{"version":1,"host":"localhost","port":9092,"jmx_port":9999,"timestamp":"2233345666"}'
-    assert znodes.decode_broker(0, first, 9).endpoints == (Endpoint("PLAINTEXT", "localhost", 9092),)
+    assert znodes.decode_broker(0, first, 9).endpoints == (BrokerEndpoint("PLAINTEXT", "localhost", 9092),)
 
 
 def test_a_topic() -> None:

@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.common.background import InlineRunner, Outcome, Scheduler, ThreadRunner
+from headrace.common.background import InlineRunner, Scheduler, ThreadRunner, WorkResult
 from headrace.testing.clock import ManualClock
 
 
@@ -12,13 +12,13 @@ def fail() -> None:
 
 
 def test_an_outcome_is_a_value_or_an_error() -> None:
-    assert Outcome(3).result() == 3
+    assert WorkResult(3).result() == 3
     with pytest.raises(OSError, match="no room"):
-        Outcome(error=OSError("no room")).result()
+        WorkResult(error=OSError("no room")).result()
 
 
 def test_the_inline_runner_works_at_once() -> None:
-    outcomes: list[Outcome] = []
+    outcomes: list[WorkResult] = []
     InlineRunner().submit(lambda: 3, outcomes.append)
     InlineRunner().submit(fail, outcomes.append)
     assert outcomes[0].value == 3
@@ -34,7 +34,7 @@ def test_threads_work_and_the_owner_hears_of_it_by_draining() -> None:
         worked.append(threading.get_ident())
         return 3
 
-    def done(outcome: Outcome) -> None:
+    def done(outcome: WorkResult) -> None:
         heard.append((threading.get_ident(), outcome.value))
 
     runner.submit(work, done)
@@ -60,7 +60,7 @@ def test_waiting_includes_what_is_submitted_meanwhile() -> None:
     runner = ThreadRunner(threads=1)
     heard: list[object] = []
 
-    def then(outcome: Outcome) -> None:
+    def then(outcome: WorkResult) -> None:
         heard.append(outcome.value)
         if outcome.value == 1:
             runner.submit(lambda: 2, then)
@@ -73,7 +73,7 @@ def test_waiting_includes_what_is_submitted_meanwhile() -> None:
 
 def test_errors_of_a_thread_reach_the_owner() -> None:
     runner = ThreadRunner()
-    heard: list[Outcome] = []
+    heard: list[WorkResult] = []
     runner.submit(fail, heard.append)
     runner.close()
     assert str(heard[0].error) == "no room"
@@ -91,11 +91,11 @@ def test_the_owner_is_woken_when_something_is_there_to_drain() -> None:
 
 def test_closing_takes_care_of_the_threads_even_if_what_came_of_the_work_raises() -> None:
     runner = ThreadRunner()
-    runner.submit(fail, Outcome.result)
+    runner.submit(fail, WorkResult.result)
     with pytest.raises(OSError, match="no room"):
         runner.close()
     with pytest.raises(RuntimeError, match="shutdown"):
-        runner.submit(fail, Outcome.result)
+        runner.submit(fail, WorkResult.result)
 
 
 class Calls(list[str]):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.support.coordinator import Bench
+from tests.support.coordinator.runtime import Bench
 
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
@@ -18,7 +18,7 @@ from headrace.common.errors import (
 )
 from headrace.coordinator.runtime import (
     KeyValue,
-    Outcome,
+    OperationResult,
     ProducerInfo,
     Result,
     ShardContext,
@@ -69,7 +69,7 @@ def add(key: bytes, amount: int = 1) -> Callable[[Counters], Result[int]]:
 class Answers(list):  # type: ignore[type-arg]
     """Takes outcomes: values, or the class of the error."""
 
-    def __call__(self, outcome: Outcome[int]) -> None:
+    def __call__(self, outcome: OperationResult[int]) -> None:
         self.append(type(outcome.error) if outcome.error is not None else outcome.result())
 
 

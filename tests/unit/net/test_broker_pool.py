@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.support.fake_brokers import FakeNetwork
-from tests.support.virtual_loop import run
+from tests.support.client.fake_brokers import FakeNetwork
+from tests.support.net.virtual_loop import run
 
 from headrace.common.errors import KafkaError, RequestTimedOutError, UnsupportedVersionError
 from headrace.net.broker_connection import BrokerConnection

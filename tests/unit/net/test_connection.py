@@ -2,7 +2,7 @@ import logging
 import struct
 
 import pytest
-from tests.support.net import Recorder, Wired, echo, frame
+from tests.support.net.doubles import Recorder, Wired, echo, frame
 
 from headrace.net import Limits, ServerConnection
 from headrace.net.connection import ReplyError

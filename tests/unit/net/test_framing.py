@@ -1,7 +1,7 @@
 import struct
 
 import pytest
-from tests.support.net import frame, read_all
+from tests.support.net.doubles import frame, read_all
 
 from headrace.net import framing
 from headrace.net.framing import (

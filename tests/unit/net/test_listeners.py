@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from headrace.net import BindError, Endpoint, Limits, Listener
+from headrace.net import BindError, BoundListener, Limits, Listener
 from headrace.net import listeners as module
 from headrace.net.listeners import join_address, open_listener
 
@@ -12,7 +12,7 @@ def test_how_addresses_are_written() -> None:
     assert join_address("127.0.0.1", 9092) == "127.0.0.1:9092"
     assert join_address("::1", 9092) == "[::1]:9092"
     assert str(Listener("PLAINTEXT", "", 0)) == "PLAINTEXT://:0"
-    assert str(Endpoint("INTERNAL", "::1", 9093)) == "INTERNAL://[::1]:9093"
+    assert str(BoundListener("INTERNAL", "::1", 9093)) == "INTERNAL://[::1]:9093"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.net import FakeLoop
+from tests.support.net.doubles import FakeLoop
 
 from headrace.net import transport
 from headrace.net.transport import JOIN_BYTES, READS_PER_TURN, SMALL_SLICE_BYTES, TURN_BYTES, PlainTransport

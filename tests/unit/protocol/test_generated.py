@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.protocol_samples import all_messages
+from tests.support.protocol.samples import all_messages
 
 from headrace.protocol import APIS
 

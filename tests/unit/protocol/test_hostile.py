@@ -6,8 +6,8 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from tests.support.fuzz_protocol import HOSTILE, Fuzzer
-from tests.support.protocol_samples import all_messages, sample
+from tests.support.protocol.fuzzer import HOSTILE, Fuzzer
+from tests.support.protocol.samples import all_messages, sample
 
 from headrace.protocol import Message, ProtocolError, decode, encode
 

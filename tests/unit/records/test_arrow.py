@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.common.errors import CorruptRecordError
 from headrace.records import Compression, ControlType, RecordBatch, decode_rows, encode_marker, encode_rows

@@ -6,7 +6,7 @@ import weakref
 from pathlib import Path
 
 import pytest
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.common.errors import CorruptRecordError, InvalidRecordError
 from headrace.records import (

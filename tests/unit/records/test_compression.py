@@ -4,7 +4,7 @@ import gzip
 
 import pyarrow as pa
 import pytest
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.common.errors import UnsupportedCompressionTypeError
 from headrace.records.compression import LEVELS, Compression, check_level, compress, decompress

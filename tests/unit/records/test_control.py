@@ -1,7 +1,7 @@
 """The markers that end transactions."""
 
 import pytest
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.common.errors import CorruptRecordError
 from headrace.records import (

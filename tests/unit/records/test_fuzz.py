@@ -1,10 +1,10 @@
-"""Some thousands of broken batches; see tests/support/fuzz_records.py for what is done with each."""
+"""Some thousands of broken batches; see tests/support/records/fuzzer.py for what is done with each."""
 
 import re
 
 import pytest
-from tests.support import reference_batch as reference
-from tests.support.fuzz_records import Finding, Fuzzer
+from tests.support.records import reference_batch as reference
+from tests.support.records.fuzzer import Finding, Fuzzer
 
 from headrace.common.errors import CorruptRecordError
 from headrace.records import RecordBatch, decode_rows
@@ -59,7 +59,7 @@ def test_other_errors_are_findings(error: type[Exception], monkeypatch: pytest.M
     def fail(*arguments: object) -> None:
         raise error("of an unexpected kind")
 
-    monkeypatch.setattr("tests.support.fuzz_records.walk_headers", fail)
+    monkeypatch.setattr("tests.support.records.fuzzer.walk_headers", fail)
     with pytest.raises(Finding, match=f"^{error.__name__}: .*of an unexpected kind.*, from [0-9a-f]+$"):
         Fuzzer(1).run(1)
 
@@ -68,7 +68,7 @@ def test_errors_that_say_nothing_are_findings(monkeypatch: pytest.MonkeyPatch) -
     def fail(*arguments: object) -> None:
         raise CorruptRecordError("bad")
 
-    monkeypatch.setattr("tests.support.fuzz_records.walk_headers", fail)
+    monkeypatch.setattr("tests.support.records.fuzzer.walk_headers", fail)
     with pytest.raises(Finding, match="walk_headers raised CorruptRecordError that says 'bad'"):
         Fuzzer(1).run(1)
 
@@ -77,7 +77,7 @@ def test_wrong_rows_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     def lose_the_last(records: object, min_offset: int = 0) -> list[object]:
         return decode_rows(records, min_offset)[:-1]
 
-    monkeypatch.setattr("tests.support.fuzz_records.decode_rows", lose_the_last)
+    monkeypatch.setattr("tests.support.records.fuzzer.decode_rows", lose_the_last)
     with pytest.raises(Finding, match="offsets do not agree"):
         Fuzzer(1).run(200)
 

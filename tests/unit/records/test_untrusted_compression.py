@@ -9,7 +9,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.common.errors import CorruptRecordError, InflatedTooLargeError
 from headrace.records import Compression, RecordBatch, decode_rows

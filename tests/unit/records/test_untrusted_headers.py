@@ -1,7 +1,7 @@
 """Batch headers that lie. Each must be refused with an error that says what is wrong and at which byte."""
 
 import pytest
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.common.errors import (
     CorruptRecordError,

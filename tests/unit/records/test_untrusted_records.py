@@ -1,7 +1,7 @@
 """Records that lie, in each field that can. Errors must say which record and field, where, and what is wrong."""
 
 import pytest
-from tests.support import reference_batch as reference
+from tests.support.records import reference_batch as reference
 
 from headrace.common.errors import CorruptRecordError
 from headrace.records import Compression, RecordBatch, decode_rows

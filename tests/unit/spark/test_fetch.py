@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
-from tests.support.fake_ranges import FakeRanges
+from tests.support.spark.fake_ranges import FakeRanges
 
 from headrace.client.consumer.errors import OffsetsLostError
 from headrace.client.consumer.ranges import RangeColumns

@@ -1,7 +1,7 @@
 """What the driver asks of the cluster."""
 
 import pytest
-from tests.support.fake_ranges import FakeRanges
+from tests.support.spark.fake_ranges import FakeRanges
 
 from headrace.client.errors import KafkaTimeoutError
 from headrace.common.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
-from tests.support.fake_ranges import FakeRanges
+from tests.support.spark.fake_ranges import FakeRanges
 
 from headrace.client.errors import KafkaTimeoutError
 from headrace.common.errors import ConfigError

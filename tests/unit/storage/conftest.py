@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from tests.support.storage import MakeLog, MakeManager, Properties, new_log, new_manager
+from tests.support.storage.logs import MakeLog, MakeManager, Properties, new_log, new_manager
 
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager

@@ -2,7 +2,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from tests.support.storage import (
+from tests.support.storage.logs import (
     START_MS,
     MakeLog,
     append,

@@ -1,4 +1,4 @@
-from tests.support.storage import MakeManager, make_batch
+from tests.support.storage.logs import MakeManager, make_batch
 
 from headrace.common.types import TopicPartition
 from headrace.testing.disks import FaultyFileSystem

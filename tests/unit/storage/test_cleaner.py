@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.log_sim import DeferredRunner
-from tests.support.storage import (
+from tests.support.storage.log_sim import DeferredRunner
+from tests.support.storage.logs import (
     START_MS,
     TP,
     MakeLog,

@@ -2,8 +2,8 @@ import errno
 from pathlib import Path
 
 import pytest
-from tests.support.log_sim import DeferredRunner
-from tests.support.storage import TP, MakeLog, MakeManager, append, batches_of, new_log
+from tests.support.storage.log_sim import DeferredRunner
+from tests.support.storage.logs import TP, MakeLog, MakeManager, append, batches_of, new_log
 
 from headrace.common.errors import KafkaStorageError
 from headrace.storage.files import DiskFullError

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.storage import TP, MakeManager, append, contents, make_batch, names_in, new_manager, send
+from tests.support.storage.logs import TP, MakeManager, append, contents, make_batch, names_in, new_manager, send
 
 from headrace.common.errors import InvalidTopicError, KafkaStorageError
 from headrace.common.ids import Uuid

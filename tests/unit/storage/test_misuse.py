@@ -4,7 +4,7 @@ import array
 from pathlib import Path
 
 import pytest
-from tests.support.storage import MakeLog, MakeManager, make_batch
+from tests.support.storage.logs import MakeLog, MakeManager, make_batch
 
 from headrace.common.errors import ConfigError, CorruptRecordError, HeadraceError, KafkaStorageError
 from headrace.common.types import TopicPartition

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.storage import (
+from tests.support.storage.logs import (
     START_MS,
     TP,
     MakeLog,

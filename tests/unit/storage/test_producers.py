@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.support.storage import START_MS, MakeLog, append, end_transaction, make_batch, make_marker, send
+from tests.support.storage.logs import START_MS, MakeLog, append, end_transaction, make_batch, make_marker, send
 
 from headrace.common.errors import (
     InvalidProducerEpochError,

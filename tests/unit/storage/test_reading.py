@@ -1,5 +1,5 @@
 import pytest
-from tests.support.storage import (
+from tests.support.storage.logs import (
     START_MS,
     MakeLog,
     append,

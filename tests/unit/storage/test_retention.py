@@ -3,7 +3,17 @@ import errno
 from pathlib import Path
 
 import pytest
-from tests.support.storage import START_MS, TP, MakeLog, Properties, append, contents, make_batch, names_in, new_log
+from tests.support.storage.logs import (
+    START_MS,
+    TP,
+    MakeLog,
+    Properties,
+    append,
+    contents,
+    make_batch,
+    names_in,
+    new_log,
+)
 
 from headrace.common.background import Scheduler
 from headrace.common.errors import OffsetOutOfRangeError

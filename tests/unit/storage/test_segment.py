@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.storage import START_MS, make_batch
+from tests.support.storage.logs import START_MS, make_batch
 
 from headrace.common.errors import CorruptRecordError
 from headrace.records import BATCH_HEADER_BYTES, RecordBatch

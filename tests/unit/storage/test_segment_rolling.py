@@ -1,7 +1,17 @@
 from pathlib import Path
 
 import pytest
-from tests.support.storage import START_MS, TP, MakeLog, append, batches_of, contents, make_batch, names_in, new_log
+from tests.support.storage.logs import (
+    START_MS,
+    TP,
+    MakeLog,
+    append,
+    batches_of,
+    contents,
+    make_batch,
+    names_in,
+    new_log,
+)
 
 from headrace.storage.log import Log
 from headrace.testing.clock import ManualClock

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.support.storage import MakeLog, append, make_batch
+from tests.support.storage.logs import MakeLog, append, make_batch
 
 from headrace.storage.log import Log
 from headrace.storage.slices import FetchSlice

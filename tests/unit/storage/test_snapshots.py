@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.storage import TP, MakeLog, make_batch, make_marker, send
+from tests.support.storage.logs import TP, MakeLog, make_batch, make_marker, send
 
 from headrace.common.errors import KafkaStorageError
 from headrace.records import ControlType, RecordBatch, crc32c

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.support.storage import (
+from tests.support.storage.logs import (
     START_MS,
     TP,
     MakeLog,

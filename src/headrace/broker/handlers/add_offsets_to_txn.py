@@ -7,7 +7,7 @@ The partition of `__consumer_offsets` that the group belongs to becomes one of t
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinator_keys import GROUP_TOPIC
+from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.errors import (
     InvalidGroupIdError,

@@ -8,8 +8,8 @@ A transaction gets all partitions of a request or, if one of them is not there, 
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.bulk_requests import give_way
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.several import give_way
 from headrace.common.errors import (
     InvalidProducerEpochError,
     KafkaError,

@@ -10,8 +10,8 @@ IncrementalAlterConfigs only, as in Kafka.
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.config_resources import alter, attempt_each, check_names
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.config_resources import alter, attempt_each, check_names
 from headrace.common.errors import InvalidRequestError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.alter_configs import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.handlers.create_topics import MOST_PARTITIONS
-from headrace.broker.handlers.waiting import wait_for_all
+from headrace.broker.metadata_waits import wait_for_all
 from headrace.common.errors import (
     HeadraceError,
     InvalidRequestError,

@@ -13,10 +13,10 @@ Not done: creation policies (`create.topic.policy.class.name`).
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from headrace.broker.config_entries import TopicEntries
+from headrace.broker.config.entries import TopicEntries
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.waiting import wait_for_all
-from headrace.cluster.topics import BROKER_DEFAULT, NewTopic
+from headrace.broker.metadata_waits import wait_for_all
+from headrace.cluster.topics import BROKER_DEFAULT, TopicSpec
 from headrace.common.errors import (
     HeadraceError,
     InvalidConfigurationError,
@@ -88,7 +88,7 @@ class _Creation:
         self._count(topic)
         configs = _configs_of(topic)
         made = await self._broker.topics.create_topic(
-            NewTopic(topic.name, topic.num_partitions, topic.replication_factor, _assignment_of(topic), configs),
+            TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, _assignment_of(topic), configs),
             validate_only=self._validate_only,
         )
         result = CreatableTopicResult(

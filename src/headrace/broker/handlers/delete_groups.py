@@ -5,8 +5,8 @@ Versions 0 to 2: 2 flexible (KIP-229 brought the API). Each group fails or succe
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.bulk_requests import ask_shards
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
-from headrace.broker.handlers.several import ask_shards
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.shard import GroupShard
 from headrace.coordinator.runtime import Result

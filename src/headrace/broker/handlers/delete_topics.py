@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.waiting import wait_for_all, wait_until_unmarked
+from headrace.broker.metadata_waits import wait_for_all, wait_until_unmarked
 from headrace.common.errors import (
     HeadraceError,
     InvalidRequestError,

@@ -9,8 +9,8 @@ own.
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from headrace.common.errors import KafkaError, MismatchedEndpointTypeError, UnsupportedEndpointTypeError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_cluster import (

@@ -11,10 +11,10 @@ Not done: client metrics and groups, which have no settings yet; passwords, as n
 import asyncio
 from typing import TYPE_CHECKING
 
-from headrace.broker.config_entries import ConfigEntry
+from headrace.broker.broker_loggers import logger_entries
+from headrace.broker.config.entries import ConfigEntry
+from headrace.broker.config_resources import Description, ResourceType, check_broker_id
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.broker_loggers import logger_entries
-from headrace.broker.handlers.config_resources import Description, ResourceType, check_broker_id
 from headrace.common.errors import HeadraceError, InvalidRequestError, code_of, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_configs import (

@@ -6,9 +6,9 @@ not there (KIP-1043); before, those were told to be Dead.
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED_FOR
+from headrace.broker.bulk_requests import ask_shards
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
-from headrace.broker.handlers.authorized_operations import GROUP_OPERATIONS, NOT_ASKED_FOR
-from headrace.broker.handlers.several import ask_shards
 from headrace.common.errors import GroupIdNotFoundError, KafkaError, message_of
 from headrace.coordinator.group.classic import GroupState
 from headrace.coordinator.group.shard import GroupShard

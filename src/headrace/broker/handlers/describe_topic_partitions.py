@@ -10,8 +10,8 @@ Not done: eligible leader replicas, which are always empty: the controller does 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorized_operations import TOPIC_OPERATIONS
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.image import TopicImage
 from headrace.cluster.topics import check_topic_name, is_internal

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchedPartition, FetchSession
 from headrace.broker.fetching import CONSUMER, DelayedFetch, FetchLimits, PartitionRead, Reads, read_partitions
-from headrace.broker.handlers.leaders import LeaderHints
+from headrace.broker.leader_hints import LeaderHints
 from headrace.common.errors import InvalidRequestError, KafkaError
 from headrace.common.ids import Uuid
 from headrace.protocol.apis import ApiKey

@@ -9,9 +9,9 @@ Share groups (key type 2) are not served: INVALID_REQUEST.
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinator_keys import GROUP_TOPIC, TRANSACTION_TOPIC
+from headrace.broker.bulk_requests import give_way
+from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.several import give_way
 from headrace.common.errors import InvalidRequestError, KafkaError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

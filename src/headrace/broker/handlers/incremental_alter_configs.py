@@ -16,10 +16,9 @@ Not done: policies (`alter.config.policy.class.name`), client metrics and groups
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from headrace.broker.config_entries import show_value
-from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.broker_loggers import check_level, set_level
-from headrace.broker.handlers.config_resources import (
+from headrace.broker.broker_loggers import check_level, set_level
+from headrace.broker.config.entries import show_value
+from headrace.broker.config_resources import (
     ResourceType,
     alter,
     attempt_each,
@@ -28,6 +27,7 @@ from headrace.broker.handlers.config_resources import (
     find_key,
     inherited_value,
 )
+from headrace.broker.dispatch import RequestContext, api
 from headrace.common.config import ConfigType
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
 from headrace.protocol.apis import ApiKey

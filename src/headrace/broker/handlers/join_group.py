@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.joining import Client
-from headrace.coordinator.runtime import Outcome
+from headrace.coordinator.runtime import OperationResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -30,7 +30,7 @@ def client_of(context: RequestContext) -> Client:
     return Client(context.client_id or "", f"/{context.connection.peer[0]}")
 
 
-def not_written(outcome: Outcome[None]) -> None:
+def not_written(outcome: OperationResult[None]) -> None:
     """Those who wait were told by the group."""
     if outcome.error is not None:
         _logger.debug("the change of a group was not written: %s", outcome.error)

@@ -9,8 +9,8 @@ groups with settings yet, so none are listed.
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.config_resources import ResourceType
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.config_resources import ResourceType
 from headrace.common.errors import UnsupportedVersionError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_config_resources import (

@@ -10,8 +10,8 @@ and `auto.create.topics.enable` allow it, and the reply waits a moment for it: c
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
 from headrace.cluster.commands import PartitionState
 from headrace.cluster.image import TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name

@@ -11,8 +11,8 @@ a partition that an open transaction has committed to answers UNSTABLE_OFFSET_CO
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headrace.broker.bulk_requests import ask_shards
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
-from headrace.broker.handlers.several import ask_shards
 from headrace.common.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, UnknownTopicIdError
 from headrace.coordinator.group.shard import GroupShard
 from headrace.coordinator.runtime import Result

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.delayed_produce import DelayedProduce, Waiting
 from headrace.broker.dispatch import NO_REPLY, HandlerResult, RequestContext, api
-from headrace.broker.handlers.leaders import LeaderHints
+from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.cluster.topics import INTERNAL_TOPICS
 from headrace.common.errors import (

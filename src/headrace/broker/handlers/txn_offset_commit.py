@@ -6,7 +6,7 @@ TRANSACTION_ABORTABLE, 5 the group's partition is added to the transaction here,
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinator_keys import GROUP_TOPIC
+from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.errors import (
     InvalidGroupIdError,

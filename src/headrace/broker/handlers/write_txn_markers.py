@@ -7,8 +7,8 @@ Versions 1 and 2: 1 flexible, 2 the version of the client's transactions (KIP-89
 import asyncio
 from typing import TYPE_CHECKING
 
+from headrace.broker.bulk_requests import give_way
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.handlers.several import give_way
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,

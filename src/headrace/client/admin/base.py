@@ -28,7 +28,7 @@ from headrace.common.types import TopicPartition
 from headrace.net.nodes import Node
 from headrace.protocol import Message
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")

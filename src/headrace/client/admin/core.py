@@ -9,8 +9,8 @@ from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.groups import GroupsAdmin
 from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.admin.transactions import TransactionsAdmin
+from headrace.client.config.common import ADMIN_KEYS, ClientSettings
 from headrace.client.core import ClientCore
-from headrace.client.settings import ADMIN_KEYS, ClientSettings
 
 __all__ = ["AdminCore"]
 

@@ -56,7 +56,7 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 V = TypeVar("V")
 GROUP = CoordinatorType.GROUP
@@ -383,7 +383,7 @@ def _member(reply: DescribedGroupMember, protocol_type: str) -> MemberDescriptio
             if metadata:
                 subscription = decode_subscription(metadata).topics
         except HeadraceError as error:
-            logger.warning("what member %s told its group cannot be read: %s", reply.member_id, error)
+            _logger.warning("what member %s told its group cannot be read: %s", reply.member_id, error)
     return MemberDescription(
         reply.member_id,
         reply.group_instance_id,

@@ -7,14 +7,14 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 
+from headrace.client.config.common import ClientSettings
+from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.consumer.core import ConsumerCore
+from headrace.client.consumer.fetch_collector import Portion
 from headrace.client.consumer.list_offsets import FoundOffset
 from headrace.client.consumer.partition_state import EARLIEST_OFFSET, LATEST_OFFSET, OffsetQuery
-from headrace.client.consumer.rows import Portion
 from headrace.client.consumer.subscription import ConsumerRebalanceListener, SubscriptionState
-from headrace.client.consumer_keys import CONSUMER_KEYS
 from headrace.client.errors import IllegalStateError, NotAssignedError, WakeupError
-from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
 from headrace.common.types import TopicPartition
 from headrace.records import ConsumerRecord

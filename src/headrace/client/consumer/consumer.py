@@ -120,7 +120,7 @@ class Consumer(ConsumerBase):
                     self._check_closing()
                     self._check_wakeup()
                     core.raise_error()
-                    if len(core.turns):
+                    if len(core.user_callbacks):
                         self._take_turns()
                     found = take()
                     if len(found):  # type: ignore[arg-type]
@@ -138,16 +138,16 @@ class Consumer(ConsumerBase):
     def _take_turns(self) -> None:
         """Runs what the loop wants to have run. The first error comes out of here, when all are done."""
         assert self._made is not None
-        turns = self._made.turns
+        callbacks = self._made.user_callbacks
         failure: BaseException | None = None
-        while (turn := turns.take()) is not None:
+        while (callback := callbacks.take()) is not None:
             try:
-                if turn.function is not None:
-                    turn.function()
+                if callback.function is not None:
+                    callback.function()
             except Exception as error:  # noqa: BLE001 - the user's own
                 failure = failure or error
             finally:
-                turns.finish(turn)
+                callbacks.finish(callback)
         if failure is not None:
             raise failure
 
@@ -156,7 +156,7 @@ class Consumer(ConsumerBase):
             raise IllegalStateError("a blocking call from a callback of the client would wait for itself")
 
     def _serve(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs something on the loop that needs the user's turns."""
+        """Runs something on the loop that needs the user's callbacks."""
         future = asyncio.run_coroutine_threadsafe(work, self._thread.loop)
         future.add_done_callback(lambda _: self._ready.set())
         failure: BaseException | None = None

@@ -13,21 +13,21 @@ from functools import partial
 from typing import Any
 
 from headrace.client import serialization
+from headrace.client.config.common import ClientSettings
 from headrace.client.consumer.deserializers import prepare
 from headrace.client.consumer.fetch_buffer import FetchBuffer
+from headrace.client.consumer.fetch_collector import Rows
 from headrace.client.consumer.fetcher import Fetcher, FetchLimits
 from headrace.client.consumer.list_offsets import FoundOffset, find_offsets
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.reset import ResetPolicy
-from headrace.client.consumer.rows import Rows
 from headrace.client.consumer.subscription import SubscriptionMode, SubscriptionState
-from headrace.client.consumer.turns import Turns
+from headrace.client.consumer.user_callbacks import UserCallbacks
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError
 from headrace.client.group.membership import Membership
 from headrace.client.metadata import check_name
 from headrace.client.metadata_cache import ClusterView
-from headrace.client.settings import ClientSettings
 from headrace.client.statistics_sources import consumer_source
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.clock import Clock
@@ -36,7 +36,7 @@ from headrace.common.ids import Random
 from headrace.common.types import TopicPartition
 from headrace.net.dialer import Dialer
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 READ_COMMITTED = "read_committed"
 _ABANDON_MS = 1000
@@ -72,7 +72,7 @@ class ConsumerCore:
         self.subscription.changed = self.changed
         self.buffer = FetchBuffer()
         self.buffer.took = self.changed
-        self.turns = Turns(self.loop, notify)
+        self.user_callbacks = UserCallbacks(self.loop, notify)
         self.membership: Membership | None = None
         if settings.group_id:
             told = self._committed if settings.interceptors else None
@@ -134,7 +134,7 @@ class ConsumerCore:
         try:
             self.loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
-            logger.debug("the consumer's loop has ended")
+            _logger.debug("the consumer's loop has ended")
 
     def _work(self) -> None:
         self._work_is_due = False
@@ -214,22 +214,22 @@ class ConsumerCore:
 
     async def at_poll(self) -> None:
         if not self._is_abandoned:
-            await self.turns.wait(None)
+            await self.user_callbacks.wait(None)
 
     async def revoked(self, tps: frozenset[TopicPartition]) -> None:
         if (listener := self.subscription.listener) is not None:
-            await self.turns.wait(lambda: listener.on_partitions_revoked(tps))
+            await self.user_callbacks.wait(lambda: listener.on_partitions_revoked(tps))
 
     async def assigned(self, tps: frozenset[TopicPartition]) -> None:
         self._work()
         if (listener := self.subscription.listener) is not None:
-            await self.turns.wait(lambda: listener.on_partitions_assigned(tps))
+            await self.user_callbacks.wait(lambda: listener.on_partitions_assigned(tps))
         self._notify()
 
     async def lost(self, tps: frozenset[TopicPartition]) -> None:
         if (listener := self.subscription.listener) is not None:
             lost = getattr(listener, "on_partitions_lost", listener.on_partitions_revoked)
-            await self.turns.wait(lambda: lost(tps))
+            await self.user_callbacks.wait(lambda: lost(tps))
 
     def failed(self, error: Exception) -> None:
         self._errors["group"] = error
@@ -263,19 +263,19 @@ class ConsumerCore:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object] | None,
     ) -> "asyncio.Future[None]":
-        """On the loop. The callback is a turn of the user's."""
+        """On the loop. The callback is a callback of the user's."""
         if callback is None:
             return self._group().commits.commit_async(offsets)
 
         def tell(done: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
-            self.turns.add(lambda: callback(done, error))
+            self.user_callbacks.add(lambda: callback(done, error))
 
         return self._group().commits.commit_async(offsets, tell)
 
     def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
         if error is None:
             for interceptor in self.settings.interceptors:
-                self.turns.add(partial(_tell_commit, interceptor, offsets))
+                self.user_callbacks.add(partial(_tell_commit, interceptor, offsets))
 
     async def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: float | None
@@ -373,7 +373,7 @@ def _tell_commit(interceptor: Any, offsets: Mapping[TopicPartition, OffsetAndMet
     try:
         interceptor.on_commit(offsets)
     except Exception:
-        logger.exception("the interceptor %r failed in on_commit", interceptor)
+        _logger.exception("the interceptor %r failed in on_commit", interceptor)
 
 
 def _limits(settings: ClientSettings) -> FetchLimits:

@@ -45,7 +45,7 @@ from headrace.protocol import ApiKey
 from headrace.protocol.messages.fetch import FetchResponse, PartitionData
 from headrace.records import FetchedRecords
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 PURPOSE = "fetch"
 _ROUNDS_AHEAD = 3
@@ -260,7 +260,7 @@ class Fetcher:
         except asyncio.CancelledError:
             raise
         except Exception:
-            logger.exception("fetching from broker %d failed", node_id)
+            _logger.exception("fetching from broker %d failed", node_id)
             raise
         finally:
             self._tell()
@@ -312,7 +312,7 @@ class Fetcher:
 
     def _broker_failed(self, node_id: int, plan: _Plan, error: KafkaError, failures: int) -> int:
         """No reply: another broker may lead the partitions now."""
-        logger.log(
+        _logger.log(
             logging.INFO if not failures else logging.DEBUG, "no reply to a fetch from broker %d: %s", node_id, error
         )
         self._metadata.request_update({tp.topic for tp in plan.asked})
@@ -397,7 +397,7 @@ class Fetcher:
     def _refused(self, plan: _Plan, code: int) -> None:
         """An error for the whole request. The session has been told; the next request is a full one."""
         error = error_for(code)
-        logger.debug("a fetch was refused: %s", error)
+        _logger.debug("a fetch was refused: %s", error)
         if code in _SESSION_ERRORS:
             return
         if code in _OTHER_ID_ERRORS:
@@ -416,7 +416,7 @@ class Fetcher:
         if code == OffsetOutOfRangeError.code:
             self._out_of_range(node_id, state)
         elif is_stale_metadata(error):
-            logger.debug("fetching %s from broker %d: %s", state.tp, node_id, error)
+            _logger.debug("fetching %s from broker %d: %s", state.tp, node_id, error)
             state.forget_preferred()
             leader = part.current_leader
             known = leader is not None and self._metadata.note_leader(

@@ -39,7 +39,7 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _FIRST_FOR_CONSUMERS = 3
 """The version of OffsetForLeaderEpoch that asks for no rights on the cluster."""
@@ -135,7 +135,7 @@ class Positions:
     def _finished(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("looking for offsets failed", exc_info=error)
+            _logger.error("looking for offsets failed", exc_info=error)
         self._found()
         self.work()
 
@@ -152,7 +152,7 @@ class Positions:
     def _ask_again(self, state: PartitionState, error: Exception) -> None:
         """The caller holds the lock and knows that the answer is not stale."""
         if isinstance(error, KafkaError) and error.retriable:
-            logger.debug("no offset for %s yet: %s", state.tp, error)
+            _logger.debug("no offset for %s yet: %s", state.tp, error)
         else:
             self._failed(state.tp, error)
         state.ask_again(self._retry_at(state))
@@ -182,7 +182,7 @@ class Positions:
         """Goes by `auto.offset.reset`; False if that says that it is an error. The caller holds the lock."""
         query = self._policy.query(self._clock.time_ms())
         if query is not None:
-            logger.info("%s: reading begins at %s", why, query)
+            _logger.info("%s: reading begins at %s", why, query)
             state.ask(query)
             return True
         if state.state is FetchState.OFFSET_WAIT:
@@ -264,7 +264,7 @@ class Positions:
                     if self._validating.get(state) == version:
                         del self._validating[state]
                     if state.tp in errors and state.version == version and state.state is FetchState.VALIDATE_WAIT:
-                        logger.debug("position of %s not validated yet: %s", state.tp, errors[state.tp])
+                        _logger.debug("position of %s not validated yet: %s", state.tp, errors[state.tp])
                         state.back_off(self._retry_at(state))
 
     async def _validate_at(
@@ -333,7 +333,7 @@ class Positions:
             self._failed(state.tp, TruncatedError(state.tp, state.position, divergent))
             state.back_off(self._retry_at(state))
         elif known:
-            logger.warning(
+            _logger.warning(
                 "%s: the log was truncated to offset %d, below the position %d: reading goes on there",
                 state.tp,
                 end_offset,

@@ -19,21 +19,21 @@ import logging
 from collections.abc import Generator, Iterable, Mapping
 
 from headrace.client.background import LoopThread
+from headrace.client.config.common import ClientSettings
+from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.consumer.errors import CorruptBatchError
 from headrace.client.consumer.fetch_sessions import Wanted
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST, by_leader, find_offsets
 from headrace.client.consumer.range_fetch import Portions, RangeColumns, RangeFetch, fetch_once
-from headrace.client.consumer_keys import CONSUMER_KEYS
 from headrace.client.core import ClientCore
 from headrace.client.metadata import check_name
-from headrace.client.settings import ClientSettings
 from headrace.common.errors import CorruptRecordError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition
 from headrace.protocol import ApiKey
 
 __all__ = ["EARLIEST", "LATEST", "RangeClient", "RangeColumns"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _WAIT_PURPOSE = "wait"
 _WAIT_AFTER_ERROR_SECONDS = 0.02
@@ -146,7 +146,7 @@ class RangeClient:
             }
             reply = await fetch_once(core, node_id, version, wanted, timeout_ms, 1, 1, _WAIT_PURPOSE)
         except KafkaError as error:
-            logger.debug("broker %d does not tell of new records: %s", node_id, error)
+            _logger.debug("broker %d does not tell of new records: %s", node_id, error)
             await asyncio.sleep(_WAIT_AFTER_ERROR_SECONDS)
             return True
         return bool(reply.error_code) or any(

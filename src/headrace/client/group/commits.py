@@ -31,7 +31,7 @@ from headrace.common.types import TopicPartition
 
 __all__ = ["Commits", "Offsets", "OnCommit"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, KafkaError | None], None]
@@ -196,7 +196,7 @@ class Commits:
         try:
             await self.commit(offsets, timeout_ms=timeout_ms)
         except KafkaError as error:
-            logger.warning("%s: offsets were not committed before a rebalance: %s", self._member, error)
+            _logger.warning("%s: offsets were not committed before a rebalance: %s", self._member, error)
 
     def _due(self) -> dict[TopicPartition, OffsetAndMetadata]:
         offsets = self._subscription.offsets_to_commit()
@@ -214,7 +214,7 @@ class Commits:
                 try:
                     await self._add(offsets, is_waited_for=False).future
                 except KafkaError as error:
-                    logger.warning("%s: an automatic commit failed: %s", self._member, error)
+                    _logger.warning("%s: an automatic commit failed: %s", self._member, error)
                     if error.retriable:
                         wait = min(wait, self._backoff.wait_seconds(failures))
                         failures += 1
@@ -253,7 +253,7 @@ class Commits:
         except KafkaError as error:
             errors = dict.fromkeys(merged, error)
         except Exception as error:
-            logger.exception("%s: a commit could not be written", self._member)
+            _logger.exception("%s: a commit could not be written", self._member)
             wrong = KafkaError(f"{self._member}: the commit could not be written: {error}")
             errors = dict.fromkeys(merged, wrong)
         waiting = any(commit.is_waited_for and not commit.future.done() for commit in commits)

@@ -21,7 +21,7 @@ from headrace.protocol import Message
 
 __all__ = ["CoordinatorSender", "GroupCoordinator", "Sender"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
 
@@ -62,7 +62,7 @@ class CoordinatorSender:
         )
 
     def forget(self, reason: str) -> None:
-        logger.info("group %s: looking for the coordinator again: %s", self._group_id, reason)
+        _logger.info("group %s: looking for the coordinator again: %s", self._group_id, reason)
         self._core.coordinators.forget(CoordinatorType.GROUP, self._group_id)
 
     def interrupt(self) -> None:

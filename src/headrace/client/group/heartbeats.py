@@ -26,7 +26,7 @@ from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 
 __all__ = ["Heartbeats", "PollWatch"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class PollWatch:
@@ -87,7 +87,7 @@ class Heartbeats:
             if not self._member.may_beat:
                 continue
             if self._polls.seconds_left <= 0:
-                logger.warning(
+                _logger.warning(
                     "%s: leaves its group: no poll for max.poll.interval.ms. Take longer intervals, or fewer records "
                     "with a poll (max.poll.records)",
                     self._member,
@@ -111,7 +111,7 @@ class Heartbeats:
         except KafkaError as error:
             if not error.retriable and member.identity == asked:
                 self._failed(error)
-            logger.debug("%s: no reply to a heartbeat: %s", member, error)
+            _logger.debug("%s: no reply to a heartbeat: %s", member, error)
             return
         error_of = self._coordinator.error(reply.error_code)
         if error_of is None or member.identity != asked:
@@ -120,7 +120,7 @@ class Heartbeats:
             if member.state is MemberState.STABLE:
                 self._rejoin("the group rebalances")
         elif isinstance(error_of, UnknownMemberIdError | IllegalGenerationError):
-            logger.warning("%s: the group has gone on without it: %s", member, error_of)
+            _logger.warning("%s: the group has gone on without it: %s", member, error_of)
             member.expelled(keep_id=isinstance(error_of, IllegalGenerationError))
             self._rejoin("a heartbeat told that the group has gone on without this member")
         elif isinstance(error_of, FencedInstanceIdError):  # another has taken its place and its partitions
@@ -129,4 +129,4 @@ class Heartbeats:
         elif isinstance(error_of, GroupAuthorizationFailedError):
             self._failed(error_of)
         elif not error_of.retriable:
-            logger.warning("%s: a heartbeat was refused: %s", member, error_of)
+            _logger.warning("%s: a heartbeat was refused: %s", member, error_of)

@@ -20,7 +20,7 @@ from headrace.client.types import ConsumerGroupMetadata
 
 __all__ = ["Member", "MemberState"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class MemberState(Enum):
@@ -78,7 +78,7 @@ class Member:
         if self.state not in _PREDECESSORS[state]:
             raise RuntimeError(f"{self} cannot go from {self.state.value} to {state.value}")
         if state is not self.state:
-            logger.debug("%s: %s after %s", self, state.value, self.state.value)
+            _logger.debug("%s: %s after %s", self, state.value, self.state.value)
         self.state = state
 
     def named(self, member_id: str) -> None:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from headrace.client.config.common import ClientSettings
 from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.core import ClientCore
 from headrace.client.group.assignors import Topics, make_assignors, rebalance_protocol
@@ -19,7 +20,6 @@ from headrace.client.group.hooks import RebalanceHooks
 from headrace.client.group.member import Member, MemberState
 from headrace.client.group.rebalance import Rebalance, Retry
 from headrace.client.metadata_cache import ClusterView
-from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata
 from headrace.common.errors import ConfigError, FencedInstanceIdError, KafkaError
 from headrace.common.types import TopicPartition
@@ -27,7 +27,7 @@ from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 
 __all__ = ["DEFAULT_STRATEGY", "Membership"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _AT_ONCE = 5
 """After so many attempts in a row there is a wait, whatever the coordinator says."""
@@ -184,7 +184,7 @@ class Membership:
                 if leave is not False:
                     await self._send_leave("the consumer was closed", force=leave is True)
         except TimeoutError:
-            logger.warning("%s: closing took longer than %.0f ms", self.member, timeout_ms)
+            _logger.warning("%s: closing took longer than %.0f ms", self.member, timeout_ms)
         finally:
             await self.commits.abandon()
             for task in self._tasks:
@@ -207,7 +207,7 @@ class Membership:
                 await self._join()
                 failures = 0
             except Retry as retry:
-                logger.info("%s: joins again: %s", self.member, retry)
+                _logger.info("%s: joins again: %s", self.member, retry)
                 self._needs_join.set()
                 if not retry.at_once or failures >= _AT_ONCE:
                     await asyncio.sleep(self._core.backoff.wait_seconds(failures))
@@ -217,11 +217,11 @@ class Membership:
                 if not error.retriable:
                     self._tell(error)
                     self._is_expired = True  # tries again at the next poll
-                logger.info("%s: could not join: %s", self.member, error)
+                _logger.info("%s: could not join: %s", self.member, error)
                 await asyncio.sleep(self._core.backoff.wait_seconds(failures))
                 failures += 1
             except Exception as error:  # an assignor's
-                logger.exception("%s: a rebalance failed", self.member)
+                _logger.exception("%s: a rebalance failed", self.member)
                 self._hooks.failed(error)
                 self._needs_join.set()
                 self._is_expired = True
@@ -303,7 +303,7 @@ class Membership:
         except KafkaError as failure:
             error = failure
         if error is not None:
-            logger.info("%s: could not tell that it leaves: %s", member, error)
+            _logger.info("%s: could not tell that it leaves: %s", member, error)
 
     # ---- what others find
 
@@ -321,7 +321,7 @@ class Membership:
         self.request_rejoin("a heartbeat was refused")
 
     def _tell(self, error: KafkaError) -> None:
-        logger.error("%s: %s", self.member, error)
+        _logger.error("%s: %s", self.member, error)
         if isinstance(error, FencedInstanceIdError):
             self._core.events.error(error, fatal=True)
         self._hooks.failed(error)

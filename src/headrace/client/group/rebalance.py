@@ -46,7 +46,7 @@ from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 
 __all__ = ["Rebalance", "Retry"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _JOIN_MARGIN_MS = 5000
 """A JoinGroup is answered after the rebalance timeout at the latest, and then the reply has to travel."""
@@ -158,7 +158,7 @@ class Rebalance:
                 )
             is_leader = reply.leader == reply.member_id
             member.joined(reply.generation_id, reply.member_id, reply.protocol_name, is_leader)
-            logger.info("%s: in generation %d%s", member, member.generation, ", which it leads" if is_leader else "")
+            _logger.info("%s: in generation %d%s", member, member.generation, ", which it leads" if is_leader else "")
             return reply
         if isinstance(error, MemberIdRequiredError):
             member.named(reply.member_id)
@@ -253,7 +253,7 @@ class Rebalance:
         self._assignors[self._member.protocol].on_assignment(sorted(given), generation)
         self._subscription.assign_from_group(given)
         self._subscription.changed()
-        logger.info("%s: has %d partitions, %d of them new", self._member, len(given), len(added))
+        _logger.info("%s: has %d partitions, %d of them new", self._member, len(given), len(added))
         await self._hooks.assigned(added)
         return "partitions were revoked, and others wait for them" if gone else None
 

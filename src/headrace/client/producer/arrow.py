@@ -195,7 +195,7 @@ async def send_arrow_async(
     deadline = core.clock.monotonic() + core.settings.max_block_ms / 1000
     while not _is_known(core, topic, partition):
         left_ms = max(0.0, (deadline - core.clock.monotonic()) * 1000)
-        await core.know_topic(topic, -1 if partition is None else partition, left_ms)
+        await core.wait_for_metadata(topic, -1 if partition is None else partition, left_ms)
     batches: list[ProducerBatch] = []
     try:
         for tp, encoded in _encode(path, core, topic, data, partition):

@@ -101,7 +101,7 @@ class BufferPool:
             else:
                 break
 
-    def stand_in_line(self, size: int, wake: Callable[[], object], wants_buffer: bool = True) -> MemoryWaiter:
+    def enqueue(self, size: int, wake: Callable[[], object], wants_buffer: bool = True) -> MemoryWaiter:
         """A place in line for `size` bytes; if they are there already, `wake` has been called."""
         if size > self.memory_bytes:
             raise ValueError(f"{size} bytes will never be free: the pool has {self.memory_bytes}")

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from headrace.client import serialization
+from headrace.client.config.common import ClientSettings
 from headrace.client.coordinators import COORDINATOR, CoordinatorType
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
@@ -32,7 +33,6 @@ from headrace.client.producer.interceptors import Interceptors
 from headrace.client.producer.partitioners import partitioner_for
 from headrace.client.producer.sender import OnReply, Sender, SenderSettings
 from headrace.client.producer.transactions import TransactionManager
-from headrace.client.settings import ClientSettings
 from headrace.client.statistics_sources import producer_source
 from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError, KafkaError, MessageSizeTooLargeError
@@ -320,7 +320,7 @@ class ProducerCore:
         finally:
             self.accumulator.leave(flush)
 
-    async def know_topic(self, topic: str, partition: int, timeout_ms: float) -> None:
+    async def wait_for_metadata(self, topic: str, partition: int, timeout_ms: float) -> None:
         """Until the topic is known, and has the partition if that is not -1."""
         info: TopicInfo = await self.client.metadata.topic(topic, timeout_ms)
         self._set_leaders(self.client.metadata.view, info)
@@ -352,7 +352,7 @@ class ProducerCore:
         while True:
             while not path._choose_partition(request):
                 left = (deadline - self.clock.monotonic()) * 1000
-                await self.know_topic(request.topic, request.partition, max(left, 0.0))
+                await self.wait_for_metadata(request.topic, request.partition, max(left, 0.0))
             outcome = self.accumulator.append(request, buffer)
             if isinstance(outcome, FutureRecordMetadata):
                 return outcome
@@ -363,7 +363,7 @@ class ProducerCore:
     async def wait_for_room(self, size: int, timeout: float, wants_buffer: bool = True) -> bytearray | None:
         """Memory, when it is there; as a buffer, or only counted."""
         granted: asyncio.Future[None] = self._loop.create_future()
-        waiter = self.buffers.stand_in_line(size, lambda: _release(granted), wants_buffer)
+        waiter = self.buffers.enqueue(size, lambda: _release(granted), wants_buffer)
         self.wake()
         try:
             async with asyncio.timeout(timeout):

@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client.background import LoopThread
+from headrace.client.config.common import ClientSettings
+from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SendPath, SendRequest
@@ -16,8 +18,6 @@ from headrace.client.producer.accumulator import TOPIC_FORGOTTEN
 from headrace.client.producer.core import ProducerCore, check_settings, check_timeout, set_up_path
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.types import Headers, OnDelivery
-from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ClientSettings
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.clock import SystemClock
 from headrace.common.errors import KafkaError
@@ -246,14 +246,14 @@ class Producer(SendPath):
 
     def _wait_for_topic(self, topic: str, partition: int, deadline: float) -> None:
         left_ms = max(0.0, (deadline - self._core.clock.monotonic()) * 1000)
-        self._thread.run(self._core.know_topic(topic, partition, left_ms))
+        self._thread.run(self._core.wait_for_metadata(topic, partition, left_ms))
 
     def _wait_for_room(self, size: int, deadline: float, wants_buffer: bool) -> bytearray | None:
         core = self._core
         if self._thread.is_current:
             raise core.no_memory()  # who gives memory back is the one that would wait
         granted = threading.Event()
-        waiter = core.buffers.stand_in_line(size, granted.set, wants_buffer)
+        waiter = core.buffers.enqueue(size, granted.set, wants_buffer)
         core.wake()
         try:
             if not granted.wait(max(0.0, deadline - core.clock.monotonic())):

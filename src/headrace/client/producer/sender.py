@@ -295,7 +295,7 @@ class Sender:
         stale: set[str] = set()
         for batch in batches:
             if batch not in answered:
-                self._went_wrong(batch, error, now)
+                self._handle_failed_batch(batch, error, now)
                 stale.add(batch.tp.topic)
         if stale and (isinstance(error, KafkaConnectionError) or is_stale_metadata(error)):
             self._cluster.request_update(stale)
@@ -326,9 +326,9 @@ class Sender:
                 each.batch_index: type(error)(each.batch_index_error_message or part.error_message or str(error))
                 for each in part.record_errors
             }
-        self._went_wrong(batch, error, now, record_errors)
+        self._handle_failed_batch(batch, error, now, record_errors)
 
-    def _went_wrong(
+    def _handle_failed_batch(
         self,
         batch: ProducerBatch,
         error: BaseException,

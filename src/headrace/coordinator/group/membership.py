@@ -210,7 +210,7 @@ class Membership:
             return NOTHING
         return self.rebalances.prepare(group, f"it has more than group.max.size={self._config().max_size} members")
 
-    def bury(self, group: ClassicGroup, error: type[KafkaError]) -> None:
+    def remove_group(self, group: ClassicGroup, error: type[KafkaError]) -> None:
         """The group is gone from here; who waits is told."""
         group.transition(GroupState.DEAD, self._context.now_ms())
         for kind in ("join", "sync", "retry"):

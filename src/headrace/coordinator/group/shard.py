@@ -129,7 +129,7 @@ class GroupShard:
         if data is None:
             group = self.groups.pop(group_id, None)
             if group is not None:
-                self.members.bury(group, UnknownMemberIdError)
+                self.members.remove_group(group, UnknownMemberIdError)
             return
         value = decode_group_value(data)
         group = self.groups.get(group_id)
@@ -155,7 +155,7 @@ class GroupShard:
 
     def on_unloaded(self) -> None:
         for group in self.groups.values():
-            self.members.bury(group, NotCoordinatorError)
+            self.members.remove_group(group, NotCoordinatorError)
 
     # ---- committing
 
@@ -339,7 +339,7 @@ class GroupShard:
                 if group.is_stored or expired:
                     records.append(group_record(group.group_id, None))
                 else:
-                    self.members.bury(group, UnknownMemberIdError)  # never written: somebody asked for an id
+                    self.members.remove_group(group, UnknownMemberIdError)  # never written: somebody asked for an id
                     del self.groups[group.group_id]
         if not records:
             return NOTHING

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.admin_broker import AdminBroker
+from tests.support.broker.admin_broker import AdminBroker
 
 
 @pytest.fixture

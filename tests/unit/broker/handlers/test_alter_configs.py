@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.support.admin_broker import AdminBroker
+from tests.support.broker.admin_broker import AdminBroker
 
-from headrace.cluster.configs import ConfigEntity
+from headrace.cluster.config_store import ConfigEntity
 from headrace.common.errors import (
     InvalidConfigurationError,
     InvalidRequestError,

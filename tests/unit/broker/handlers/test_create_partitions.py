@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.support.admin_broker import AdminBroker
+from tests.support.broker.admin_broker import AdminBroker
 
 from headrace.common.errors import (
     InvalidPartitionsError,

@@ -1,8 +1,8 @@
 from typing import Any
 
 import pytest
-from tests.support.admin_broker import AdminBroker
-from tests.support.storage import append
+from tests.support.broker.admin_broker import AdminBroker
+from tests.support.storage.logs import append
 
 from headrace.common.errors import (
     InvalidTopicError,

@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.admin_broker import AdminBroker
+from tests.support.broker.admin_broker import AdminBroker
 
 from headrace.common.errors import (
     InvalidRequestError,

@@ -1,7 +1,7 @@
 import pytest
-from tests.support.admin_broker import LISTENER, AdminBroker
+from tests.support.broker.admin_broker import LISTENER, AdminBroker
 
-from headrace.cluster.commands import BrokerInfo, Endpoint
+from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
 from headrace.common.errors import MismatchedEndpointTypeError, UnsupportedEndpointTypeError
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -16,7 +16,9 @@ def test_brokers_and_controller(broker: AdminBroker, version: int) -> None:
 
 
 def test_brokers_are_shown_as_the_listener_sees_them(broker: AdminBroker) -> None:
-    broker.update([], [broker.info, BrokerInfo(0, (Endpoint("INSIDE", "in", 1), Endpoint(LISTENER, "out", 2)))])
+    broker.update(
+        [], [broker.info, BrokerInfo(0, (BrokerEndpoint("INSIDE", "in", 1), BrokerEndpoint(LISTENER, "out", 2)))]
+    )
     reply = broker.call(DescribeClusterRequest())
     assert [(found.broker_id, found.host, found.port) for found in reply.brokers] == [
         (0, "out", 2),

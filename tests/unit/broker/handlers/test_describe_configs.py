@@ -2,9 +2,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.admin_broker import AdminBroker
+from tests.support.broker.admin_broker import AdminBroker
 
-from headrace.broker.config import BROKER_KEYS, TOPIC_KEYS
+from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS
 from headrace.cluster.znodes import DEFAULT_ENTITY
 from headrace.common.errors import InvalidRequestError, InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -88,7 +88,7 @@ def test_all_brokers(broker: AdminBroker) -> None:
 def test_loggers(broker: AdminBroker) -> None:
     entries = {entry.name: entry for entry in describe(broker, LOGGER, "1").configs}
     assert entries["root"].config_source == 6
-    assert entries["headrace.broker.configs"].value in ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+    assert entries["headrace.broker.config.dynamic"].value in ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
     assert all(name == "root" or name.startswith("headrace") for name in entries)
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.admin_broker import AdminBroker
-from tests.support.storage import append
+from tests.support.broker.admin_broker import AdminBroker
+from tests.support.storage.logs import append
 
 from headrace.common.errors import KafkaStorageError
 from headrace.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest

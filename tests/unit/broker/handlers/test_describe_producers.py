@@ -1,7 +1,7 @@
 from typing import Any
 
-from tests.support.admin_broker import AdminBroker
-from tests.support.storage import START_MS, append, make_marker, send
+from tests.support.broker.admin_broker import AdminBroker
+from tests.support.storage.logs import START_MS, append, make_marker, send
 
 from headrace.cluster.commands import PartitionState
 from headrace.common.errors import (

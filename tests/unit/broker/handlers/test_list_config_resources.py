@@ -1,5 +1,5 @@
 import pytest
-from tests.support.admin_broker import AdminBroker
+from tests.support.broker.admin_broker import AdminBroker
 
 from headrace.cluster.commands import BrokerInfo
 from headrace.common.errors import UnsupportedVersionError

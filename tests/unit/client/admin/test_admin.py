@@ -6,14 +6,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.support.fake_brokers import FakeBroker, FakeCluster, partition
-from tests.support.virtual_loop import run
+from tests.support.client.fake_brokers import FakeBroker, FakeCluster, partition
+from tests.support.net.virtual_loop import run
 
 from headrace.admin import ConfigResource, MemberToRemove, NewTopic, OffsetSpec
 from headrace.client.admin.core import AdminCore
+from headrace.client.config.common import ADMIN_KEYS, ClientSettings
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
-from headrace.client.settings import ADMIN_KEYS, ClientSettings
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
     GroupAuthorizationFailedError,

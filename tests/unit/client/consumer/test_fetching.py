@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.support.fake_logs import FakeLogs, tps
-from tests.support.virtual_loop import run
+from tests.support.client.fake_logs import FakeLogs, tps
+from tests.support.net.virtual_loop import run
 
 from headrace.client.consumer.errors import CorruptBatchError, OffsetsLostError
 from headrace.common.errors import (

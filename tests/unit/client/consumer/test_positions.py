@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from tests.support.fake_logs import FakeLogs
-from tests.support.virtual_loop import run
+from tests.support.client.fake_logs import FakeLogs
+from tests.support.net.virtual_loop import run
 
 from headrace.client.consumer.errors import TruncatedError
 from headrace.client.errors import KafkaTimeoutError, NoOffsetForPartitionError

@@ -1,7 +1,7 @@
 """Assignors by example; that they choose as Kafka's do is tested against those, in tests/compat."""
 
 import pytest
-from tests.support.group_cases import sticky_data, with_owned
+from tests.support.coordinator.group_cases import sticky_data, with_owned
 
 from headrace.client.group.assignors import (
     Assignor,

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.support.virtual_loop import run
+from tests.support.net.virtual_loop import run
 
 from headrace.client.consumer.subscription import SubscriptionState
 from headrace.client.errors import CommitFailedError, IllegalStateError, KafkaConnectionError, KafkaTimeoutError

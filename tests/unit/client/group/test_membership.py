@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.support.group_sim import Group, User, partitions
-from tests.support.virtual_loop import run
+from tests.support.coordinator.group_sim import Group, User, partitions
+from tests.support.net.virtual_loop import run
 
 from headrace.client.errors import CommitFailedError
 from headrace.client.group.member import MemberState

@@ -1,7 +1,7 @@
 """What waits, what is due, and what goes into a request."""
 
 import pytest
-from tests.support.producer_sim import SimProducer
+from tests.support.client.producer_sim import SimProducer
 
 from headrace.client.errors import IllegalStateError
 from headrace.client.producer._batch import ProducerBatch
@@ -171,7 +171,7 @@ def test_a_lack_of_memory_hurries_everything() -> None:
         producer.put(RECORD, partition)
     assert drained(producer) == []
     assert producer.send("t", b"v" * 300, partition=0) is None, "there should be no memory"
-    producer.buffers.stand_in_line(450, lambda: None)
+    producer.buffers.enqueue(450, lambda: None)
     assert len(drained(producer)) == 3
 
 

@@ -14,7 +14,7 @@ class Line:
         self.served: list[str] = []
 
     def add(self, name: str, size: int) -> MemoryWaiter:
-        return self.pool.stand_in_line(size, lambda: self.served.append(name))
+        return self.pool.enqueue(size, lambda: self.served.append(name))
 
 
 def take(pool: BufferPool, size: int) -> bytearray:
@@ -116,7 +116,7 @@ def test_who_gives_up_leaves_what_it_has_to_the_next() -> None:
 
 def test_who_gives_up_too_late_gives_the_buffer_back() -> None:
     pool = BufferPool(20, 10)
-    waiter = pool.stand_in_line(20, lambda: None)
+    waiter = pool.enqueue(20, lambda: None)
     assert pool.available_bytes == 0
     pool.leave(waiter)
     assert waiter.buffer is None
@@ -128,7 +128,7 @@ def test_memory_may_be_counted_without_a_buffer() -> None:
     assert pool.take_over(15)
     assert not pool.take_over(6)
     line = Line(pool)
-    waiter = pool.stand_in_line(10, lambda: line.served.append("counted"), wants_buffer=False)
+    waiter = pool.enqueue(10, lambda: line.served.append("counted"), wants_buffer=False)
     pool.give_back(None, 15)
     assert line.served == ["counted"]
     assert waiter.buffer is None
@@ -148,7 +148,7 @@ def test_a_buffer_that_somebody_still_reads_is_not_used_again(size: int) -> None
 
 def test_more_than_there_is_is_refused() -> None:
     with pytest.raises(ValueError, match="never be free"):
-        BufferPool(10, 5).stand_in_line(11, lambda: None)
+        BufferPool(10, 5).enqueue(11, lambda: None)
 
 
 class TestLargeBuffers:
@@ -182,7 +182,7 @@ class TestLargeBuffers:
         assert pool.available_bytes == 0
         pool = BufferPool(100, 10, 40)
         take(pool, 90)
-        pool.stand_in_line(20, lambda: None)
+        pool.enqueue(20, lambda: None)
         assert pool.exchange(90) is None
         assert pool.available_bytes == 0
 
@@ -224,7 +224,7 @@ def test_no_byte_is_lost_or_made_whatever_happens() -> None:
                 if buffer is not None:
                     held.append((buffer, size))
             elif step == 1 and len(waiting) < 5:
-                waiting.append(pool.stand_in_line(size, lambda: None, wants_buffer=random.random() < 0.7))
+                waiting.append(pool.enqueue(size, lambda: None, wants_buffer=random.random() < 0.7))
             elif step == 2 and held:
                 pool.give_back(*held.pop(random.randrange(len(held))))
             elif step == 3 and waiting:

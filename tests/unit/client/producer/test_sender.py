@@ -4,7 +4,7 @@ completeness whatever goes wrong."""
 from typing import Any
 
 import pytest
-from tests.support.producer_sim import SimProducer
+from tests.support.client.producer_sim import SimProducer
 
 from headrace.client.errors import KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata

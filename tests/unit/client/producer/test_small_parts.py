@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from headrace.client.config.common import ClientSettings
+from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.producer.core import check_settings
 from headrace.client.producer.interceptors import Interceptors, OutgoingRecord
 from headrace.client.producer.serializers import (
@@ -13,8 +15,6 @@ from headrace.client.producer.serializers import (
     LongSerializer,
     StringSerializer,
 )
-from headrace.client.producer_keys import PRODUCER_KEYS
-from headrace.client.settings import ClientSettings
 from headrace.common.errors import ConfigError
 
 

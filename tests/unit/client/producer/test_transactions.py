@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.support.virtual_loop import run
+from tests.support.net.virtual_loop import run
 
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import CommitFailedError, IllegalStateError

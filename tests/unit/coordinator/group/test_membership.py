@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.groups import GROUP, REBALANCE_MS, SESSION_MS, GroupBench
+from tests.support.coordinator.groups import GROUP, REBALANCE_MS, SESSION_MS, GroupBench
 
 from headrace.common.errors import (
     CoordinatorNotAvailableError,

@@ -1,7 +1,7 @@
 """Committed offsets: commits, transactions, deletion, expiry, loading."""
 
 import pytest
-from tests.support.groups import GROUP, GroupBench, subscription
+from tests.support.coordinator.groups import GROUP, GroupBench, subscription
 
 from headrace.common.errors import (
     GroupIdNotFoundError,

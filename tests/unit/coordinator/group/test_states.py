@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from tests.support.group_scenes import CHANGED, INSTANCE, OTHER_VOTE, PROTOCOLS, Scene, Situation
-from tests.support.groups import GROUP, REBALANCE_MS, SESSION_MS, GroupBench
+from tests.support.coordinator.group_scenes import CHANGED, INSTANCE, OTHER_VOTE, PROTOCOLS, Scene, Situation
+from tests.support.coordinator.groups import GROUP, REBALANCE_MS, SESSION_MS, GroupBench
 
 from headrace.common.errors import (
     CoordinatorNotAvailableError,

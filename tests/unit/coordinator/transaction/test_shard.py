@@ -1,7 +1,7 @@
 """The transaction coordinator's state machine: every state with every request, time, crashes, epochs."""
 
 import pytest
-from tests.support.transactions import ID, PARTITIONS, TIMEOUT_MS, Coordinator, outcome_of
+from tests.support.coordinator.transactions import ID, PARTITIONS, TIMEOUT_MS, Coordinator, outcome_of
 
 from headrace.common.errors import CoordinatorNotAvailableError, HeadraceError
 from headrace.common.types import TopicPartition

@@ -1,0 +1,137 @@
+"""Settings as DescribeConfigs and CreateTopics show them: value, where it comes from, and what lies behind it.
+
+The synonyms of a setting are all the places that have a value for it, the one in force first: the topic, and then, for
+each of the broker keys that give the topic key its default, what is set for this broker, for all brokers, at the start,
+and the table's default.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS
+from headrace.broker.config.dynamic import Configs, ConfigSource
+from headrace.common.config import ConfigKey, ConfigType
+from headrace.common.errors import ConfigError
+
+_TYPE_NUMBERS = {
+    ConfigType.BOOLEAN: 1,
+    ConfigType.STRING: 2,
+    ConfigType.INT: 3,
+    ConfigType.LONG: 5,
+    ConfigType.DOUBLE: 6,
+    ConfigType.LIST: 7,
+}
+STRING_TYPE = _TYPE_NUMBERS[ConfigType.STRING]
+
+
+class ConfigSynonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    type: int
+    """The protocol's number."""
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+def show_value(value: Any) -> str | None:
+    """A value as Kafka writes it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(value).replace("e+", "E").replace("e", "E")
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+class TopicEntries:
+    """The settings of topics. What they inherit from the brokers is worked out once: make one for each request."""
+
+    def __init__(self, configs: Configs):
+        defaults = configs.topic_defaults()
+        self._inherited = {
+            name: _inherited_entry(configs, key, defaults.get(name, key.default))
+            for name, key in sorted(TOPIC_KEYS.keys.items())
+        }
+
+    def of(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """All settings of a topic on which these are set."""
+        return [
+            entry if name not in overrides else _own_entry(entry, overrides[name])
+            for name, entry in self._inherited.items()
+        ]
+
+
+def _inherited_entry(configs: Configs, key: ConfigKey, value: Any) -> ConfigEntry:
+    synonyms = tuple(_synonyms(configs, tuple(synonym.name for synonym in key.synonyms)))
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return ConfigEntry(key.name, show_value(value), source, False, _TYPE_NUMBERS[key.type], key.doc, synonyms)
+
+
+def _own_entry(inherited: ConfigEntry, own: str) -> ConfigEntry:
+    value = _normalise(TOPIC_KEYS.keys[inherited.name], own)
+    synonyms = (ConfigSynonym(inherited.name, value, ConfigSource.TOPIC), *inherited.synonyms)
+    return replace(inherited, value=value, source=ConfigSource.TOPIC, synonyms=synonyms)
+
+
+def _normalise(key: ConfigKey, value: object) -> str | None:
+    try:
+        return show_value(key.parse(value))
+    except ConfigError:
+        return str(value)  # of another version; shown so that it can be corrected
+
+
+def _synonyms(configs: Configs, names: tuple[str, ...]) -> Iterator[ConfigSynonym]:
+    for source, layer in configs.layers:
+        for name in names:
+            if name in layer:
+                yield ConfigSynonym(name, show_value(layer[name]), source)
+    for name in names:
+        default = BROKER_KEYS.keys[name].default if name in BROKER_KEYS.keys else None
+        if default is not None:
+            yield ConfigSynonym(name, show_value(default), ConfigSource.DEFAULT)
+
+
+def broker_entries(configs: Configs) -> list[ConfigEntry]:
+    """All settings of this broker."""
+    without_effect = {
+        name for source, layer in configs.layers if source is not ConfigSource.SERVER for name in layer
+    } - set(BROKER_KEYS.keys)
+    return [_broker_entry(configs, name) for name in sorted({*BROKER_KEYS.keys, *without_effect})]
+
+
+def _broker_entry(configs: Configs, name: str) -> ConfigEntry:
+    key = BROKER_KEYS.keys.get(name)
+    synonyms = tuple(_synonyms(configs, (name,)))
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    if key is None:
+        return ConfigEntry(name, synonyms[0].value, source, False, STRING_TYPE, "Has no effect.", synonyms)
+    # The id may be one that was found in the data directory.
+    value = str(configs.node_id) if name in ("node.id", "broker.id") else show_value(configs.broker(name))
+    return ConfigEntry(name, value, source, not key.dynamic, _TYPE_NUMBERS[key.type], key.doc, synonyms)
+
+
+def all_brokers_entries(configs: Configs) -> list[ConfigEntry]:
+    """What is set for all brokers; as in Kafka nothing else is shown."""
+    set_for_all = next(layer for source, layer in configs.layers if source is ConfigSource.ALL_BROKERS)
+    entries: list[ConfigEntry] = []
+    for name in sorted(set_for_all):
+        key = BROKER_KEYS.keys.get(name)
+        value = show_value(set_for_all[name]) if key is None else _normalise(key, set_for_all[name])
+        synonym = ConfigSynonym(name, value, ConfigSource.ALL_BROKERS)
+        type_number = STRING_TYPE if key is None else _TYPE_NUMBERS[key.type]
+        doc = "Has no effect." if key is None else key.doc
+        entries.append(ConfigEntry(name, value, ConfigSource.ALL_BROKERS, False, type_number, doc, (synonym,)))
+    return entries

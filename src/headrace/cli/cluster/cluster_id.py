@@ -1,0 +1,22 @@
+"""`headrace cluster-id`: the cluster's id, as `kafka-cluster.sh cluster-id` prints it."""
+
+import click
+
+from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.output import json_option, print_json
+from headrace.cli.common.tool import Failure, Tool
+
+
+@click.command("cluster-id", cls=Tool)
+@connects
+@json_option
+def cluster_id(connection: Connection, as_json: bool) -> None:
+    """Show the id of the cluster."""
+    with connection.admin() as admin:
+        cluster = admin.describe_cluster()
+    if cluster.cluster_id is None:
+        raise Failure("the cluster has no id: its brokers are older than Kafka 0.10.1")
+    if as_json:
+        print_json({"cluster_id": cluster.cluster_id})
+    else:
+        click.echo(f"Cluster ID: {cluster.cluster_id}")

@@ -1,0 +1,22 @@
+"""`headrace completion`: a script that completes commands and flags in bash, zsh or fish.
+
+eval "$(headrace completion bash)"          in ~/.bashrc; likewise zsh, in ~/.zshrc
+headrace completion fish > ~/.config/fish/completions/headrace.fish
+"""
+
+import click
+from click.shell_completion import get_completion_class
+
+from headrace.cli.common.tool import Tool
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(cls=Tool)
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands and flags in SHELL."""
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(ctx.find_root().command, {}, "headrace", "_HEADRACE_COMPLETE").source())

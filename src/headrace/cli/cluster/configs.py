@@ -1,0 +1,256 @@
+"""`headrace configs`: settings of topics, brokers, groups and client metrics, with the flags of `kafka-configs.sh`.
+
+Quotas and users (`--user`, `--client`, `--ip`) are refused: brokers here have none.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.common.connection import Connection, connects, read_config
+from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
+from headrace.cli.common.tool import Failure, Tool, exactly_one, only_with
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+    from headrace.client.admin.types import ConfigEntry
+
+_TYPES = {
+    "topics": "topic",
+    "brokers": "broker",
+    "broker-loggers": "broker_logger",
+    "groups": "group",
+    "client-metrics": "client_metrics",
+}
+_SINGULAR = {
+    "topics": "topic",
+    "brokers": "broker",
+    "broker-loggers": "broker-logger",
+    "groups": "group",
+    "client-metrics": "client-metric",
+}
+_OWN_SOURCE = {
+    "topics": "DYNAMIC_TOPIC_CONFIG",
+    "brokers": "DYNAMIC_BROKER_CONFIG",
+    "broker-loggers": "DYNAMIC_BROKER_LOGGER_CONFIG",
+    "groups": "DYNAMIC_GROUP_CONFIG",
+    "client-metrics": "DYNAMIC_CLIENT_METRICS_CONFIG",
+}
+_SHORT = {
+    "topic": "topics",
+    "broker": "brokers",
+    "broker_logger": "broker-loggers",
+    "group": "groups",
+    "client_metrics": "client-metrics",
+}
+_NO_QUOTAS = ("users", "clients", "ips")
+
+
+def _short_options(function: click.decorators.FC) -> click.decorators.FC:
+    for name, kind in reversed(_SHORT.items()):
+        flag = "--" + name.replace("_", "-")
+        text = f"Short for --entity-type {kind} --entity-name NAME."
+        function = click.option(flag, name, metavar="NAME", help=text)(function)
+    return function
+
+
+@click.command(cls=Tool)
+@connects
+@click.option("--describe", is_flag=True, help="Show settings.")
+@click.option("--alter", is_flag=True, help="Change settings.")
+@click.option("--entity-type", metavar="TYPE", help=f"Whose: {', '.join(_TYPES)}.")
+@click.option("--entity-name", metavar="NAME", help="Of which one; of all, if it is left out with --describe.")
+@click.option("--entity-default", is_flag=True, help="Of all brokers that have no value of their own.")
+@_short_options
+@click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
+@click.option("--all", "all_", is_flag=True, help="Show also settings that have their default.")
+@click.option("--add-config", metavar="KEY=VALUE,...", help="Settings to set; a value with commas in [brackets].")
+@click.option("--add-config-file", metavar="FILE", callback=read_config, help="A property file with settings to set.")
+@click.option("--delete-config", metavar="KEY,...", help="Settings that go back to their default.")
+@click.option("--force", is_flag=True, help="Does nothing; for scripts that have it.")
+@json_option
+def configs(
+    connection: Connection,
+    describe: bool,
+    alter: bool,
+    entity_type: str | None,
+    entity_name: str | None,
+    entity_default: bool,
+    broker_defaults: bool,
+    all_: bool,
+    add_config: str | None,
+    add_config_file: dict[str, str],
+    delete_config: str | None,
+    force: bool,  # noqa: ARG001
+    as_json: bool,
+    **short: str | None,
+) -> None:
+    """Show and change settings of topics, brokers and groups."""
+    action = exactly_one({"--describe": describe, "--alter": alter}, "action")
+    kind, name = _entity(entity_type, entity_name, entity_default, broker_defaults, short)
+    only_with("--all", all_, action == "--describe", "--describe")
+    for flag, given in (
+        ("--add-config", add_config is not None),
+        ("--add-config-file", bool(add_config_file)),
+        ("--delete-config", delete_config is not None),
+    ):
+        only_with(flag, given, action == "--alter", "--alter")
+    if action == "--alter":
+        if name is None:
+            raise click.UsageError("--alter needs to know whose settings: --entity-name or --entity-default")
+        if add_config is not None and add_config_file:
+            raise click.UsageError("expected one of --add-config and --add-config-file")
+        changes: dict[str, str | None] = {**_pairs(add_config or ""), **add_config_file}
+        deleted = [key.strip() for key in (delete_config or "").split(",") if key.strip()]
+        both = sorted(set(changes) & set(deleted))
+        if both:
+            raise click.UsageError(f"{', '.join(both)} cannot be set and deleted at once")
+        changes.update(dict.fromkeys(deleted))
+        if not changes:
+            raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
+        with connection.admin() as admin:
+            _alter(admin, kind, name, changes)
+    else:
+        with connection.admin() as admin:
+            _describe(admin, kind, name, all_, as_json)
+
+
+def _entity(
+    kind: str | None, name: str | None, is_default: bool, broker_defaults: bool, short: Mapping[str, str | None]
+) -> tuple[str, str | None]:
+    """Type and name; an empty name stands for the default of all brokers, None for each there is."""
+    chosen: list[tuple[str, str | None]] = [(_SHORT[flag], value) for flag, value in short.items() if value is not None]
+    if broker_defaults:
+        chosen.append(("brokers", ""))
+    if kind is not None:
+        chosen.append((kind, "" if is_default else name))
+    elif name is not None or is_default:
+        raise click.UsageError("--entity-name and --entity-default need --entity-type")
+    if len(chosen) != 1:
+        raise click.UsageError("expected the settings of one thing: --entity-type, or --topic, --broker, --group ...")
+    found, which = chosen[0]
+    if found in _NO_QUOTAS:
+        raise click.UsageError(
+            f"--entity-type {found}: users and quotas are not supported; expected {', '.join(_TYPES)}"
+        )
+    if found not in _TYPES:
+        raise click.UsageError(f"--entity-type {found!r}: expected {', '.join(_TYPES)}")
+    if found == "brokers" and which and not which.isdigit():
+        raise click.UsageError(f"broker {which!r}: expected the id of a broker, a number")
+    if is_default and found != "brokers":
+        raise click.UsageError("--entity-default goes only with --entity-type brokers")
+    return found, which
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`k1=v1,k2=[a,b],k3=v3`"""
+    found = {}
+    for part in re.findall(r"(?:\[[^\]]*\]|[^,])+", text):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"--add-config {part.strip()!r}: expected KEY=VALUE")
+        value = value.strip()
+        found[key.strip()] = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    return found
+
+
+def _alter(admin: "Admin", kind: str, name: str, changes: Mapping[str, str | None]) -> None:
+    from headrace.client.admin.types import ConfigResource
+
+    if name and kind == "broker-loggers":
+        _check_broker(admin, name)
+    admin.alter_configs([ConfigResource(_TYPES[kind], name, changes)])
+    click.echo(f"Completed updating {_whose(kind, name, 'config')}.")
+
+
+def _check_broker(admin: "Admin", name: str) -> None:
+    """A broker that is not there would be waited for."""
+    there = [str(broker.id) for broker in admin.describe_cluster().brokers]
+    if name not in there:
+        raise Failure(f"there is no broker {name}; there are {', '.join(there)}")
+
+
+def _whose(kind: str, name: str, what: str) -> str:
+    if name == "":
+        return f"default {what} for {kind} in the cluster"
+    return f"{what} for {_SINGULAR[kind]} {name}"
+
+
+def _describe(admin: "Admin", kind: str, name: str | None, everything: bool, as_json: bool) -> None:
+    from headrace.client.admin.types import ConfigResource
+
+    names = _all_names(admin, kind) if name is None else [name]
+    if name and kind in ("brokers", "broker-loggers"):
+        _check_broker(admin, name)
+    if name and kind == "topics" and name not in admin.list_topics():
+        click.echo(f"The topic '{name}' doesn't exist and doesn't have dynamic config.")
+        return
+    shown: dict[str, list[ConfigEntry]] = {}
+    for each in names:
+        resource = ConfigResource(_TYPES[kind], each)
+        settings = admin.describe_configs([resource], include_synonyms=True)[resource].entries
+        own = "DYNAMIC_DEFAULT_BROKER_CONFIG" if each == "" else _OWN_SOURCE[kind]
+        shown[each] = [entry for _, entry in sorted(settings.items()) if everything or entry.source.name == own]
+    if as_json:
+        print_json({each or "<default>": [_as_json(entry) for entry in entries] for each, entries in shown.items()})
+        return
+    for each, entries in shown.items():
+        if is_terminal():
+            click.echo(styled(_heading(kind, each, everything), bold=True))
+            if entries:
+                print_table(
+                    ("KEY", "VALUE", "FROM"),
+                    [(entry.name, _shown_value(entry), _origin(entry)) for entry in entries],
+                    lambda column, cell: {"fg": "cyan"} if column == "FROM" and cell.startswith("set") else None,
+                )
+        else:
+            click.echo(_heading(kind, each, everything))
+            for entry in entries:
+                synonyms = ", ".join(f"{one.source.name}:{one.name}={one.value or ''}" for one in entry.synonyms)
+                is_secret = "true" if entry.is_sensitive else "false"
+                value = "null" if entry.value is None else entry.value
+                click.echo(f"  {entry.name}={value} sensitive={is_secret} synonyms={{{synonyms}}}")
+
+
+def _all_names(admin: "Admin", kind: str) -> list[str]:
+    if kind == "topics":
+        return admin.list_topics()
+    if kind == "brokers":
+        return [*(str(broker.id) for broker in admin.describe_cluster().brokers), ""]
+    if kind == "groups":
+        return sorted(group.group_id for group in admin.list_groups())
+    raise Failure(f"expected --entity-name: {kind} cannot be listed")
+
+
+def _heading(kind: str, name: str, everything: bool) -> str:
+    if name == "":
+        return f"{'All' if everything else 'Default'} configs for {kind} in the cluster are:"
+    return f"{'All' if everything else 'Dynamic'} configs for {_SINGULAR[kind]} {name} are:"
+
+
+def _shown_value(entry: "ConfigEntry") -> str:
+    return "(hidden)" if entry.is_sensitive else (entry.value or "")
+
+
+def _origin(entry: "ConfigEntry") -> str:
+    names = {
+        "DEFAULT_CONFIG": "default",
+        "STATIC_BROKER_CONFIG": "set in the broker's file",
+        "DYNAMIC_BROKER_CONFIG": "set for the broker",
+        "DYNAMIC_DEFAULT_BROKER_CONFIG": "set for all brokers",
+        "DYNAMIC_TOPIC_CONFIG": "set for the topic",
+        "DYNAMIC_GROUP_CONFIG": "set for the group",
+    }
+    return names.get(entry.source.name, entry.source.name.lower().replace("_", " "))
+
+
+def _as_json(entry: "ConfigEntry") -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source.name,
+        "read_only": entry.is_read_only,
+        "sensitive": entry.is_sensitive,
+    }

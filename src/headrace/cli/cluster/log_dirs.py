@@ -1,0 +1,94 @@
+"""`headrace log-dirs`: what the brokers' log directories hold, with the flags of `kafka-log-dirs.sh`.
+
+Two lines of words and one of JSON, as Kafka's tool prints it; on a terminal a table.
+"""
+
+import json
+from typing import Any
+
+import click
+
+from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
+from headrace.cli.common.tool import Failure, Tool
+
+
+@click.command("log-dirs", cls=Tool)
+@connects
+@click.option("--describe", is_flag=True, help="Show the directories; the only thing that this tool does.")
+@click.option("--broker-list", metavar="ID,...", default="", help="Brokers; all if it is left out.")
+@click.option("--topic-list", metavar="NAME,...", default="", help="Topics; all if it is left out.")
+@json_option
+def log_dirs(connection: Connection, describe: bool, broker_list: str, topic_list: str, as_json: bool) -> None:
+    """Show what the log directories of brokers hold."""
+    if not describe:
+        raise click.UsageError("expected --describe")
+    try:
+        wanted = {int(part) for part in broker_list.split(",") if part.strip()}
+    except ValueError:
+        raise click.UsageError(f"--broker-list {broker_list!r}: expected ids with commas between") from None
+    topics = [part.strip() for part in topic_list.split(",") if part.strip()]
+    with connection.admin() as admin:
+        there = {broker.id for broker in admin.describe_cluster().brokers}
+        if wanted - there:
+            raise Failure(f"there is no broker {_ids(wanted - there)}; there are {_ids(there)}")
+        brokers = sorted(wanted or there)
+        found = admin.describe_log_dirs(topics or None, brokers)
+    document = {
+        "brokers": [{"broker": broker, "logDirs": [_as_json(each) for each in found[broker]]} for broker in brokers],
+        "version": 1,
+    }
+    if as_json:
+        print_json(document)
+    elif is_terminal():
+        for broker in brokers:
+            for each in found[broker]:
+                _print_for_people(broker, each)
+    else:
+        click.echo("Querying brokers for log directories information")
+        click.echo(f"Received log directory information from brokers {_ids(brokers)}")
+        click.echo(json.dumps(document, separators=(",", ":")))
+
+
+def _ids(brokers: Any) -> str:
+    return ",".join(map(str, sorted(brokers)))
+
+
+def _as_json(directory: Any) -> dict[str, Any]:
+    return {
+        "partitions": [
+            {
+                "partition": f"{tp.topic}-{tp.partition}",
+                "size": replica.size,
+                "offsetLag": replica.offset_lag,
+                "isFuture": replica.is_future,
+            }
+            for tp, replica in sorted(directory.replicas.items())
+        ],
+        "error": None if directory.error is None else str(directory.error),
+        "logDir": directory.path,
+    }
+
+
+def _print_for_people(broker: int, directory: Any) -> None:
+    free = f", {in_bytes(directory.usable_bytes)} free" if directory.usable_bytes >= 0 else ""
+    used = in_bytes(sum(replica.size for replica in directory.replicas.values()))
+    title = styled(f"broker {broker}", bold=True)
+    click.echo(f"{title}  {directory.path}  {used} in {len(directory.replicas)} partitions{free}")
+    if directory.error is not None:
+        click.echo(styled(f"  {directory.error}", fg="red"))
+    rows = sorted(directory.replicas.items(), key=lambda item: (-item[1].size, item[0]))
+    if rows:
+        print_table(
+            ("TOPIC", "PARTITION", "SIZE", "LAG"),
+            [(tp.topic, tp.partition, in_bytes(each.size), each.offset_lag) for tp, each in rows],
+        )
+
+
+def in_bytes(size: float) -> str:
+    """A size for people: 1.5 GB."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,0 +1,361 @@
+"""`headrace transactions`: look at transactions and end those that hang, with the commands of `kafka-transactions.sh`.
+
+    headrace transactions --bootstrap-server localhost:9092 find-hanging --broker-id 0
+
+A transaction hangs if a partition has it open, and longer than a transaction may last, while its coordinator knows
+nothing of it any more: then readers of committed records wait there for ever, until it is aborted.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.output import is_terminal, json_option, print_json, print_table
+from headrace.cli.common.tool import INT_MAX, LONG_MAX, Failure, Tool, ToolGroup
+from headrace.common.clock import SystemClock
+from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+    from headrace.client.admin.types import ProducerState
+
+_MINUTE_MS = 60_000
+pass_connection = click.make_pass_decorator(Connection)
+
+
+@click.group(cls=ToolGroup)
+@connects
+@click.pass_context
+def transactions(ctx: click.Context, connection: Connection) -> None:
+    """Look at transactions, and end those that hang."""
+    ctx.obj = connection
+
+
+def _print(columns: Sequence[str], keys: Sequence[str], rows: Iterable[Sequence[object]], as_json: bool) -> None:
+    if as_json:
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+        return
+    cells = [[_cell(each) for each in row] for row in rows]
+    if is_terminal():
+        print_table(columns, cells)
+    else:
+        widths = [max(len(name), *(len(str(row[at])) for row in cells), 0) for at, name in enumerate(columns)]
+        lines: list[Sequence[object]] = [columns, *cells]
+        for row in lines:
+            click.echo("".join(f"{cell!s:<{width}}\t" for cell, width in zip(row, widths, strict=True)))
+
+
+def _cell(value: object) -> object:
+    """As Kafka's tool shows it."""
+    if isinstance(value, list):
+        return ",".join(f"{tp.topic}-{tp.partition}" for tp in value)
+    return "None" if value is None else value
+
+
+@transactions.command("list", cls=Tool)
+@click.option(
+    "--duration-filter",
+    type=click.IntRange(max=LONG_MAX),
+    metavar="MS",
+    help="Only those that have been open for longer.",
+)
+@click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match.")
+@json_option
+@pass_connection
+def list_(
+    connection: Connection, duration_filter: int | None, transactional_id_pattern: str | None, as_json: bool
+) -> None:
+    """List transactional ids and what they are doing."""
+    longer = None if duration_filter is None or duration_filter < 0 else duration_filter
+    with connection.admin() as admin:
+        found = admin.list_transactions(duration_filter_ms=longer, transactional_id_pattern=transactional_id_pattern)
+    _print(
+        ("TransactionalId", "Coordinator", "ProducerId", "TransactionState"),
+        ("transactional_id", "coordinator", "producer_id", "state"),
+        [(each.transactional_id, each.coordinator_id, each.producer_id, each.state) for each in found],
+        as_json,
+    )
+
+
+@transactions.command(cls=Tool)
+@click.option("--transactional-id", metavar="ID", required=True, help="The transactional id.")
+@json_option
+@pass_connection
+def describe(connection: Connection, transactional_id: str, as_json: bool) -> None:
+    """Show the transaction of a transactional id."""
+    from headrace.common.errors import TransactionalIdNotFoundError
+
+    with connection.admin() as admin:
+        try:
+            found = admin.describe_transactions([transactional_id])[transactional_id]
+        except TransactionalIdNotFoundError:
+            raise Failure(f"there is no transactional id {transactional_id!r}") from None
+    start = found.transaction_start_time_ms
+    _print(
+        (
+            "CoordinatorId",
+            "TransactionalId",
+            "ProducerId",
+            "ProducerEpoch",
+            "TransactionState",
+            "TransactionTimeoutMs",
+            "CurrentTransactionStartTimeMs",
+            "TransactionDurationMs",
+            "TopicPartitions",
+        ),
+        (
+            "coordinator",
+            "transactional_id",
+            "producer_id",
+            "producer_epoch",
+            "state",
+            "timeout_ms",
+            "start_time_ms",
+            "duration_ms",
+            "partitions",
+        ),
+        [
+            (
+                found.coordinator_id,
+                found.transactional_id,
+                found.producer_id,
+                found.producer_epoch,
+                found.state,
+                found.transaction_timeout_ms,
+                start,
+                None if start is None else SystemClock().time_ms() - start,
+                [tp._asdict() for tp in sorted(found.partitions)] if as_json else sorted(found.partitions),
+            )
+        ],
+        as_json,
+    )
+
+
+@transactions.command("describe-producers", cls=Tool)
+@click.option("--topic", metavar="NAME", required=True, help="The topic.")
+@click.option("--partition", type=click.IntRange(0, INT_MAX), metavar="N", required=True, help="The partition.")
+@click.option(
+    "--broker-id", type=click.IntRange(0, INT_MAX), metavar="ID", help="Ask this replica instead of the leader."
+)
+@json_option
+@pass_connection
+def describe_producers(
+    connection: Connection, topic: str, partition: int, broker_id: int | None, as_json: bool
+) -> None:
+    """Show the producers that a partition knows."""
+    tp = TopicPartition(topic, partition)
+    with connection.admin() as admin:
+        found = _producers(admin, tp, broker_id)
+    _print(
+        (
+            "ProducerId",
+            "ProducerEpoch",
+            "LatestCoordinatorEpoch",
+            "LastSequence",
+            "LastTimestamp",
+            "CurrentTransactionStartOffset",
+        ),
+        (
+            "producer_id",
+            "producer_epoch",
+            "coordinator_epoch",
+            "last_sequence",
+            "last_timestamp",
+            "transaction_start_offset",
+        ),
+        [
+            (
+                each.producer_id,
+                each.producer_epoch,
+                each.coordinator_epoch,
+                each.last_sequence,
+                each.last_timestamp,
+                None if each.current_txn_start_offset < 0 else each.current_txn_start_offset,
+            )
+            for each in found
+        ],
+        as_json,
+    )
+
+
+def _producers(admin: "Admin", tp: TopicPartition, broker_id: int | None = None) -> "tuple[ProducerState, ...]":
+    from headrace.common.errors import UnknownTopicOrPartitionError
+
+    try:
+        return admin.describe_producers([tp], broker_id)[tp].producers
+    except UnknownTopicOrPartitionError:
+        raise Failure(f"there is no partition {tp.partition} of a topic {tp.topic}") from None
+
+
+@transactions.command(cls=Tool)
+@click.option("--topic", metavar="NAME", required=True, help="The topic.")
+@click.option("--partition", type=click.IntRange(0, INT_MAX), metavar="N", required=True, help="The partition.")
+@click.option(
+    "--start-offset",
+    type=click.IntRange(0, LONG_MAX),
+    metavar="OFFSET",
+    help="Where the transaction begins in the partition.",
+)
+@click.option(
+    "--producer-id", type=click.IntRange(0, LONG_MAX), metavar="ID", help="Its producer, instead of the offset."
+)
+@click.option("--producer-epoch", type=click.IntRange(0, 32767), metavar="N", help="The producer's epoch.")
+@click.option("--coordinator-epoch", type=click.IntRange(-1, INT_MAX), metavar="N", help="The coordinator's epoch.")
+@pass_connection
+def abort(
+    connection: Connection,
+    topic: str,
+    partition: int,
+    start_offset: int | None,
+    producer_id: int | None,
+    producer_epoch: int | None,
+    coordinator_epoch: int | None,
+) -> None:
+    """Abort a transaction that hangs in a partition."""
+    from headrace.client.admin.types import AbortTransactionSpec
+
+    tp = TopicPartition(topic, partition)
+    if start_offset is None and None in (producer_id, producer_epoch, coordinator_epoch):
+        raise click.UsageError(
+            "expected --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch"
+        )
+    with connection.admin() as admin:
+        if start_offset is not None:
+            for each in _producers(admin, tp):
+                if each.current_txn_start_offset == start_offset:
+                    producer_id, producer_epoch = each.producer_id, each.producer_epoch
+                    coordinator_epoch = max(each.coordinator_epoch, 0)
+                    break
+            else:
+                raise Failure(f"no transaction that is open in {tp} begins at offset {start_offset}")
+        assert producer_id is not None
+        assert producer_epoch is not None
+        assert coordinator_epoch is not None
+        admin.abort_transaction(AbortTransactionSpec(tp, producer_id, producer_epoch, coordinator_epoch))
+
+
+@dataclass(frozen=True)
+class Hanging:
+    tp: TopicPartition
+    producer: "ProducerState"
+
+
+@transactions.command("find-hanging", cls=Tool)
+@click.option("--broker-id", type=click.IntRange(0, INT_MAX), metavar="ID", help="Only partitions on this broker.")
+@click.option(
+    "--max-transaction-timeout",
+    type=click.IntRange(min=0),
+    default=15,
+    show_default=True,
+    metavar="MINUTES",
+    help="Younger transactions do not hang.",
+)
+@click.option("--topic", metavar="NAME", help="Only this topic.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition of it.")
+@json_option
+@pass_connection
+def find_hanging(
+    connection: Connection,
+    broker_id: int | None,
+    max_transaction_timeout: int,
+    topic: str | None,
+    partition: int | None,
+    as_json: bool,
+) -> None:
+    """Find transactions that hang."""
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic")
+    if topic is None and broker_id is None:
+        raise click.UsageError("expected --broker-id or --topic")
+    now = SystemClock().time_ms()
+    with connection.admin() as admin:
+        found = hanging(admin, now - max_transaction_timeout * _MINUTE_MS, broker_id, topic, partition)
+    _print(
+        (
+            "Topic",
+            "Partition",
+            "ProducerId",
+            "ProducerEpoch",
+            "CoordinatorEpoch",
+            "StartOffset",
+            "LastTimestamp",
+            "Duration(min)",
+        ),
+        (
+            "topic",
+            "partition",
+            "producer_id",
+            "producer_epoch",
+            "coordinator_epoch",
+            "start_offset",
+            "last_timestamp",
+            "minutes",
+        ),
+        [
+            (
+                each.tp.topic,
+                each.tp.partition,
+                each.producer.producer_id,
+                each.producer.producer_epoch,
+                each.producer.coordinator_epoch,
+                each.producer.current_txn_start_offset,
+                each.producer.last_timestamp,
+                (now - each.producer.last_timestamp) // _MINUTE_MS,
+            )
+            for each in found
+        ],
+        as_json,
+    )
+
+
+def hanging(
+    admin: "Admin", before_ms: int, broker_id: int | None, topic: str | None, partition: int | None
+) -> list[Hanging]:
+    """Transactions open in partitions since before a time that no coordinator knows as open there."""
+    from headrace.common.errors import TransactionalIdNotFoundError
+
+    there = [broker.id for broker in admin.describe_cluster().brokers]
+    if broker_id is not None and broker_id not in there:
+        raise Failure(f"there is no broker {broker_id}; there are {', '.join(map(str, there))}")
+    described = admin.describe_topics(None if topic is None else [topic], raise_errors=False)
+    partitions = [
+        TopicPartition(each.name, one.partition)
+        for each in described.values()
+        if each.error is None
+        for one in each.partitions
+        if (partition is None or one.partition == partition) and (broker_id is None or broker_id in one.replicas)
+    ]
+    if topic is not None and not partitions:
+        raise Failure(f"there is no such partition of a topic {topic}")
+    states = admin.describe_producers(partitions, broker_id) if partitions else {}
+    suspects = [
+        Hanging(tp, each)
+        for tp, state in sorted(states.items())
+        for each in state.producers
+        if each.current_txn_start_offset >= 0 and each.last_timestamp < before_ms
+    ]
+    if not suspects:
+        return []
+    known = admin.list_transactions(producer_id_filters={each.producer.producer_id for each in suspects})
+    details: Any = (
+        admin.describe_transactions([each.transactional_id for each in known], raise_errors=False) if known else {}
+    )
+    for each in details.values():  # an id that has gone meanwhile has no transaction; of any other error nobody knows
+        if each.error is not None and not isinstance(each.error, TransactionalIdNotFoundError):
+            raise each.error
+    open_in = {(each.producer_id, tp) for each in details.values() if each.error is None for tp in each.partitions}
+    return [each for each in suspects if (each.producer.producer_id, each.tp) not in open_in]
+
+
+@transactions.command("forceTerminateTransaction", cls=Tool)
+@click.option(
+    "--transactionalId", "--transactional-id", "transactional_id", metavar="ID", required=True, help="The id."
+)
+@pass_connection
+def force_terminate(connection: Connection, transactional_id: str) -> None:
+    """End the open transaction of a transactional id, and fence its producer."""
+    with connection.admin() as admin:
+        admin.fence_producers([transactional_id])

@@ -1,0 +1,1 @@
+"""What the shell tools share: options, connections, output, progress."""

@@ -1,0 +1,273 @@
+"""The way from a tool to a cluster: the flags that all tools share, and clients made from them.
+
+A tool should not let a person wait for the half minute that a client may need to give up. So the first contact has to
+succeed within two seconds; after that the client's own patience holds. Several servers are tried side by side, and the
+first that answers is the one that clients begin with.
+"""
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.common.client_config import settings_for, understood
+from headrace.cli.common.tool import Failure, sentence
+from headrace.common.errors import ConfigError
+from headrace.common.properties import read_properties
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+    from headrace.client.producer.producer import Producer
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CONNECT_SECONDS = 0.9
+_ANSWER_MS = 1000
+_HEAD_START_SECONDS = 0.3
+_LAST_SECONDS = 3.0
+_MAX_REQUEST = 1 << 20
+_PATIENCE_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
+
+
+class _Unreachable(Failure):
+    """Nobody listens."""
+
+    def __init__(self, reasons: list[str]):
+        super().__init__(f"no broker can be reached ({'; '.join(reasons)})")
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where the cluster is, and what the user's file says about the way to it."""
+
+    servers: str
+    properties: dict[str, str] = field(default_factory=dict)
+    _answered: list[str] = field(default_factory=list)
+
+    def settings(
+        self, kind: str, given: Mapping[str, str] | None = None, own: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        """Settings of an `admin`, a `producer` or a `consumer`, by Kafka's dotted names: the tool's *own*, over them
+        those of the user's file, and over them those *given* on the command line. Of several servers the one that has
+        answered is taken: from it a client learns of the others."""
+        users = {**self.properties, **(given or {})}
+        chosen = settings_for(kind, users) if users else {}
+        servers = self._answered[0] if self._answered else self.servers
+        return {"client.id": "headrace-cli", **(own or {}), **chosen, "bootstrap.servers": servers}
+
+    @contextmanager
+    def admin(self, timeout_ms: int | None = None) -> "Iterator[Admin]":
+        """An admin client that has reached a broker. Its calls have so much time."""
+        settings = self.settings("admin")
+        if timeout_ms is not None:
+            settings["default.api.timeout.ms"] = timeout_ms
+        servers = self._answered or self._servers()
+        with self._reach(servers[0], settings) if len(servers) == 1 else self._reach_any(servers, settings) as admin:
+            yield admin
+
+    def _reach(self, server: str, settings: dict[str, object]) -> "Admin":
+        """A client of a server that answers."""
+        host, port = self._address(server)
+        try:
+            socket.create_connection((host, port), _CONNECT_SECONDS).close()
+        except OSError as error:
+            reason = "no answer" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+            raise _Unreachable([f"{host}:{port}: {reason}"]) from None
+        from headrace.client.admin.admin import Admin
+        from headrace.client.errors import KafkaTimeoutError
+
+        admin = Admin({**settings, "bootstrap.servers": server})
+        try:
+            admin.describe_cluster(timeout_ms=self._patience_ms())
+        except BaseException as error:
+            admin.close()
+            if isinstance(error, KafkaTimeoutError):
+                raise Failure(f"{server} does not answer: {sentence(error)}") from error
+            raise
+        return admin
+
+    def _reach_any(self, servers: list[str], settings: dict[str, object]) -> "Admin":
+        """A client of the first server that answers, which is remembered. Each is asked soon after the one before, or
+        as soon as that has failed, and has all the time that it would have alone."""
+        import queue
+        import threading
+
+        heard: queue.SimpleQueue[Admin | Exception] = queue.SimpleQueue()
+        turn = threading.Lock()
+
+        def ask(server: str) -> None:
+            try:
+                admin = self._reach(server, settings)
+            except Exception as error:  # noqa: BLE001 - it is raised where it is heard
+                heard.put(error)
+                return
+            with turn:
+                is_first = not self._answered
+                if is_first:
+                    self._answered.append(server)
+            if is_first:
+                heard.put(admin)
+            else:
+                admin.close()
+
+        errors: list[Exception] = []
+        waiting = servers[::-1]
+        while len(errors) < len(servers):
+            if waiting:
+                threading.Thread(target=ask, args=(waiting.pop(),), daemon=True).start()
+            try:
+                found = heard.get(timeout=_HEAD_START_SECONDS / len(servers) if waiting else None)
+            except queue.Empty:
+                continue
+            if not isinstance(found, Exception):
+                return found
+            errors.append(found)
+        for error in errors:
+            if not isinstance(error, Failure):
+                raise error
+        closed = [reason for error in errors if isinstance(error, _Unreachable) for reason in error.reasons]
+        silent = [
+            error.message for error in errors if not isinstance(error, _Unreachable) and isinstance(error, Failure)
+        ]
+        raise Failure("; ".join([*silent, *closed])) if silent else _Unreachable(closed)
+
+    def _patience_ms(self) -> int:
+        """How long an answer may take: a second, or longer if the user's file says so."""
+        given = [int(text) for key in _PATIENCE_KEYS if (text := self.properties.get(key, "").strip()).isdecimal()]
+        return max([_ANSWER_MS, *given])
+
+    def check(self) -> None:
+        """Raises a Failure unless a broker answers."""
+        with self.admin():
+            pass
+
+    def _servers(self) -> list[str]:
+        found = list(dict.fromkeys(each.strip() for each in self.servers.split(",") if each.strip()))
+        if not found:
+            raise click.UsageError("--bootstrap-server is missing; expected HOST:PORT[,HOST:PORT...]")
+        for each in found:
+            self._address(each)
+        return found
+
+    @staticmethod
+    def _address(text: str) -> tuple[str, int]:
+        host, colon, port = text.strip().rpartition(":")
+        if "://" in host:
+            host = host.partition("://")[2]
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise click.UsageError(f"--bootstrap-server {text.strip()!r}: expected HOST:PORT, such as localhost:9092")
+        return host.strip("[]"), int(port)
+
+
+@contextmanager
+def producer(settings: dict[str, object]) -> "Iterator[Producer]":
+    """A producer that sends what it has at the end, and after Ctrl-C does not wait long for brokers that are gone."""
+    from headrace.client.producer.producer import Producer
+
+    made = Producer(settings)
+    try:
+        yield made
+    except KeyboardInterrupt:
+        made.close(_LAST_SECONDS)
+        raise
+    finally:
+        made.close()
+
+
+def check_record_size(size: int | None, settings: Mapping[str, object]) -> None:
+    """Refuses records that a producer with these settings would not send, before memory is taken for one."""
+    most = str(settings.get("max.request.size", _MAX_REQUEST)).strip()
+    if size is not None and most.isdecimal() and size > int(most):
+        raise click.UsageError(f"--record-size {size}: expected at most max.request.size, which is {most}")
+
+
+def read_config(_: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
+    """A property file of the command line; for use as a click callback."""
+    if path is None:
+        return {}
+    try:
+        return read_properties(path)
+    except ConfigError as error:
+        raise click.BadParameter(sentence(error), param=param) from None
+
+
+def read_client_config(ctx: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
+    """A property file with settings of clients; for use as a click callback."""
+    return understood(read_config(ctx, param, path))
+
+
+def client_key_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Settings of a client as `KEY=VALUE`, any number of times; for use as a click callback."""
+    return understood(key_values(ctx, param, given))
+
+
+def key_values(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """`KEY=VALUE`, any number of times; for use as a click callback."""
+    found = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{each!r}: expected KEY=VALUE", param=param)
+        found[key.strip()] = value
+    return found
+
+
+def connects(function: F) -> F:
+    """Gives a command `--bootstrap-server` and `--command-config`, and itself a `connection` made from them."""
+    return _connects(function, required=True)
+
+
+def connects_if_asked(function: F) -> F:
+    """As `connects`, for a tool that has something to say without a cluster."""
+    return _connects(function, required=False)
+
+
+def _connects(function: F, required: bool) -> F:
+    def command(*args: Any, bootstrap_server: str | None, command_config: dict[str, str], **options: Any) -> Any:
+        return function(*args, connection=Connection(bootstrap_server or "", command_config), **options)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    text = "A property file with settings of the client: timeouts, TLS."
+    command = click.option("--command-config", metavar="FILE", callback=read_client_config, help=text)(command)
+    text = "Brokers to connect to first."
+    decorate = click.option("--bootstrap-server", metavar="HOST:PORT[,...]", required=required, help=text)
+    return decorate(command)  # type: ignore[return-value]
+
+
+def client_settings(kind: str) -> Callable[[F], F]:
+    """Gives a command the flags that set a producer's or a consumer's settings, and itself them as `client`."""
+
+    def decorate(function: F) -> F:
+        def command(
+            *args: Any, client_config: dict[str, str], client_properties: dict[str, str], **options: Any
+        ) -> Any:
+            return function(*args, client={**client_config, **client_properties}, **options)
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        for option in (
+            click.option(
+                f"--{kind}.config",
+                "client_config",
+                metavar="FILE",
+                callback=read_client_config,
+                help="Older name of --command-config.",
+            ),
+            click.option(
+                "--command-property",
+                f"--{kind}-property",
+                "client_properties",
+                metavar="KEY=VALUE",
+                multiple=True,
+                callback=client_key_values,
+                help=f"A setting of the {kind}.",
+            ),
+        ):
+            command = option(command)
+        return command  # type: ignore[return-value]
+
+    return decorate

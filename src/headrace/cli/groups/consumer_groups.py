@@ -1,0 +1,433 @@
+"""`headrace consumer-groups`: list, describe, watch, reset and delete groups, as `kafka-consumer-groups.sh` does.
+
+Kafka's tool ends with 0 even if a group is not there or cannot be deleted; this one ends with 1.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.common.connection import Connection, connects_if_asked
+from headrace.cli.common.output import is_terminal, json_option, print_json, print_table
+from headrace.cli.common.progress import in_parts
+from headrace.cli.common.tool import Failure, Tool, exactly_one, only_with, sentence
+from headrace.cli.groups import group_views
+from headrace.common.clock import Clock, SystemClock
+from headrace.common.errors import HeadraceError
+from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.cli.groups.group_resets import Offsets
+    from headrace.client.admin.admin import Admin
+
+_WAYS = {
+    "to_earliest": "--to-earliest",
+    "to_latest": "--to-latest",
+    "to_current": "--to-current",
+    "to_offset": "--to-offset",
+    "to_datetime": "--to-datetime",
+    "by_duration": "--by-duration",
+    "shift_by": "--shift-by",
+    "from_file": "--from-file",
+}
+_TYPES = ("classic", "consumer")
+_AT_ONCE = 500
+
+
+@click.command("consumer-groups", cls=Tool)
+@connects_if_asked
+@click.option("--list", "list_", is_flag=True, help="List groups.")
+@click.option("--describe", is_flag=True, help="Show offsets and lag; with --members or --state, those.")
+@click.option("--delete", is_flag=True, help="Delete groups that have no members.")
+@click.option("--reset-offsets", is_flag=True, help="Change where a group without members reads on.")
+@click.option("--delete-offsets", is_flag=True, help="Forget a group's offsets in topics.")
+@click.option("--validate-regex", metavar="REGEX", help="Say whether it is a regular expression that brokers take.")
+@click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group; may be given several times.")
+@click.option("--all-groups", is_flag=True, help="All groups there are.")
+@click.option("--topic", "topics", metavar="NAME[:N,...]", multiple=True, help="A topic, or some of its partitions.")
+@click.option("--all-topics", is_flag=True, help="All topics in which the group has offsets.")
+@click.option("--offsets", is_flag=True, help="Describe offsets, which is what --describe does by itself.")
+@click.option("--members", is_flag=True, help="Describe members.")
+@click.option(
+    "--state", is_flag=False, flag_value="", metavar="[STATE,...]", help="Describe the state; list those in a state."
+)
+@click.option(
+    "--type", "type_", is_flag=False, flag_value="", metavar="[TYPE,...]", help="List the type; list those of a type."
+)
+@click.option("--verbose", is_flag=True, help="Describe more: leader epochs, assignments.")
+@click.option(
+    "--watch",
+    is_flag=False,
+    flag_value=2.0,
+    type=click.FloatRange(min=0.1),
+    metavar="[SECONDS]",
+    help="Describe again every 2 seconds, or so many, with rates; Ctrl-C ends it.",
+)
+@click.option("--to-earliest", is_flag=True, help="Reset to the first offset there is.")
+@click.option("--to-latest", is_flag=True, help="Reset to the end.")
+@click.option("--to-current", is_flag=True, help="Reset to where it is, or the end if it has been nowhere.")
+@click.option("--to-offset", type=int, metavar="OFFSET", help="Reset to an offset.")
+@click.option("--to-datetime", metavar="TIME", help="Reset to the first record from then on: 2030-01-31T12:00:00.000.")
+@click.option(
+    "--by-duration", metavar="DURATION", help="Reset to the first record of the last hour (PT1H), week (P7D)."
+)
+@click.option("--shift-by", type=int, metavar="N", help="Reset by N records, forth or back.")
+@click.option("--from-file", metavar="FILE", help="Reset to what a CSV file says; --export writes one.")
+@click.option("--dry-run", is_flag=True, help="Show what a reset would do.")
+@click.option("--execute", is_flag=True, help="Carry the reset out.")
+@click.option("--export", is_flag=True, help="Print a reset as CSV.")
+@click.option(
+    "--timeout", type=click.IntRange(min=1), metavar="MS", default=30_000, show_default=True, help="Patience."
+)
+@json_option
+def consumer_groups(
+    connection: Connection,
+    list_: bool,
+    describe: bool,
+    delete: bool,
+    reset_offsets: bool,
+    delete_offsets: bool,
+    validate_regex: str | None,
+    groups: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    offsets: bool,
+    members: bool,
+    state: str | None,
+    type_: str | None,
+    verbose: bool,
+    watch: float | None,
+    dry_run: bool,
+    execute: bool,
+    export: bool,
+    timeout: int,
+    as_json: bool,
+    **ways: Any,
+) -> int:
+    """List, describe, watch, reset and delete consumer groups."""
+    action = exactly_one(
+        {
+            "--list": list_,
+            "--describe": describe,
+            "--delete": delete,
+            "--reset-offsets": reset_offsets,
+            "--delete-offsets": delete_offsets,
+            "--validate-regex": validate_regex is not None,
+        },
+        "action",
+    )
+    way = [flag for name, flag in _WAYS.items() if ways[name] is not None and ways[name] is not False]
+    for flag, given, where in (
+        ("--offsets", offsets, ("--describe",)),
+        ("--members", members, ("--describe",)),
+        ("--verbose", verbose, ("--describe",)),
+        ("--watch", watch is not None, ("--describe",)),
+        ("--state", state is not None, ("--describe", "--list")),
+        ("--type", type_ is not None, ("--list",)),
+        ("--dry-run", dry_run, ("--reset-offsets",)),
+        ("--execute", execute, ("--reset-offsets",)),
+        ("--export", export, ("--reset-offsets",)),
+        ("--all-topics", all_topics, ("--reset-offsets",)),
+        ("--topic", bool(topics), ("--reset-offsets", "--delete-offsets")),
+        *((flag, True, ("--reset-offsets",)) for flag in way),
+    ):
+        only_with(flag, given, action in where, " or ".join(where))
+    if action not in ("--list", "--validate-regex") and bool(groups) == all_groups:
+        raise click.UsageError(f"{action} needs --group or --all-groups, and not both")
+    if action == "--validate-regex":
+        assert validate_regex is not None
+        return _validate(validate_regex)
+    if action == "--list":
+        with connection.admin(timeout) as admin:
+            _list(admin, state, type_, as_json)
+        return 0
+    if action == "--describe":
+        if sum((offsets, members, state is not None)) > 1:
+            raise click.UsageError("expected at most one of --offsets, --members and --state")
+        if watch is not None and (members or state is not None):
+            raise click.UsageError("--watch goes with offsets, not with --members or --state")
+        view = "members" if members else "state" if state is not None else "offsets"
+        with connection.admin(timeout) as admin:
+            chosen = _chosen(admin, groups, all_groups)
+            if watch is None:
+                _describe(admin, chosen, view, verbose, as_json)
+            else:
+                Watch(admin, lambda: _chosen(admin, groups, all_groups), watch, as_json).run()
+        return 0
+    if action == "--delete":
+        with connection.admin(timeout) as admin:
+            return _delete(admin, _chosen(admin, groups, all_groups), as_json)
+    if action == "--delete-offsets":
+        if len(groups) != 1 or not topics:
+            raise click.UsageError("--delete-offsets needs one --group and at least one --topic")
+        with connection.admin(timeout) as admin:
+            return _delete_offsets(admin, groups[0], topics)
+    if len(way) != 1:
+        raise click.UsageError(f"--reset-offsets needs exactly one of {', '.join(_WAYS.values())}")
+    if way[0] != "--from-file" and bool(topics) == all_topics:
+        raise click.UsageError("--reset-offsets needs --topic or --all-topics, and not both")
+    if dry_run and execute:
+        raise click.UsageError("expected --dry-run or --execute, not both")
+    if not dry_run and not execute and not export:
+        click.echo("Nothing is changed without --execute.", err=True)
+    value = next(ways[name] for name, flag in _WAYS.items() if flag == way[0])
+    with connection.admin(timeout) as admin:
+        return _reset(admin, _chosen(admin, groups, all_groups), way[0], value, topics, execute, export, as_json)
+
+
+def _validate(text: str) -> int:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise Failure(f"{text!r} is not a regular expression: {error}") from None
+    click.echo(f"The regular expression `{text}` is valid.")
+    return 0
+
+
+def _chosen(admin: "Admin", groups: tuple[str, ...], all_groups: bool) -> list[str]:
+    if all_groups:
+        return sorted(each.group_id for each in admin.list_groups() if each.protocol_type in ("consumer", ""))
+    return list(dict.fromkeys(groups))
+
+
+def _list(admin: "Admin", state: str | None, type_: str | None, as_json: bool) -> None:
+    states = [_camel(part) for part in (state or "").split(",") if part.strip()]
+    types = [part.strip().lower() for part in (type_ or "").split(",") if part.strip()]
+    wrong = sorted(set(types) - set(_TYPES))
+    if wrong:
+        raise click.UsageError(f"--type {wrong[0]!r}: expected {', '.join(_TYPES)}")
+    found = admin.list_groups(states_filter=states or None, types_filter=types or None)
+    found = sorted((each for each in found if each.protocol_type in ("consumer", "")), key=lambda each: each.group_id)
+    if as_json:
+        print_json([{"group": each.group_id, "state": each.state, "type": each.type} for each in found])
+    elif state is None and type_ is None:
+        for each in found:
+            click.echo(each.group_id)
+    else:
+        extra = [("TYPE", [each.type.capitalize() for each in found])] if type_ is not None else []
+        extra += [("STATE", [each.state for each in found])] if state is not None else []
+        if is_terminal():
+            names = ["GROUP", *(name for name, _ in extra)]
+            print_table(names, [[each.group_id, *(cells[at] for _, cells in extra)] for at, each in enumerate(found)])
+            return
+        width = max([25, *(len(each.group_id) for each in found)])
+        for name, *cells in zip(
+            ["GROUP", *(each.group_id for each in found)], *([head, *cells] for head, cells in extra), strict=True
+        ):
+            click.echo(" ".join([f"{name:<{width}}", *(f"{cell:<20}" for cell in cells)]))
+
+
+def _camel(text: str) -> str:
+    """`preparingrebalance` or `PreparingRebalance`, as brokers write it."""
+    names = (
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Stable",
+        "Empty",
+        "Dead",
+        "Assigning",
+        "Reconciling",
+        "NotReady",
+    )
+    for name in names:
+        if name.lower() == text.strip().lower():
+            return name
+    raise click.UsageError(f"--state {text.strip()!r}: expected {', '.join(names)}")
+
+
+def _describe(admin: "Admin", names: list[str], view: str, verbose: bool, as_json: bool) -> None:
+    seen = group_views.look(admin, names)
+    if as_json:
+        print_json([group_views.as_json(each) for each in seen])
+        return
+    for number, each in enumerate(seen):
+        if is_terminal():
+            if number:
+                click.echo()
+            if view == "offsets":
+                group_views.print_offsets_for_people(each)
+            elif view == "members":
+                group_views.print_members_for_people(each, verbose)
+            else:
+                for line in group_views.title_lines(each):
+                    click.echo(line)
+            continue
+        group_views.say_inactive(each.group)
+        if view == "offsets":
+            group_views.print_offsets(each, verbose)
+        elif view == "members":
+            group_views.print_members(each.group, verbose)
+        else:
+            group_views.print_state(each.group)
+
+
+class Watch:
+    """Looks at groups again and again."""
+
+    def __init__(
+        self,
+        admin: "Admin",
+        names: Callable[[], list[str]],
+        seconds: float,
+        as_json: bool,
+        clock: Clock | None = None,
+    ):
+        self._admin, self._names = admin, names
+        self._seconds, self._as_json = seconds, as_json
+        self._clock = clock or SystemClock()
+        self._before: dict[str, tuple[float, group_views.GroupLag]] = {}
+
+    def run(self) -> None:
+        self.once()
+        while True:
+            self._clock.sleep(self._seconds)
+            try:
+                self.once()
+            except HeadraceError as error:  # a broker restarts, a group has gone: it may come back
+                click.echo(f"{sentence(error)}; looking again", err=True)
+
+    def once(self) -> None:
+        seen = group_views.look(self._admin, self._names())
+        now = self._clock.monotonic()
+        rates = {
+            each.group.group_id: group_views.Rates(self._before[each.group.group_id][1], each, now - then)
+            for each in seen
+            for then, _ in [self._before.get(each.group.group_id, (None, None))]
+            if then is not None
+        }
+        self._before = {each.group.group_id: (now, each) for each in seen}
+        if self._as_json:
+            for each in seen:
+                click.echo(_one_line(group_views.as_json(each, rates.get(each.group.group_id))))
+            return
+        if is_terminal():
+            click.echo("\x1b[H\x1b[2J", nl=False)
+        for each in seen:
+            group_views.print_offsets_for_people(each, rates.get(each.group.group_id))
+            click.echo()
+
+
+def _one_line(document: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(document)
+
+
+def _delete(admin: "Admin", names: list[str], as_json: bool) -> int:
+    results: dict[str, Any] = {}
+    for part in in_parts("groups", names, _AT_ONCE):
+        results.update(admin.delete_groups(part, raise_errors=False))
+    failed = {name: each.error for name, each in results.items() if each.error is not None}
+    done = [name for name in names if name not in failed]
+    if as_json:
+        print_json([{"group": name, "error": str(failed[name]) if name in failed else None} for name in names])
+        return 1 if failed else 0
+    if done:
+        quoted = ", ".join(f"'{name}'" for name in done)
+        click.echo(f"Deletion of requested consumer groups ({quoted}) was successful.")
+    if failed:
+        raise Failure("; ".join(f"group '{name}' was not deleted: {error}" for name, error in failed.items()))
+    return 0
+
+
+def _delete_offsets(admin: "Admin", group: str, topics: tuple[str, ...]) -> int:
+    from headrace.cli.groups.group_resets import parse_topics, partitions_of
+
+    partitions = partitions_of(admin, parse_topics(topics))
+    results = admin.delete_group_offsets(group, partitions, raise_errors=False)
+    failed = [tp for tp in partitions if results[tp].error is not None]
+    if not failed:
+        click.echo(f"Request succeeded for deleting offsets from group {group}.")
+    width = max([15, *(len(tp.topic) for tp in partitions)])
+    click.echo("\n" + group_views.columns([width, 10, 15], ["TOPIC", "PARTITION", "STATUS"]))
+    for tp in partitions:
+        error = results[tp].error
+        status = "Successful" if error is None else f"Error: {error}"
+        click.echo(group_views.columns([width, 10, 15], [tp.topic, tp.partition, status]))
+    return 1 if failed else 0
+
+
+def _reset(
+    admin: "Admin",
+    names: list[str],
+    way: str,
+    value: Any,
+    topics: tuple[str, ...],
+    execute: bool,
+    export: bool,
+    as_json: bool,
+) -> int:
+    from headrace.cli.groups.group_resets import (
+        Reset,
+        parse_datetime,
+        parse_duration,
+        parse_topics,
+        partitions_of,
+        read_plan,
+    )
+
+    if way == "--to-datetime":
+        value = parse_datetime(value)
+    elif way == "--by-duration":
+        value = max(0, SystemClock().time_ms() - round(parse_duration(value).total_seconds() * 1000))
+    wanted, path = parse_topics(topics), value
+    from_file = read_plan(value, names) if way == "--from-file" else {}
+    described = admin.describe_groups(names, raise_errors=False)
+    active = [
+        name for name in names if described[name].error is None and described[name].state not in ("Empty", "Dead")
+    ]
+    if active:
+        raise Failure(
+            f"offsets can be reset while a group has no members; group '{active[0]}' is {described[active[0]].state}"
+        )
+    reset = Reset(admin, way, value)
+    plans: dict[str, Offsets] = {}
+    for name in names:
+        if way == "--from-file":
+            if name in from_file:
+                plans[name] = reset.within(from_file[name])
+            else:
+                click.echo(f"{path} has no row for group '{name}', which stays as it is", err=True)
+            continue
+        own = {} if wanted else admin.list_group_offsets([name])[name].offsets
+        plans[name] = reset.plan(name, partitions_of(admin, wanted) if wanted else sorted(own))
+    done: dict[str, Offsets] = {}
+    try:
+        for name, plan in plans.items():
+            if execute and plan:
+                admin.alter_group_offsets(name, plan)
+            done[name] = plan
+    finally:  # what was changed is told, whatever became of the others
+        if done or not plans:
+            _print_plans(done, export, as_json, len(plans) > 1)
+    return 0 if len(plans) == len(names) else 1
+
+
+def _print_plans(plans: "dict[str, Offsets]", export: bool, as_json: bool, names_groups: bool) -> None:
+    rows: list[tuple[str, TopicPartition, int]] = [
+        (name, tp, offset) for name, plan in plans.items() for tp, offset in sorted(plan.items())
+    ]
+    if as_json:
+        print_json(
+            [{"group": name, "topic": tp.topic, "partition": tp.partition, "offset": at} for name, tp, at in rows]
+        )
+    elif export:
+        for name, tp, offset in rows:
+            click.echo((f"{name}," if names_groups else "") + f"{tp.topic},{tp.partition},{offset}")
+    elif is_terminal():
+        print_table(
+            ("GROUP", "TOPIC", "PARTITION", "NEW OFFSET"), [(name, tp.topic, tp.partition, at) for name, tp, at in rows]
+        )
+    else:
+        widths = [
+            max([15, *(len(name) for name, _, _ in rows)]),
+            max([15, *(len(tp.topic) for _, tp, _ in rows)]),
+            10,
+            0,
+        ]
+        click.echo("\n" + group_views.columns(widths, ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]))
+        for name, tp, offset in rows:
+            click.echo(group_views.columns(widths, [name, tp.topic, tp.partition, offset]))

@@ -1,0 +1,164 @@
+"""`headrace consumer-groups --reset-offsets`: where a group is to read on.
+
+A plan is made first: new offsets for partitions. It is then shown, exported as CSV, or carried out.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.common.tool import Failure, read_file
+from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_UNKNOWN_TOPIC = 3
+Offsets = dict[TopicPartition, int]
+
+
+def parse_duration(text: str) -> timedelta:
+    """`P1DT2H3M4.5S`"""
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise click.UsageError(f"--by-duration {text!r}: expected an ISO 8601 duration such as PT1H30M or P7D")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    try:
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        raise click.UsageError(f"--by-duration {text!r}: expected less than a billion days") from None
+
+
+def parse_datetime(text: str) -> int:
+    """Milliseconds since 1970, and 0 for what was before. Without a zone it is UTC, as Kafka's tool takes it."""
+    try:
+        if "T" not in text:
+            raise ValueError("no T")
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--to-datetime {text!r}: expected YYYY-MM-DDThh:mm:ss.sss, with a zone or in UTC"
+        ) from None
+    return max(0, round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
+    """`events` or `events:0,2`; None stands for all partitions."""
+    topics: dict[str, list[int] | None] = {}
+    for text in given:
+        name, colon, numbers = text.partition(":")
+        if not colon:
+            topics[name] = None
+            continue
+        try:
+            topics[name] = [int(part) for part in numbers.split(",")]
+        except ValueError:
+            raise click.UsageError(f"--topic {text!r}: expected NAME or NAME:PARTITION,...") from None
+    return topics
+
+
+def partitions_of(admin: "Admin", topics: Mapping[str, list[int] | None]) -> list[TopicPartition]:
+    described = admin.describe_topics(list(topics), raise_errors=False)
+    found = []
+    for name, numbers in topics.items():
+        error = described[name].error
+        if error is not None:
+            raise Failure(f"there is no topic {name}" if error.code == _UNKNOWN_TOPIC else f"topic {name}: {error}")
+        there = {each.partition for each in described[name].partitions}
+        missing = sorted(set(numbers or ()) - there)
+        if missing:
+            raise Failure(f"topic {name} has no partition {missing[0]}: they go from 0 to {len(there) - 1}")
+        found += [TopicPartition(name, number) for number in (numbers if numbers is not None else sorted(there))]
+    return found
+
+
+def read_plan(path: str, groups: list[str]) -> dict[str, Offsets]:
+    """`topic,partition,offset` for one group, or `group,topic,partition,offset`. Plans of those groups that have rows;
+    a Failure if none has."""
+    # Bytes that are no text end up in cells that are no numbers.
+    text = read_file(path).decode(errors="backslashreplace").replace("\0", "\\0")
+    plans: dict[str, Offsets] = {}
+    for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if len(cells) == 3 and len(groups) == 1:
+            cells.insert(0, groups[0])
+        try:
+            group, topic, partition, offset = cells[0], cells[1], int(cells[2]), int(cells[3])
+        except (IndexError, ValueError):
+            raise Failure(
+                f"{path}, line {number}: {','.join(row)!r}; expected TOPIC,PARTITION,OFFSET for one group, or "
+                "GROUP,TOPIC,PARTITION,OFFSET"
+            ) from None
+        if group in groups:
+            plans.setdefault(group, {})[TopicPartition(topic, partition)] = offset
+    if not plans:
+        names = ", ".join(f"'{name}'" for name in groups)
+        raise Failure(f"{path} has no row for {'group' if len(groups) == 1 else 'any of the groups'} {names}")
+    return plans
+
+
+class Reset:
+    """Works out new offsets. Exactly one of the ways is given."""
+
+    def __init__(self, admin: "Admin", way: str, value: object = None):
+        self._admin = admin
+        self._way, self._value = way, value
+
+    def plan(self, group: str, partitions: list[TopicPartition]) -> Offsets:
+        from headrace.client.admin.types import OffsetSpec
+
+        if self._way == "--to-earliest":
+            return self._listed(partitions, OffsetSpec.EARLIEST)
+        if self._way == "--to-latest":
+            return self._listed(partitions, OffsetSpec.LATEST)
+        if self._way in ("--to-datetime", "--by-duration"):
+            return self._by_time(partitions, self._value)  # type: ignore[arg-type]
+        if self._way == "--to-offset":
+            return self._within(dict.fromkeys(partitions, self._value))  # type: ignore[arg-type]
+        committed = {
+            tp: each.offset for tp, each in self._admin.list_group_offsets({group: partitions})[group].offsets.items()
+        }
+        missing = [tp for tp in partitions if tp not in committed]
+        if self._way == "--shift-by":
+            if missing:
+                raise Failure(f"group {group} has no offset in {missing[0]}, so that it cannot be shifted")
+            assert isinstance(self._value, int)
+            return self._within({tp: committed[tp] + self._value for tp in partitions})
+        ends = self._listed(missing, OffsetSpec.LATEST) if missing else {}
+        return {tp: committed.get(tp, ends.get(tp, 0)) for tp in partitions}
+
+    def within(self, plan: Offsets) -> Offsets:
+        """Offsets that are there: from the log's start to its end."""
+        return self._within(plan)
+
+    def _listed(self, partitions: list[TopicPartition], when: int) -> Offsets:
+        if not partitions:
+            return {}
+        found = self._admin.list_partition_offsets(dict.fromkeys(partitions, when))
+        return {tp: found[tp].offset for tp in partitions}
+
+    def _by_time(self, partitions: list[TopicPartition], time_ms: int) -> Offsets:
+        from headrace.client.admin.types import OffsetSpec
+
+        found = self._listed(partitions, time_ms)
+        late = [tp for tp, offset in found.items() if offset < 0]
+        return {**found, **self._listed(late, OffsetSpec.LATEST)}
+
+    def _within(self, wanted: Offsets) -> Offsets:
+        from headrace.client.admin.types import OffsetSpec
+
+        first, last = self._listed(list(wanted), OffsetSpec.EARLIEST), self._listed(list(wanted), OffsetSpec.LATEST)
+        kept = {}
+        for tp, offset in wanted.items():
+            kept[tp] = min(max(offset, first[tp]), last[tp])
+            if kept[tp] != offset:
+                click.echo(f"{tp}: {offset} is not there; {kept[tp]} is the nearest", err=True)
+        return kept

@@ -1,0 +1,332 @@
+"""What a consumer group looks like: offsets and lag, members, state; as Kafka prints it, as tables, as JSON.
+
+GroupLag            one group at one moment: where it is in each partition, and who reads it
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.common.output import print_table, styled
+from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+    from headrace.client.admin.types import GroupDescription, MemberDescription
+
+
+@dataclass(frozen=True)
+class PartitionLag:
+    tp: TopicPartition
+    committed: int | None
+    """None if the group has committed nothing here."""
+    end: int | None
+    leader_epoch: int | None
+    member: "MemberDescription | None"
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else self.end - self.committed
+
+
+@dataclass(frozen=True)
+class GroupLag:
+    group: "GroupDescription"
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(each.lag or 0 for each in self.partitions)
+
+
+def look(admin: "Admin", names: Sequence[str]) -> list[GroupLag]:
+    """How far the groups are. All offsets are asked for in one go."""
+    from headrace.client.admin.types import OffsetSpec
+
+    if not names:
+        return []
+    groups = admin.describe_groups(names)
+    committed = {name: each.offsets for name, each in admin.list_group_offsets(names).items()}
+    readers = {
+        name: {tp: member for member in group.members for tp in member.assignment} for name, group in groups.items()
+    }
+    wanted = {tp for name in names for tp in (*committed[name], *readers[name])}
+    ends = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST), raise_errors=False) if wanted else {}
+    found = []
+    for name in names:
+        partitions = []
+        for tp in sorted({*committed[name], *readers[name]}):
+            at, end = committed[name].get(tp), ends[tp]
+            epoch = None if at is None or at.leader_epoch is None or at.leader_epoch < 0 else at.leader_epoch
+            partitions.append(
+                PartitionLag(
+                    tp,
+                    None if at is None else at.offset,
+                    end.offset if end.error is None else None,
+                    epoch,
+                    readers[name].get(tp),
+                )
+            )
+        found.append(GroupLag(groups[name], tuple(partitions)))
+    return found
+
+
+def say_inactive(group: "GroupDescription") -> None:
+    """A line about a group without members, where Kafka's tool has it."""
+    if group.state == "Empty":
+        click.echo(f"\nConsumer group '{group.group_id}' has no active members.", err=True)
+    elif group.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
+        click.echo(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.", err=True)
+    elif group.state == "Dead":
+        click.echo(f"\nConsumer group '{group.group_id}' does not exist.", err=True)
+
+
+def columns(widths: Sequence[int], cells: Iterable[object]) -> str:
+    """Cells with a blank between, padded as Kafka's tool pads them; the last one is not if its width is 0."""
+    return " ".join(f"{_dash(cell):<{width}}" for width, cell in zip(widths, cells, strict=True))
+
+
+def _dash(cell: object) -> str:
+    return "-" if cell is None or cell == "" else str(cell)
+
+
+def _width(texts: Iterable[object], least: int = 15) -> int:
+    return max([least, *(len(_dash(text)) for text in texts)])
+
+
+def print_offsets(seen: GroupLag, verbose: bool) -> None:
+    rows = [
+        (
+            seen.group.group_id,
+            each.tp.topic,
+            each.tp.partition,
+            *((each.leader_epoch,) if verbose else ()),
+            each.committed,
+            each.end,
+            each.lag,
+            *_reader(each.member),
+        )
+        for each in seen.partitions
+    ]
+    if not rows:
+        return
+    names = ["GROUP", "TOPIC", "PARTITION", *(["LEADER-EPOCH"] if verbose else [])]
+    names += ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
+    widths = [
+        _width(row[0] for row in rows),
+        _width(row[1] for row in rows),
+        10,
+        *([15] if verbose else []),
+        15,
+        15,
+        15,
+        _width(row[-3] for row in rows),
+        _width(row[-2] for row in rows),
+        0,
+    ]
+    click.echo("\n" + columns(widths, names))
+    for row in rows:
+        click.echo(columns(widths, row))
+
+
+def _reader(member: "MemberDescription | None") -> tuple[str | None, str | None, str | None]:
+    if member is None:
+        return None, None, None
+    return member.member_id, member.host, member.client_id
+
+
+def print_members(group: "GroupDescription", verbose: bool) -> None:
+    members = group.members
+    has_instances = any(member.group_instance_id for member in members)
+    names = [
+        "GROUP",
+        "CONSUMER-ID",
+        *(["GROUP-INSTANCE-ID"] if has_instances else []),
+        "HOST",
+        "CLIENT-ID",
+        "#PARTITIONS",
+    ]
+    widths = [
+        _width([group.group_id] if members else []),
+        _width(member.member_id for member in members),
+        *([_width((member.group_instance_id for member in members), 17)] if has_instances else []),
+        _width(member.host for member in members),
+        _width(member.client_id for member in members),
+        15,
+    ]
+    if verbose:
+        names += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
+        widths += [15, _width((assignment_text(member.assignment) for member in members), 20), 15, 19]
+    click.echo("\n" + columns(widths, names) + " ")
+    for member in members:
+        row: list[object] = [group.group_id, member.member_id]
+        if has_instances:
+            row.append(member.group_instance_id)
+        row += [member.host, member.client_id, len(member.assignment)]
+        if verbose:
+            row += [None, assignment_text(member.assignment), None, None]
+        click.echo(columns(widths, row) + " ")
+
+
+def assignment_text(partitions: Iterable[TopicPartition]) -> str:
+    """`events:0,1,logs:4`"""
+    topics: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return ",".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in topics.items())
+
+
+def coordinator_text(group: "GroupDescription") -> str:
+    node = group.coordinator
+    return "-" if node is None else f"{node.host}:{node.port}  ({node.id})"
+
+
+def print_state(group: "GroupDescription") -> None:
+    widths = [_width([group.group_id]), _width([coordinator_text(group)], 25), 20, 20, 0]
+    click.echo("\n" + columns(widths, ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]))
+    click.echo(
+        columns(widths, [group.group_id, coordinator_text(group), group.protocol, group.state, len(group.members)])
+    )
+
+
+_STATE_COLOURS = {"Stable": "green", "Empty": "yellow", "Dead": "red"}
+
+
+def title_lines(seen: GroupLag, rates: "Rates | None" = None) -> list[str]:
+    """A group for people: its name, state, strategy, members, and all of its lag."""
+    group = seen.group
+    state = styled(group.state, fg=_STATE_COLOURS.get(group.state, "magenta"))
+    strategy = f", {group.protocol}" if group.protocol else ""
+    lag = styled(f"lag {seen.total:,}", bold=True, fg="red" if seen.total else "green")
+    lines = [
+        f"{styled(group.group_id, bold=True, fg='cyan')}  {state}{strategy}, {len(group.members)} members, "
+        f"coordinator {coordinator_text(group)}, {lag}"
+    ]
+    if rates is not None:
+        lines.append(rates.summary(seen.total))
+    return lines
+
+
+def print_offsets_for_people(seen: GroupLag, rates: "Rates | None" = None) -> None:
+    for line in title_lines(seen, rates):
+        click.echo(line)
+    names = ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG"]
+    if rates is not None:
+        names += ["READ/S", "WRITTEN/S"]
+    names += ["MEMBER", "HOST"]
+    rows: list[list[object]] = []
+    for each in seen.partitions:
+        row: list[object] = [each.tp.topic, each.tp.partition, each.committed, each.end, each.lag]
+        if rates is not None:
+            row += rates.of(each.tp)
+        row += [each.member.member_id if each.member else None, each.member.host if each.member else None]
+        rows.append(row)
+    if rows:
+        print_table(
+            names, rows, lambda column, cell: {"fg": "red"} if column == "LAG" and cell not in ("0", "-") else None
+        )
+
+
+def print_members_for_people(seen: GroupLag, verbose: bool) -> None:
+    for line in title_lines(seen):
+        click.echo(line)
+    names = ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS", *(["ASSIGNMENT"] if verbose else [])]
+    rows = [
+        [
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.host,
+            len(member.assignment),
+            *([assignment_text(member.assignment)] if verbose else []),
+        ]
+        for member in seen.group.members
+    ]
+    if rows:
+        print_table(names, rows)
+
+
+class Rates:
+    """How fast a group reads and its topics grow, from two looks at it."""
+
+    def __init__(self, before: GroupLag, now: GroupLag, seconds: float):
+        self._seconds = max(seconds, 1e-9)
+        old = {each.tp: each for each in before.partitions}
+        self._of: dict[TopicPartition, tuple[float | None, float | None]] = {}
+        for each in now.partitions:
+            was = old.get(each.tp)
+            self._of[each.tp] = (
+                self._rate(was.committed if was else None, each.committed),
+                self._rate(was.end if was else None, each.end),
+            )
+
+    def _rate(self, before: int | None, now: int | None) -> float | None:
+        return None if before is None or now is None else (now - before) / self._seconds
+
+    def of(self, tp: TopicPartition) -> list[str | None]:
+        return [None if rate is None else f"{rate:,.0f}" for rate in self._of[tp]]
+
+    @property
+    def read(self) -> float:
+        return sum(rate or 0.0 for rate, _ in self._of.values())
+
+    @property
+    def written(self) -> float:
+        return sum(rate or 0.0 for _, rate in self._of.values())
+
+    def summary(self, lag: int) -> str:
+        """In words, and when the backlog will be gone."""
+        from headrace.cli.common.progress import in_time
+
+        text = f"reads {self.read:,.0f}/s, written {self.written:,.0f}/s"
+        gain = self.read - self.written
+        if lag == 0:
+            return f"{text}: no backlog"
+        if gain > 0:
+            return f"{text}: the backlog is gone in {in_time(lag / gain)}"
+        return f"{text}: the backlog {'grows' if gain < 0 else 'stays'}"
+
+
+def as_json(seen: GroupLag, rates: Rates | None = None) -> dict[str, Any]:
+    group = seen.group
+    document: dict[str, Any] = {
+        "group": group.group_id,
+        "state": group.state,
+        "assignment_strategy": group.protocol or None,
+        "coordinator": group.coordinator.id if group.coordinator else None,
+        "total_lag": seen.total,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "assignment": _by_topic(member.assignment),
+            }
+            for member in group.members
+        ],
+        "partitions": [
+            {
+                "topic": each.tp.topic,
+                "partition": each.tp.partition,
+                "committed": each.committed,
+                "leader_epoch": each.leader_epoch,
+                "end": each.end,
+                "lag": each.lag,
+                "member_id": each.member.member_id if each.member else None,
+            }
+            for each in seen.partitions
+        ],
+    }
+    if rates is not None:
+        document["read_per_second"], document["written_per_second"] = round(rates.read, 1), round(rates.written, 1)
+    return document
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return topics

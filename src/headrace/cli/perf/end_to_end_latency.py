@@ -1,0 +1,148 @@
+"""`headrace end-to-end-latency`: how long a record takes from `send` to `poll`, as `kafka-e2e-latency.sh` measures it.
+
+One record is on the way at a time. Arguments may be named, or given in the order of Kafka's older tool:
+
+    headrace end-to-end-latency localhost:9092 topic 10000 all 100 [client.properties]
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.common.client_config import understood
+from headrace.cli.common.connection import Connection, check_record_size, connects_if_asked, producer
+from headrace.cli.common.output import json_option, print_json
+from headrace.cli.common.progress import Progress
+from headrace.cli.common.tool import Failure, Tool
+from headrace.cli.perf.perf_stats import Latencies
+from headrace.common.clock import SystemClock
+from headrace.common.ids import make_random
+from headrace.common.properties import read_properties
+from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+    from headrace.client.consumer.consumer import Consumer
+
+_POSITIONS = ("bootstrap server", "topic", "number of records", "acks", "size of records")
+_WAIT_MS = 60_000
+
+
+@click.command("end-to-end-latency", cls=Tool)
+@connects_if_asked
+@click.option("--topic", metavar="NAME", help="The topic; it is made if it is not there.")
+@click.option("--num-records", type=click.IntRange(min=1), metavar="N", help="How many to send.")
+@click.option("--producer-acks", metavar="ACKS", help="1 or all.")
+@click.option("--record-size", type=click.IntRange(min=1), metavar="BYTES", help="The size of a value.")
+@click.option("--record-key-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="The size of a key.")
+@click.option("--num-headers", type=click.IntRange(min=0), default=0, metavar="N", help="How many headers.")
+@click.option(
+    "--record-header-key-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Of a header's name."
+)
+@click.option(
+    "--record-header-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Of a header's value."
+)
+@json_option
+@click.argument("positional", nargs=-1)
+def end_to_end_latency(
+    connection: Connection,
+    topic: str | None,
+    num_records: int | None,
+    producer_acks: str | None,
+    record_size: int | None,
+    record_key_size: int,
+    num_headers: int,
+    record_header_key_size: int,
+    record_header_size: int,
+    as_json: bool,
+    positional: tuple[str, ...],
+) -> None:
+    """Measure how long a record takes from producer to consumer."""
+    if positional:
+        connection, topic, num_records, producer_acks, record_size = _by_position(connection, positional)
+    if topic is None or num_records is None or producer_acks is None or record_size is None:
+        raise click.UsageError("expected --topic, --num-records, --producer-acks and --record-size")
+    check_record_size(record_size, connection.settings("producer"))
+    if producer_acks not in ("1", "all", "-1"):
+        raise click.UsageError(f"--producer-acks {producer_acks!r}: expected 1 or all")
+    with connection.admin() as admin:
+        _make_topic(admin, topic, as_json)
+    from headrace.client.consumer.consumer import Consumer
+
+    random = make_random()
+    key = random.randbytes(record_key_size) or None
+    headers = [("h" * record_header_key_size, random.randbytes(record_header_size)) for _ in range(num_headers)]
+    latencies = Latencies()
+    clock = SystemClock()
+    with (
+        Consumer({**connection.settings("consumer"), "auto.offset.reset": "latest"}) as consumer,
+        producer({**connection.settings("producer"), "linger.ms": 0, "acks": producer_acks}) as sender,
+        Progress("records", num_records) as progress,
+    ):
+        _at_the_end(consumer, topic)
+        try:
+            for number in range(num_records):
+                value = random.randbytes(record_size)
+                began = clock.monotonic()
+                sender.send(topic, value, key=key, headers=headers).get(_WAIT_MS / 1000)
+                _receive(consumer, value)
+                passed = (clock.monotonic() - began) * 1000
+                latencies.add(passed)
+                progress.add(1, latencies.recent)
+                if number % 1000 == 0 and not as_json:
+                    progress.clear()
+                    click.echo(f"{number}\t{passed}")
+        finally:  # after Ctrl-C too
+            progress.clear()
+            if latencies.count:
+                _report(latencies, as_json)
+
+
+def _report(latencies: Latencies, as_json: bool) -> None:
+    p50, p99, p999 = latencies.percentiles(0.5, 0.99, 0.999)
+    if as_json:
+        count = latencies.count
+        print_json({"records": count, "mean_ms": latencies.mean, "p50_ms": p50, "p99_ms": p99, "p99.9_ms": p999})
+        return
+    click.echo(f"Avg latency: {latencies.mean:.4f} ms")
+    click.echo(f"Percentiles: 50th = {p50:.3g}, 99th = {p99:.3g}, 99.9th = {p999:.3g}")
+
+
+def _by_position(connection: Connection, given: tuple[str, ...]) -> tuple[Connection, str, int, str, int]:
+    if len(given) not in (5, 6):
+        raise click.UsageError(f"expected {', '.join(_POSITIONS)} [properties file]; got {len(given)} arguments")
+    servers, topic, count, acks, size = given[:5]
+    if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in (count, size)):
+        raise click.UsageError("the number and the size of records: expected numbers above 0")
+    properties = understood(read_properties(given[5])) if len(given) == 6 else connection.properties
+    return Connection(servers, properties), topic, int(count), acks, int(size)
+
+
+def _make_topic(admin: "Admin", topic: str, as_json: bool) -> None:
+    if topic in admin.list_topics():
+        return
+    said = f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = 1'
+    click.echo(said, err=as_json)
+    from headrace.client.admin.types import NewTopic
+
+    admin.create_topics([NewTopic(topic, 1, 1)])
+
+
+def _at_the_end(consumer: "Consumer", topic: str) -> None:
+    partitions = consumer.partitions_for_topic(topic) or set()
+    chosen = [TopicPartition(topic, number) for number in sorted(partitions)]
+    consumer.assign(chosen)
+    consumer.seek_to_end(*chosen)
+    for tp in chosen:
+        consumer.position(tp)
+
+
+def _receive(consumer: "Consumer", value: bytes) -> None:
+    polled: Any = consumer.poll(_WAIT_MS)
+    records = [record for part in polled.values() for record in part]
+    if not records:
+        raise Failure(f"the record did not come back in {_WAIT_MS} ms")
+    if len(records) > 1:
+        raise Failure(f"{len(records)} records came instead of one: somebody else writes to the topic")
+    if records[0].value != value:
+        raise Failure("another record came than the one that was sent: somebody else writes to the topic")

@@ -1,0 +1,311 @@
+"""`headrace producer-perf-test`: how fast records can be sent, with the flags of `kafka-producer-perf-test.sh`.
+
+    20000 records sent, 38395.508543 records/sec (3.66 MB/sec), 4.59 ms avg latency, 41.00 ms max latency ...
+
+Latency is from `send` to the acknowledgement. Above 20,000 records a second it is taken of every 16th record, since the
+measuring would cost more than the sending. Records count when they are acknowledged, and the totals are told when the
+producer is closed.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.common.client_config import understood
+from headrace.cli.common.connection import (
+    Connection,
+    check_record_size,
+    connects_if_asked,
+    producer,
+    read_client_config,
+)
+from headrace.cli.common.output import json_option, print_json
+from headrace.cli.common.progress import Progress
+from headrace.cli.common.tool import INT_MAX, Failure, Tool, read_file, sentence
+from headrace.cli.perf.perf_stats import MEGABYTE, Latencies, Outcomes, letters
+from headrace.common.clock import SystemClock
+from headrace.common.ids import make_random
+
+if TYPE_CHECKING:
+    from headrace.client.producer.producer import Producer
+
+_MANY = ("--producer-props", "--command-property")
+_SAMPLED_ABOVE = 20_000
+_STRIDE = 16
+
+
+class _ManyValues(Tool):
+    """Lets a flag have several values, as Kafka's tool does: `--producer-props acks=1 linger.ms=5`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        flag: str | None = None
+        for arg in args:
+            if arg.startswith("--"):
+                flag = arg if arg in _MANY else None
+                if flag is None:
+                    spread.append(arg)
+            elif flag is not None:
+                spread += [flag, arg]
+            else:
+                spread.append(arg)
+        return super().parse_args(ctx, spread)
+
+
+@click.command("producer-perf-test", cls=_ManyValues)
+@connects_if_asked
+@click.option("--topic", metavar="NAME", required=True, help="The topic.")
+@click.option("--num-records", type=click.IntRange(min=1), metavar="N", required=True, help="How many to send.")
+@click.option(
+    "--record-size", type=click.IntRange(1, INT_MAX), metavar="BYTES", help="Records of so many random letters."
+)
+@click.option("--payload-file", metavar="FILE", help="Records from a file, in random order.")
+@click.option("--payload-delimiter", default="\\n", metavar="TEXT", help="What is between the records of the file.")
+@click.option("--payload-monotonic", is_flag=True, help="Records are the numbers from 0 on.")
+@click.option("--throughput", type=float, metavar="N", required=True, help="At most so many a second; -1: no limit.")
+@click.option(
+    "--producer-props",
+    "--command-property",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE ...",
+    help="Settings of the producer.",
+)
+@click.option(
+    "--producer.config", "producer_config", metavar="FILE", callback=read_client_config, help="Settings, in a file."
+)
+@click.option("--print-metrics", is_flag=True, help="Print the producer's metrics at the end.")
+@click.option("--transactional-id", metavar="ID", help="Send in transactions.")
+@click.option(
+    "--transaction-duration-ms", type=click.IntRange(min=1), metavar="MS", help="Commit after so long. [default: 3000]"
+)
+@click.option(
+    "--warmup-records", type=click.IntRange(min=0), default=0, metavar="N", help="Report the rest alone, too."
+)
+@click.option(
+    "--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, metavar="MS", help="How often."
+)
+@json_option
+def producer_perf_test(
+    connection: Connection,
+    topic: str,
+    num_records: int,
+    record_size: int | None,
+    payload_file: str | None,
+    payload_delimiter: str,
+    payload_monotonic: bool,
+    throughput: float,
+    properties: tuple[str, ...],
+    producer_config: dict[str, str],
+    print_metrics: bool,
+    transactional_id: str | None,
+    transaction_duration_ms: int | None,
+    warmup_records: int,
+    reporting_interval: int,
+    as_json: bool,
+) -> None:
+    """Measure how fast records can be sent."""
+    if sum((record_size is not None, payload_file is not None, payload_monotonic)) != 1:
+        raise click.UsageError("expected exactly one of --record-size, --payload-file and --payload-monotonic")
+    if throughput == 0 or throughput < -1:
+        raise click.UsageError("--throughput: expected records a second, or -1 for no limit")
+    if warmup_records >= num_records:
+        raise click.UsageError("--warmup-records: expected fewer than --num-records")
+    settings = {**producer_config, **understood(dict(_pair(each) for each in properties))}
+    if connection.servers:
+        settings.pop("bootstrap.servers", None)
+    else:
+        connection = Connection(str(settings.pop("bootstrap.servers", "")), connection.properties)
+    check_record_size(record_size, connection.settings("producer", settings))
+    payloads = _payloads(record_size, payload_file, payload_delimiter)
+    transactional_id = transactional_id or settings.pop("transactional.id", None)
+    if transactional_id is None and transaction_duration_ms is not None:
+        transactional_id = f"performance-producer-{make_random().randrange(1 << 60):x}"
+    if transactional_id is not None:
+        settings["transactional.id"] = transactional_id
+    connection.check()
+    run: Run | None = None
+    metrics: dict[str, Any] = {}
+    try:
+        with producer(connection.settings("producer", settings)) as made:
+            report_seconds = None if as_json else reporting_interval / 1000
+            if transactional_id is not None:
+                made.init_transactions()
+            run = Run(made, topic, payloads, payload_monotonic, throughput, report_seconds, warmup_records)
+            run.send_all(num_records, None if transactional_id is None else (transaction_duration_ms or 3000) / 1000)
+            if print_metrics:
+                metrics = dict(sorted(_flat(made.metrics())))
+    finally:  # after Ctrl-C too; the producer is closed, so that all is known
+        if run is not None:
+            run.report(metrics, as_json)
+    if run.outcomes.error is not None:
+        raise Failure(f"{run.outcomes.failed} records were not delivered: {sentence(run.outcomes.error)}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--producer-props {text!r}: expected KEY=VALUE")
+    return key.strip(), value
+
+
+def _payloads(size: int | None, file: str | None, delimiter: str) -> list[bytes]:
+    if size is not None:
+        return [letters(size)]
+    if file is None:
+        return []
+    separator = delimiter.replace("\\n", "\n").replace("\\t", "\t").encode()
+    if not separator:
+        raise click.UsageError("--payload-delimiter is empty; expected at least a character")
+    found = [part for part in read_file(file).split(separator) if part]
+    if not found:
+        raise click.UsageError(f"--payload-file: {file} is empty")
+    make_random(0).shuffle(found)
+    return found
+
+
+def _flat(metrics: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(metrics, dict):
+        return [(prefix, metrics)]
+    return [pair for key, value in metrics.items() for pair in _flat(value, f"{prefix}.{key}" if prefix else str(key))]
+
+
+class Stats:
+    """What was acknowledged since a moment."""
+
+    def __init__(self, now: float):
+        self.began = now
+        self.records = self.bytes = 0
+        self.latencies = Latencies()
+
+    def document(self, now: float) -> dict[str, Any]:
+        seconds = max(now - self.began, 1e-9)
+        p50, p95, p99, p999 = self.latencies.percentiles(0.5, 0.95, 0.99, 0.999)
+        return {
+            "records": self.records,
+            "records_per_second": self.records / seconds,
+            "mb_per_second": self.bytes / seconds / MEGABYTE,
+            "mean_ms": self.latencies.mean,
+            "max_ms": self.latencies.largest,
+            "p50_ms": p50,
+            "p95_ms": p95,
+            "p99_ms": p99,
+            "p99.9_ms": p999,
+        }
+
+    def line(self, now: float, is_last: bool) -> str:
+        seconds = max(now - self.began, 1e-9)
+        rate, megabytes = self.records / seconds, self.bytes / seconds / MEGABYTE
+        mean, largest = self.latencies.mean, self.latencies.largest
+        if not is_last:
+            return (
+                f"{self.records} records sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec), "
+                f"{mean:.1f} ms avg latency, {largest:.1f} ms max latency."
+            )
+        p50, p95, p99, p999 = self.latencies.percentiles(0.5, 0.95, 0.99, 0.999)
+        return (
+            f"{self.records} records sent, {rate:.6f} records/sec ({megabytes:.2f} MB/sec), {mean:.2f} ms avg latency, "
+            f"{largest:.2f} ms max latency, {p50:.0f} ms 50th, {p95:.0f} ms 95th, {p99:.0f} ms 99th, "
+            f"{p999:.0f} ms 99.9th."
+        )
+
+
+class Run:
+    """One measurement. Callbacks come on the producer's thread; what they touch is only added to."""
+
+    def __init__(
+        self,
+        producer: "Producer",
+        topic: str,
+        payloads: list[bytes],
+        monotonic: bool,
+        throughput: float,
+        report_seconds: float | None,
+        warmup: int,
+    ):
+        self._producer, self._topic = producer, topic
+        self._payloads, self._monotonic = payloads, monotonic
+        self._throughput, self._report_seconds, self._warmup = throughput, report_seconds, warmup
+        self._clock = SystemClock()
+        now = self._clock.monotonic()
+        self._whole, self._window, self._steady = Stats(now), Stats(now), None if warmup == 0 else Stats(now)
+        self.outcomes, self._told = Outcomes(), (0, 0)
+        self._ended: float | None = None
+
+    def send_all(self, count: int, transaction_seconds: float | None) -> None:
+        producer, topic, clock = self._producer, self._topic, self._clock
+        stride = _STRIDE if self._throughput < 0 or self._throughput > _SAMPLED_ABOVE else 1
+        began = committed = reported = clock.monotonic()
+        payloads = self._payloads
+        outcomes, is_steady = self.outcomes, False
+        with Progress("records", count) as progress:
+            for number in range(count):
+                if transaction_seconds is not None and (
+                    number == 0 or clock.monotonic() - committed > transaction_seconds
+                ):
+                    if number:
+                        producer.commit_transaction()
+                    producer.begin_transaction()
+                    committed = clock.monotonic()
+                value = b"%d" % number if self._monotonic else payloads[number % len(payloads)]
+                if number == self._warmup and self._steady is not None:
+                    self._steady = Stats(clock.monotonic())
+                    is_steady = True
+                began_one = 0.0 if number % stride else clock.monotonic()
+                future = producer.send(topic, value)
+                if began_one:
+                    future.add_callback(self._timed(began_one, is_steady))
+                outcomes.add(future, len(value), is_steady)
+                if number % 256 == 0 or self._throughput > 0:
+                    now = clock.monotonic()
+                    outcomes.look()
+                    progress.add(number + 1 - progress.done, self._whole.latencies.recent)
+                    if self._report_seconds is not None and now - reported >= self._report_seconds:
+                        progress.clear()
+                        self._report_window(now)
+                        reported = now
+                    if self._throughput > 0:
+                        ahead = (number + 1) / self._throughput - (now - began)
+                        if ahead > 0.002:
+                            clock.sleep(ahead)
+            if transaction_seconds is not None:
+                producer.commit_transaction()
+            producer.flush()
+            self._ended = clock.monotonic()
+
+    def report(self, metrics: dict[str, Any], as_json: bool) -> None:
+        now = self._ended or self._clock.monotonic()
+        self.outcomes.look_at_all()
+        records, size = self.outcomes.records, self.outcomes.bytes
+        self._whole.records, self._whole.bytes = sum(records), sum(size)
+        if self._steady is not None:
+            self._steady.records, self._steady.bytes = records[True], size[True]
+        if as_json:
+            found = self._whole.document(now)
+            if self._steady is not None:
+                found["steady_state"] = self._steady.document(now)
+            print_json({**found, "metrics": metrics} if metrics else found)
+            return
+        click.echo(self._whole.line(now, is_last=True))
+        if self._steady is not None:
+            click.echo("steady state: " + self._steady.line(now, is_last=True))
+        for name, value in metrics.items():
+            click.echo(f"{name:<60} : {value}")
+
+    def _report_window(self, now: float) -> None:
+        window, records, size = self._window, sum(self.outcomes.records), sum(self.outcomes.bytes)
+        window.records, window.bytes = records - self._told[0], size - self._told[1]
+        click.echo(window.line(now, is_last=False))
+        self._window, self._told = Stats(now), (records, size)
+
+    def _timed(self, began: float, is_steady: bool) -> Any:
+        clock = self._clock
+
+        def timed(_: Any) -> None:
+            passed = (clock.monotonic() - began) * 1000
+            self._whole.latencies.add(passed)
+            self._window.latencies.add(passed)
+            if self._steady is not None and is_steady:
+                self._steady.latencies.add(passed)
+
+        return timed

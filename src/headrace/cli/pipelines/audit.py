@@ -1,0 +1,75 @@
+"""`headrace pipeline audit`: a Spark job that says whether `ods-dwd` did its work.
+
+The report goes to standard output. The exit code is 0 if all is well, 1 if anything is lost, doubled or out of order,
+or if the audit could not be made, which is told in one line.
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.pipelines.pipeline import key_values
+from headrace.common.errors import HeadraceError
+from headrace.common.properties import read_properties
+
+if TYPE_CHECKING:
+    from headrace.shop.audit import Report
+
+
+@click.command()
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The broker, or several with commas.")
+@click.option(
+    "--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs: spark://host:7077."
+)
+@click.option("--routes", metavar="FILE", help="Routes that the pipeline was given (--set routes=FILE).")
+@click.option("--dead-letters", default="ods_dwd_dead_letters", show_default=True, help="The topic of dead letters.")
+@click.option("--conf", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A setting of Spark.")
+@click.option("--command-config", metavar="FILE", help="Client settings, such as those of security, as properties.")
+def audit(
+    bootstrap_server: str,
+    master: str,
+    routes: str | None,
+    dead_letters: str,
+    conf: dict[str, str],
+    command_config: str | None,
+) -> None:
+    """Reconcile the inputs, outputs and dead letters of ods-dwd by id.
+
+    All topics are read from their first record to their last. Let the pipeline end first: what it has yet to write is
+    reported as lost.
+    """
+    try:
+        client = read_properties(command_config) if command_config else {}
+        report = _audit(bootstrap_server, master, routes, dead_letters, conf, client)
+    except (HeadraceError, OSError) as error:
+        click.echo(f"headrace: {' '.join(str(error).split()) or type(error).__name__}", err=True)
+        sys.exit(1)
+    click.echo("\n".join(report.lines()))
+    sys.exit(0 if report.ok else 1)
+
+
+def _audit(
+    bootstrap_server: str,
+    master: str,
+    routes: str | None,
+    dead_letters: str,
+    conf: dict[str, str],
+    client: dict[str, str],
+) -> "Report":
+    from headrace.pipelines.causes import one_line
+    from headrace.pipelines.pipeline import PipelineError
+    from headrace.pipelines.sessions import quiet_session
+    from headrace.shop.audit import audit
+    from headrace.shop.routes import ROUTES, load_routes
+
+    chosen = load_routes(routes) if routes else ROUTES
+    spark = quiet_session("headrace pipeline audit", master, conf)
+    try:
+        return audit(spark, bootstrap_server, routes=chosen, dead_letters=dead_letters, client=client)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        raise PipelineError(f"the audit failed: {one_line(error)}") from error
+    finally:
+        spark.stop()

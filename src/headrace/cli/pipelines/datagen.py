@@ -1,0 +1,201 @@
+"""`headrace datagen`: events of a simulated shop, into the topics that the shop's pipelines read.
+
+Progress goes to standard error, the summary to standard output. SIGINT and SIGTERM end it in order: what was made is
+acknowledged, and the exit code is 0. A broker that cannot be reached, or an event that was not written, gives 1.
+"""
+
+import signal
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.common.client_config import settings_for, understood
+from headrace.common.clock import SystemClock
+from headrace.common.errors import HeadraceError
+from headrace.common.properties import read_properties
+
+if TYPE_CHECKING:
+    from headrace.shop.datagen import Made
+
+DEFAULT_EVENTS = 100_000
+DEFAULT_SPAN_SECONDS = 3600.0
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """Seconds, of a number with a unit: 90s, 15m, 1.5h, 2d."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text[:-1]) * _UNITS[text[-1:]]
+    except (KeyError, ValueError):
+        raise click.BadParameter(f"{text!r}: expected a number with a unit, as 90s, 15m or 2h") from None
+    if not 0 < seconds < 3.2e9:
+        raise click.BadParameter(f"{text!r}: expected more than 0, and less than 100 years")
+    return seconds
+
+
+def moment(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    """Milliseconds since 1970, of a time in ISO 8601: UTC unless it says otherwise."""
+    if text is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: expected a time as 2026-01-31T12:00:00") from None
+    return round((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+SHARE = click.FloatRange(0, 1)
+
+
+@click.command()
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The broker, or several with commas.")
+@click.option("--events", type=click.IntRange(min=1), help="How many; without end if only --rate is given.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="So many a second; else as fast as possible.")
+@click.option(
+    "--span",
+    callback=duration,
+    metavar="DURATION",
+    help="Spread the times of the events over so long, up to now: 90s, 15m, 2h.",
+)
+@click.option("--start", callback=moment, metavar="TIME", help="The time of the first event, ISO 8601.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed and start make the same events.")
+@click.option("--broken", type=SHARE, default=0.005, show_default=True, help="The share that cannot be parsed or used.")
+@click.option("--late", type=SHARE, default=0.01, show_default=True, help="The share of late app events.")
+@click.option(
+    "--late-by",
+    callback=duration,
+    metavar="DURATION",
+    default="3m",
+    show_default=True,
+    help="How late they are at most.",
+)
+@click.option("--duplicates", type=SHARE, default=0.01, show_default=True, help="The share that is sent twice.")
+@click.option("--devices", type=click.IntRange(min=1), default=20_000, show_default=True, help="How many visitors.")
+@click.option("--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Of topics it creates.")
+@click.option("--log-topic", default="ods_log", show_default=True, help="Where the app's events go.")
+@click.option("--db-topic", default="ods_db", show_default=True, help="Where changes of rows go.")
+@click.option("--command-config", metavar="FILE", help="Client settings, such as those of security, as properties.")
+@click.option(
+    "--producer-property", "properties", metavar="KEY=VALUE", multiple=True, help="A setting of the producer."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def datagen(
+    bootstrap_server: str,
+    events: int | None,
+    rate: float | None,
+    span: float | None,
+    start: int | None,
+    seed: int,
+    broken: float,
+    late: float,
+    late_by: float,
+    duplicates: float,
+    devices: int,
+    partitions: int,
+    log_topic: str,
+    db_topic: str,
+    command_config: str | None,
+    properties: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Write events of a simulated shop to the topics ods_log and ods_db.
+
+    With --rate alone the events tell the time at which they are sent. Otherwise their times span an hour, or --span.
+    """
+    from headrace.shop.datagen import StreamSettings, create_topics, generate
+    from headrace.shop.datagen.visits import DB, LOG
+
+    if events is None and (rate is None or span is not None):
+        events = DEFAULT_EVENTS
+    if span is None and rate is None:
+        span = DEFAULT_SPAN_SECONDS
+    given = dict(_key_value(each) for each in properties)
+    topics = {LOG: log_topic, DB: db_topic}
+    told: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: told.append(number))
+    display = _Display(events, quiet)
+    try:
+        client = understood(read_properties(command_config)) if command_config else {}
+        settings = StreamSettings(
+            events=events,
+            span_ms=None if span is None else round(span * 1000),
+            rate=rate or 1000.0,
+            seed=seed,
+            broken=broken,
+            late=late,
+            late_by_ms=round(late_by * 1000),
+            duplicates=duplicates,
+            devices=devices,
+        )
+        create_topics(bootstrap_server, partitions, topics, settings_for("admin", client))
+        made = generate(
+            bootstrap_server,
+            settings,
+            rate=rate,
+            start_ms=start,
+            topics=topics,
+            producer_settings={**settings_for("producer", client), **given},
+            report=display.show,
+            stopped=lambda: bool(told),
+        )
+    except (HeadraceError, OSError) as error:
+        display.end()
+        click.echo(f"headrace: {' '.join(str(error).split()) or type(error).__name__}", err=True)
+        sys.exit(1)
+    display.end()
+    click.echo(summary(made, topics[LOG], topics[DB]))
+
+
+class _Display:
+    """The progress bar; counts only, where there is no end in sight."""
+
+    def __init__(self, events: int | None, quiet: bool):
+        from headrace.shop.datagen.progress import Progress
+
+        self._clock = SystemClock()
+        self._events = events
+        self._quiet = quiet
+        self._progress = Progress(sys.stderr, self._clock)
+        self._began = 0.0
+
+    def show(self, made: "Made", sent_bytes: int) -> None:
+        from headrace.shop.datagen.progress import bar, rate_text, time_text
+
+        if made.events == 0:
+            self._began = self._clock.monotonic()
+            return
+        done = made.events == self._events
+        if self._quiet or not (done or self._progress.is_due()):
+            return
+        passed = self._clock.monotonic() - self._began
+        speed = rate_text(made.events, sent_bytes, passed)
+        if self._events is None:
+            line = f"{made.events:,} events  {speed}  {time_text(passed)}"
+        else:
+            share = made.events / self._events
+            left = passed / share - passed
+            line = f"{bar(share)} {share:4.0%}  {made.events:,} of {self._events:,}  {speed}  {time_text(left)} left"
+        self._progress.show(line)
+
+    def end(self) -> None:
+        self._progress.end()
+
+
+def summary(made: "Made", log_topic: str, db_topic: str) -> str:
+    broken = sum(made.broken.values())
+    return (
+        f"{made.events:,} events: {made.log:,} in {log_topic}, {made.db:,} in {db_topic}; "
+        f"of them {broken:,} broken, {made.late:,} late, {made.duplicates:,} duplicates"
+    )
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param_hint="--producer-property")
+    return key.strip(), value.strip()

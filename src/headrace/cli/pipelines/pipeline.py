@@ -1,0 +1,279 @@
+"""`headrace pipeline`: runs, lists and describes pipelines.
+
+Spark is imported and started only by what needs it. Progress goes to standard error, what was asked for to standard
+output. The first SIGINT or SIGTERM lets the batch at hand finish and stops in order, with exit code 0; a second one
+ends the process at once, and the next run replays the batch. What cannot be done is told in one line, with exit code 1;
+a command line that makes no sense gives 2.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from headrace.common.errors import HeadraceError
+from headrace.common.properties import read_properties
+from headrace.pipelines.loading import BUILT_IN, load
+from headrace.pipelines.pipeline import Pipeline, PipelineError, Table, Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipelines.progress import Progress, Summary
+    from headrace.pipelines.run_settings import RunSettings
+    from headrace.pipelines.runner import Runner
+
+_ELSEWHERE = {
+    "audit": ("headrace.cli.pipelines.audit:audit", "Reconcile a pipeline's inputs, outputs and dead letters.")
+}
+"""Commands with a module of their own, imported on use."""
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = _ELSEWHERE[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        others = {name: summary for name, (_, summary) in _ELSEWHERE.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted({**own, **others}.items()))
+
+
+@click.group(cls=_Commands, no_args_is_help=True)
+def pipeline() -> None:
+    """Run streaming pipelines on Spark."""
+
+
+@pipeline.command("list")
+def list_pipelines() -> None:
+    """List the pipelines that come with Headrace."""
+    width = max(map(len, BUILT_IN))
+    for name, (_, summary) in BUILT_IN.items():
+        click.echo(f"{name:{width}}  {summary}")
+
+
+@pipeline.command()
+@click.argument("name")
+def describe(name: str) -> None:
+    """Say what a pipeline reads and writes, and what can be set.
+
+    NAME is a pipeline of the list, or a Python file: mine.py, or mine.py:orders if it has several.
+    """
+    with _one_line():
+        found = _load(name)
+        click.echo("\n".join(description(found)))
+
+
+def description(found: Pipeline) -> list[str]:
+    """What there is to know of a pipeline, as lines."""
+    lines = [found.name]
+    lines += [f"  {line}".rstrip() for line in found.description.splitlines()]
+    for flow in found.flows:
+        lines += ["", f"flow {flow.name}", *_table([(name, _source(topic)) for name, topic in flow.sources.items()])]
+    places = [(output, _place(place)) for output, each in found.outputs.items() for place in each]
+    lines += ["", "outputs", *_table(places)]
+    if found.settings:
+        settings = [(f"{name}={_shown(value)}", type(value).__name__) for name, value in found.settings.items()]
+        lines += ["", "settings (--set)", *_table(settings)]
+    return lines
+
+
+def _table(rows: list[tuple[str, str]]) -> list[str]:
+    width = max(len(left) for left, _ in rows)
+    return [f"  {left:{width}}  {right}".rstrip() for left, right in rows]
+
+
+def _source(topic: Topic) -> str:
+    return f"topic {topic.name}" if topic.pattern is None else f"topics that match {topic.pattern}"
+
+
+def _place(place: Topic | Table) -> str:
+    if isinstance(place, Table):
+        return f"table {place.name}, by day and hour of {place.time}"
+    if place.name is None:
+        return "topics that the rows name"
+    return f"topic {place.name}" + (f", {place.partitions} partitions if it is new" if place.partitions else "")
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def key_values(_context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """KEY=VALUE, many times."""
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param=option)
+        found[key.strip()] = value.strip()
+    return found
+
+
+@pipeline.command()
+@click.argument("name")
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The broker, or several with commas.")
+@click.option("--checkpoint", required=True, metavar="DIR", help="What was done so far; a new one begins anew.")
+@click.option(
+    "--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs: spark://host:7077."
+)
+@click.option("--warehouse", metavar="DIR", help="Where tables are; needed if the pipeline writes any.")
+@click.option("--available-now", is_flag=True, help="Read what is there now, then end.")
+@click.option("--trigger", metavar="INTERVAL", help="At most one batch in this time, as '10 seconds'.")
+@click.option(
+    "--max-rows", type=click.IntRange(min=1), default=200_000, show_default=True, help="Of a source, in a batch."
+)
+@click.option("--starting-offsets", metavar="WHERE", help="With a new checkpoint: earliest (the default) or latest.")
+@click.option(
+    "--set", "settings", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A pipeline's setting."
+)
+@click.option("--conf", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A setting of Spark.")
+@click.option("--command-config", metavar="FILE", help="Client settings, such as those of security, as properties.")
+@click.option("--metrics", metavar="FILE", help="Append a line of JSON for each batch.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["ERROR", "WARN", "INFO", "DEBUG", "OFF"], case_sensitive=False),
+    default="OFF",
+    show_default=True,
+    help="Of Spark's own log.",
+)
+def run(
+    name: str,
+    bootstrap_server: str,
+    checkpoint: str,
+    master: str,
+    warehouse: str | None,
+    available_now: bool,
+    trigger: str | None,
+    max_rows: int,
+    starting_offsets: str | None,
+    settings: dict[str, str],
+    conf: dict[str, str],
+    command_config: str | None,
+    metrics: str | None,
+    quiet: bool,
+    log_level: str,
+) -> None:
+    """Run a pipeline until it is stopped.
+
+    NAME is a pipeline of the list, or a Python file: mine.py, or mine.py:orders if it has several.
+    """
+    with _one_line():
+        found = _load(name)
+        from headrace.pipelines.run_settings import RunSettings, check_run
+        from headrace.pipelines.sessions import quiet_session
+        from headrace.pipelines.topics import make_topics
+
+        how = RunSettings(
+            bootstrap_servers=bootstrap_server,
+            checkpoint=checkpoint,
+            warehouse=warehouse,
+            available_now=available_now,
+            trigger=trigger,
+            max_rows_per_batch=max_rows,
+            settings=settings,
+            client=read_properties(command_config) if command_config else {},
+            source_options={"startingOffsets": starting_offsets} if starting_offsets else {},
+        )
+        check_run(found, how)
+        with _metrics_file(metrics) as lines:
+            make_topics(found, bootstrap_server, how.client)  # a wrong address is told before Spark starts
+            spark = quiet_session(f"headrace {found.name}", master, conf, log_level=log_level)
+            try:
+                _run(found, spark, how, lines, None if quiet else sys.stderr)
+            finally:
+                spark.stop()
+
+
+def _run(
+    found: Pipeline, spark: "SparkSession", how: "RunSettings", metrics: IO[str] | None, terminal: IO[str] | None
+) -> None:
+    from headrace.pipelines.progress import ProgressLine
+    from headrace.pipelines.runner import Runner
+
+    line = ProgressLine(terminal) if terminal is not None else None
+
+    def told(progress: "Progress") -> None:
+        if metrics is not None:
+            metrics.write(progress.as_json() + "\n")
+            metrics.flush()
+        if line is not None:
+            line.batch(progress)
+
+    runner = Runner(found, spark, how, on_progress=told)
+    _stop_on_signals(runner)
+    try:
+        summary = runner.run()
+    finally:
+        if line is not None:
+            line.end()
+    click.echo("\n".join(summary_lines(summary)))
+
+
+def summary_lines(summary: "Summary") -> list[str]:
+    """What a run did, as lines."""
+    lines = [
+        f"{summary.pipeline}: {summary.rows:,} rows read in {summary.seconds:,.1f} s"
+        f" ({summary.rows_per_second:,.0f} a second while it worked)"
+    ]
+    return lines + _table(
+        [(name, f"{rows:>12,}") for name, rows in sorted(summary.outputs.items())] or [("nothing written", "")]
+    )
+
+
+def _load(name: str) -> Pipeline:
+    try:
+        return load(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        raise PipelineError("pipelines need PySpark: pip install 'headrace[spark]'") from None
+
+
+def _stop_on_signals(runner: "Runner") -> None:
+    def first(_number: int, _frame: object) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda number, _frame: os._exit(128 + number))
+        runner.request_stop()
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, first)
+
+
+@contextmanager
+def _metrics_file(name: str | None) -> Iterator[IO[str] | None]:
+    if name is None:
+        yield None
+        return
+    try:
+        file = open(name, "a")  # noqa: SIM115 - only opening it may fail so
+    except OSError as error:
+        raise PipelineError(f"cannot write metrics to {name}: {error.strerror}") from None
+    with file:
+        yield file
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """What the user did wrong, or what failed, is told in one line."""
+    try:
+        yield
+    except (HeadraceError, OSError) as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+        click.echo(f"headrace: {message}", err=True)
+        sys.exit(1)

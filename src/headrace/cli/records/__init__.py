@@ -1,0 +1,1 @@
+"""Tools that print, write and decode records."""

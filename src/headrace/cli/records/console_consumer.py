@@ -1,0 +1,222 @@
+"""`headrace console-consumer`: prints records, with the flags of `kafka-console-consumer.sh`.
+
+Standard output has the records and nothing else. At the end standard error has how many they were. Without `--group`
+there is no group at all, where Kafka's tool makes one: so the first record need not wait for a rebalance. With a group,
+what was polled and is not printed yet when the tool ends is left to the group.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.common.connection import Connection, client_settings, connects, key_values, read_config
+from headrace.cli.common.output import json_option
+from headrace.cli.common.tool import LONG_MAX, Failure, Tool, check_expression, sentence
+from headrace.cli.records.message_format import formatter, json_line
+from headrace.common.clock import SystemClock
+from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.consumer.consumer import Consumer
+
+_POLL_MS = 500
+
+
+@click.command("console-consumer", cls=Tool)
+@connects
+@client_settings("consumer")
+@click.option("--topic", metavar="NAME", help="The topic.")
+@click.option("--include", metavar="REGEX", help="All topics whose names match.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition, without a group.")
+@click.option("--offset", metavar="OFFSET", help="Where to begin in the partition: earliest, latest or a number.")
+@click.option("--from-beginning", is_flag=True, help="Begin with the first record, if the group has no offset.")
+@click.option("--group", metavar="ID", help="Read as a member of this group; without one, read everything alone.")
+@click.option("--max-messages", type=int, metavar="N", help="End after so many.")
+@click.option("--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="End if none has come for so long.")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    help="Whether to leave out records of transactions that are not committed. [default: read_uncommitted]",
+)
+@click.option("--formatter", "formatter_name", metavar="NAME", default="DefaultMessageFormatter", help="How to print.")
+@click.option(
+    "--formatter-config", metavar="FILE", callback=read_config, help="Properties of the formatter, in a file."
+)
+@click.option(
+    "--formatter-property",
+    "--property",
+    "formatter_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=key_values,
+    help="print.key=true, print.timestamp, print.partition, print.offset, print.headers, print.epoch, print.value; "
+    "key.separator, line.separator, headers.separator, null.literal; key.deserializer, value.deserializer.",
+)
+@click.option("--key-deserializer", metavar="NAME", help="How keys are shown: LongDeserializer, module:function ...")
+@click.option("--value-deserializer", metavar="NAME", help="How values are shown.")
+@click.option("--skip-message-on-error", is_flag=True, help="Go on after a record that cannot be printed.")
+@click.option("--enable-systest-events", is_flag=True, hidden=True)
+@json_option
+def console_consumer(
+    connection: Connection,
+    client: dict[str, str],
+    topic: str | None,
+    include: str | None,
+    partition: int | None,
+    offset: str | None,
+    from_beginning: bool,
+    group: str | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    isolation_level: str | None,
+    formatter_name: str,
+    formatter_config: dict[str, str],
+    formatter_properties: dict[str, str],
+    key_deserializer: str | None,
+    value_deserializer: str | None,
+    skip_message_on_error: bool,
+    enable_systest_events: bool,  # noqa: ARG001
+    as_json: bool,
+) -> int:
+    """Print records of a topic as they come."""
+    if (topic is None) == (include is None):
+        raise click.UsageError("expected --topic or --include")
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic")
+    if offset is not None and partition is None:
+        raise click.UsageError("--offset needs --partition")
+    if from_beginning and offset is not None:
+        raise click.UsageError("expected --from-beginning or --offset, not both")
+    if group is not None and partition is not None:
+        raise click.UsageError("--group and --partition do not go together: a single partition is read without a group")
+    if include is not None:
+        check_expression("--include", include)
+    start = "earliest" if from_beginning else _start(offset)
+    properties = {**formatter_config, **formatter_properties}
+    for name, given in (("key.deserializer", key_deserializer), ("value.deserializer", value_deserializer)):
+        if given is not None:
+            properties[name] = given
+    write = json_line if as_json else formatter(formatter_name, properties)
+    with connection.admin() as admin:
+        if topic is not None:
+            found = admin.describe_topics([topic], raise_errors=False)[topic]
+            if found.error is not None:
+                raise Failure(f"there is no topic {topic!r}" if found.error.code == 3 else str(found.error))
+            if partition is not None and partition >= len(found.partitions):
+                raise Failure(f"topic {topic!r} has no partition {partition}: there are {len(found.partitions)}")
+    from headrace.client.consumer.consumer import Consumer
+
+    settings = connection.settings("consumer", client, {"auto.offset.reset": "latest"})
+    if isolation_level is not None:
+        settings["isolation.level"] = isolation_level
+    if from_beginning:
+        settings["auto.offset.reset"] = "earliest"
+    if group is not None:
+        settings["group.id"] = group
+    consumer = Consumer(settings)
+    printer = Printer(consumer, write, max_messages, timeout_ms, skip_message_on_error)
+    try:
+        if partition is not None:
+            assert topic is not None
+            _assign(consumer, TopicPartition(topic, partition), start)
+        elif topic is not None:
+            consumer.subscribe([topic])
+        else:
+            consumer.subscribe(pattern=include)
+        return printer.run()
+    finally:
+        try:
+            printer.flush()
+        finally:
+            printer.give_back()
+            consumer.close(timeout_ms=5000)
+            click.echo(f"Processed a total of {printer.count} messages", err=True)
+
+
+def _start(text: str | None) -> int | str:
+    if text in (None, "latest"):
+        return "latest"
+    if text == "earliest":
+        return text
+    assert text is not None
+    if not text.isascii() or not text.isdigit() or int(text) > LONG_MAX:
+        raise click.UsageError(f"--offset {text!r}: expected earliest, latest or a number that is not negative")
+    return int(text)
+
+
+def _assign(consumer: "Consumer", tp: TopicPartition, start: int | str) -> None:
+    consumer.assign([tp])
+    if start == "earliest":
+        consumer.seek_to_beginning(tp)
+    elif start == "latest":
+        consumer.seek_to_end(tp)
+    else:
+        assert isinstance(start, int)
+        consumer.seek(tp, start)
+
+
+class Printer:
+    """From the consumer to standard output, until there is a reason to stop."""
+
+    def __init__(self, consumer: "Consumer", write: Any, most: int | None, timeout_ms: int | None, skip_errors: bool):
+        self._consumer, self._write = consumer, write
+        self._most = None if most is None or most < 0 else most
+        self._timeout_ms, self._skip_errors = timeout_ms, skip_errors
+        self._out = sys.stdout.buffer
+        self._clock = SystemClock()
+        self._first: dict[TopicPartition, int] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self.count = 0
+
+    def run(self) -> int:
+        last = self._clock.monotonic()
+        while self._most is None or self.count < self._most:
+            wait_ms = float(_POLL_MS)
+            if self._timeout_ms is not None:
+                left = self._timeout_ms - (self._clock.monotonic() - last) * 1000
+                if left <= 0:
+                    click.echo(f"no record came for {self._timeout_ms} ms", err=True)
+                    return 0
+                wait_ms = min(wait_ms, left)
+            most = None if self._most is None else min(self._most - self.count, 500)
+            polled = self._consumer.poll(wait_ms, max_records=most)
+            self._first = {tp: records[0].offset for tp, records in polled.items()}
+            self._next = dict(self._first)
+            for tp, records in polled.items():
+                for record in records:
+                    self._print(record)
+                    self._next[tp] = record.offset + 1
+                del self._next[tp]
+            if polled:
+                last = self._clock.monotonic()
+                self.flush()
+        return 0
+
+    def _print(self, record: Any) -> None:
+        try:
+            shown = memoryview(self._write(record))
+        except Exception as error:  # also of formatters and deserializers that the user wrote
+            where = f"{record.topic}-{record.partition} at {record.offset}"
+            said = f"{type(error).__name__}: {sentence(error)}"
+            if not self._skip_errors:
+                # It counts as read, as with Kafka's tool: the next one to try gets past it.
+                self._next[TopicPartition(record.topic, record.partition)] = record.offset + 1
+                raise Failure(f"the record of {where} cannot be shown: {said}") from error
+            click.echo(f"skipped the record of {where}: {said}", err=True)
+        else:
+            self._out.write(shown)
+        self.count += 1
+
+    def flush(self) -> None:
+        self._out.flush()
+        self._first = {}
+
+    def give_back(self) -> None:
+        """Goes back to what was not printed, so that the group does not miss it. Of what was written but could not be
+        handed on nobody knows how much was read: all of it is left."""
+        left = {**self._next, **self._first}
+        here = self._consumer.assignment()
+        for tp, offset in left.items():
+            if tp in here:
+                self._consumer.seek(tp, offset)

@@ -1,0 +1,94 @@
+"""`headrace delete-records`: delete the oldest records of partitions, with the flags of `kafka-delete-records.sh`.
+
+The file says up to which offset, not included; -1 stands for all there are:
+
+    {"partitions": [{"topic": "events", "partition": 0, "offset": 100}], "version": 1}
+
+What is said for each partition may be an error; the exit code is 0 nevertheless, as with Kafka's tool.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.output import json_option, print_json
+from headrace.cli.common.progress import Progress
+from headrace.cli.common.tool import Failure, Tool
+from headrace.common.types import TopicPartition
+
+_AT_ONCE = 500
+"""Partitions in one call, so that a long list shows how far it has got."""
+
+
+@click.command("delete-records", cls=Tool)
+@connects
+@click.option("--offset-json-file", metavar="FILE", required=True, help="JSON with an offset for each partition.")
+@json_option
+def delete_records(connection: Connection, offset_json_file: str, as_json: bool) -> int:
+    """Delete the oldest records of partitions, up to an offset."""
+    offsets = _read(offset_json_file)
+    results: dict[TopicPartition, Any] = {}
+    with connection.admin() as admin:
+        if not as_json:
+            click.echo("Executing records delete operation")
+        wanted = list(offsets.items())
+        with Progress("partitions", len(wanted)) as progress:
+            for start in range(0, len(wanted), _AT_ONCE):
+                part = dict(wanted[start : start + _AT_ONCE])
+                results.update(admin.delete_records(part, raise_errors=False))
+                progress.add(len(part))
+    if as_json:
+        print_json(
+            [
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "low_watermark": None if each.error else each.low_watermark,
+                    "error": str(each.error) if each.error else None,
+                }
+                for tp, each in results.items()
+            ]
+        )
+        return 0
+    click.echo("Records delete operation completed:")
+    for tp, each in results.items():
+        outcome = f"low_watermark: {each.low_watermark}" if each.error is None else f"error: {each.error}"
+        click.echo(f"partition: {tp.topic}-{tp.partition}\t{outcome}")
+    return 0  # as Kafka's tool: it has told which ones failed
+
+
+def _read(path: str) -> dict[TopicPartition, int]:
+    try:
+        given = json.loads(Path(path).read_text())
+    except json.JSONDecodeError as error:
+        raise Failure(f"{path} is not JSON: {error}") from None
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Failure(f"{path} is not text in UTF-8") from None
+    shape = '{"partitions": [{"topic": "events", "partition": 0, "offset": 100}], "version": 1}'
+    if not isinstance(given, dict) or not isinstance(given.get("partitions"), list):
+        raise Failure(f"{path}: expected {shape}")
+    if given.get("version", 1) != 1:
+        raise Failure(f"{path}: version {given['version']!r} is not known; expected 1")
+    found: dict[TopicPartition, int] = {}
+    for number, each in enumerate(given["partitions"]):
+        if not isinstance(each, dict) or not (
+            isinstance(each.get("topic"), str)
+            and all(
+                isinstance(each.get(key), int) and not isinstance(each[key], bool) for key in ("partition", "offset")
+            )
+        ):
+            raise Failure(f"{path}: entry {number} of partitions is {each!r}; expected entries as in {shape}")
+        tp = TopicPartition(each["topic"], each["partition"])
+        if not -(1 << 63) <= each["offset"] < 1 << 63:
+            raise Failure(f"{path}: offset {each['offset']} of {tp} is none: it would be larger than an offset can be")
+        if tp in found:
+            raise Failure(f"{path}: partition {each['partition']} of topic {each['topic']} is there twice")
+        found[tp] = each["offset"]
+    if not found:
+        raise Failure(f"{path} names no partitions; expected {shape}")
+    return found

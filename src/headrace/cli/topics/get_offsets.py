@@ -1,0 +1,132 @@
+"""`headrace get-offsets`: first, last and timed offsets of partitions, with the flags of `kafka-get-offsets.sh`.
+
+A line for each partition: `topic:partition:offset`. A partition that has no such offset is left out; one that could not
+be asked is named on standard error, and the exit code is 0 nevertheless, as with Kafka's tool.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.common.connection import Connection, connects
+from headrace.cli.common.output import json_option, print_json
+from headrace.cli.common.tool import Failure, Tool
+from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+
+_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -4, "latest-tiered": -5}
+_PART = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d*)-(\d*)))?")
+
+
+@click.command("get-offsets", cls=Tool)
+@connects
+@click.option("--topic", metavar="NAME", help="A topic, or a regular expression; all topics if it is left out.")
+@click.option("--partitions", metavar="N,...", help="Partitions; all if it is left out.")
+@click.option(
+    "--topic-partitions",
+    metavar="TOPIC:N,...",
+    help="Topics with partitions: 'a:0', 'a:0-3' (0 to 2), 'a:5-', 'a:-3', 'a'.",
+)
+@click.option(
+    "--time",
+    metavar="TIME",
+    default="latest",
+    show_default=True,
+    help=f"Milliseconds since 1970, or {', '.join(_TIMES)}.",
+)
+@click.option("--exclude-internal-topics", is_flag=True, help="Leave out the brokers' own topics.")
+@json_option
+def get_offsets(
+    connection: Connection,
+    topic: str | None,
+    partitions: str | None,
+    topic_partitions: str | None,
+    time: str,
+    exclude_internal_topics: bool,
+    as_json: bool,
+) -> None:
+    """Show offsets of partitions: the first, the next, or those of a time."""
+    if topic_partitions is not None and (topic is not None or partitions is not None):
+        raise click.UsageError("--topic-partitions goes without --topic and --partitions")
+    when = _time(time)
+    numbers = None if partitions is None else _numbers(partitions)
+    rules = [_rule(part) for part in topic_partitions.split(",")] if topic_partitions is not None else None
+    name = None if topic is None else _expression(topic)
+
+    def wanted(tp: TopicPartition) -> bool:
+        if rules is not None:
+            return any(rule[0].fullmatch(tp.topic) and rule[1] <= tp.partition < rule[2] for rule in rules)
+        return (name is None or bool(name.fullmatch(tp.topic))) and (numbers is None or tp.partition in numbers)
+
+    with connection.admin() as admin:
+        chosen = [tp for tp in _partitions(admin, exclude_internal_topics) if wanted(tp)]
+        if not chosen:
+            raise Failure(f"there is no {_asked_for(topic, partitions, topic_partitions)}")
+        found = admin.list_partition_offsets(dict.fromkeys(chosen, when), raise_errors=False)
+    listed = {tp: found[tp].offset for tp in sorted(chosen) if found[tp].error is None and found[tp].offset >= 0}
+    if as_json:
+        print_json([{"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in listed.items()])
+    else:
+        for tp, offset in listed.items():
+            click.echo(f"{tp.topic}:{tp.partition}:{offset}")
+    for tp in sorted(chosen):
+        if found[tp].error is not None:
+            click.echo(f"skipped {tp}: {found[tp].error}", err=True)
+
+
+def _asked_for(topic: str | None, partitions: str | None, topic_partitions: str | None) -> str:
+    """What was asked for, in words."""
+    if topic_partitions is not None:
+        return f"partition that matches {topic_partitions!r}"
+    which = f"partition {partitions} of " if partitions is not None else ""
+    return which + ("topic" if topic is None else f"topic {topic!r}")
+
+
+def _partitions(admin: "Admin", exclude_internal: bool) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, each.partition)
+        for topic in admin.describe_topics().values()
+        if not (exclude_internal and topic.is_internal)
+        for each in topic.partitions
+    ]
+
+
+def _time(text: str) -> int:
+    if text in _TIMES:
+        return _TIMES[text]
+    try:
+        found = int(text)
+        if not -(1 << 63) <= found < 1 << 63:
+            raise ValueError("too large")
+        return found
+    except ValueError:
+        raise click.UsageError(f"--time {text!r}: expected milliseconds since 1970, or {', '.join(_TIMES)}") from None
+
+
+def _numbers(text: str) -> set[int]:
+    try:
+        return {int(part) for part in text.split(",") if part.strip()}
+    except ValueError:
+        raise click.UsageError(f"--partitions {text!r}: expected numbers with commas between") from None
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise click.UsageError(f"{text!r} is not a regular expression: {error}") from None
+
+
+def _rule(text: str) -> tuple[re.Pattern[str], int, int]:
+    """A topic's pattern, and from which partition to before which."""
+    match = _PART.fullmatch(text.strip())
+    if match is None:
+        raise click.UsageError(f"--topic-partitions {text!r}: expected TOPIC, TOPIC:N, TOPIC:N-M, TOPIC:N- or TOPIC:-M")
+    name, one, low, high = match.groups()
+    expression = _expression(name or ".*")
+    if one is not None:
+        return expression, int(one), int(one) + 1
+    return expression, int(low or 0), int(high) if high else 1 << 31

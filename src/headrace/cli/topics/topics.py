@@ -1,0 +1,364 @@
+"""`headrace topics`: list, describe, create, change and delete topics, with the flags of `kafka-topics.sh`.
+
+`--topic` is a regular expression except with `--create`, and `--describe` and `--delete` take any number of topics that
+match. What a script reads is what Kafka's tool prints: names, or lines of `Name: value` with tabs between.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.common.connection import Connection, connects, key_values
+from headrace.cli.common.output import is_terminal, json_option, print_json, print_table, styled
+from headrace.cli.common.progress import in_parts
+from headrace.cli.common.tool import INT_MAX, Failure, Tool, exactly_one, only_with
+from headrace.common.errors import HeadraceError
+from headrace.common.ids import ZERO_UUID, Uuid
+
+if TYPE_CHECKING:
+    from headrace.client.admin.admin import Admin
+    from headrace.client.admin.types import PartitionDescription, TopicDescription
+
+_AT_ONCE = 100
+_FILTERS = {
+    "under_replicated_partitions": "whose replicas are not all in sync",
+    "unavailable_partitions": "without a leader",
+    "under_min_isr_partitions": "with fewer replicas in sync than min.insync.replicas",
+    "at_min_isr_partitions": "with just as many replicas in sync as min.insync.replicas",
+}
+
+
+def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
+    for name, what in reversed(_FILTERS.items()):
+        flag = "--" + name.replace("_", "-")
+        function = click.option(flag, name, is_flag=True, help=f"Describe only partitions {what}.")(function)
+    return function
+
+
+@click.command(cls=Tool)
+@connects
+@click.option("--list", "list_", is_flag=True, help="List the names of topics.")
+@click.option("--describe", is_flag=True, help="Show partitions, replicas and settings.")
+@click.option("--create", is_flag=True, help="Create a topic.")
+@click.option("--alter", is_flag=True, help="Give a topic more partitions; they can only grow.")
+@click.option("--delete", is_flag=True, help="Delete topics, with everything in them.")
+@click.option("--topic", metavar="NAME", help="The topic, or a regular expression (not with --create).")
+@click.option("--topic-id", metavar="ID", help="The topic to describe, by its id.")
+@click.option("--partitions", type=click.IntRange(1, INT_MAX), metavar="N", help="How many partitions it is to have.")
+@click.option("--replication-factor", type=click.IntRange(1, 32767), metavar="N", help="How many copies of each.")
+@click.option("--replica-assignment", metavar="0:1,1:2,...", help="Brokers of each partition, instead of numbers.")
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", callback=key_values, help="A setting, to create."
+)
+@click.option("--if-not-exists", is_flag=True, help="Creating a topic that is there is not an error.")
+@click.option("--if-exists", is_flag=True, help="A topic that is not there is not an error.")
+@click.option("--exclude-internal", is_flag=True, help="Leave out the brokers' own topics.")
+@click.option("--topics-with-overrides", is_flag=True, help="Describe only topics that have settings of their own.")
+@_filter_options
+@click.option(
+    "--partition-size-limit-per-response", type=click.IntRange(min=1), metavar="N", help="Describe in pages of N."
+)
+@json_option
+def topics(
+    connection: Connection,
+    list_: bool,
+    describe: bool,
+    create: bool,
+    alter: bool,
+    delete: bool,
+    topic: str | None,
+    topic_id: str | None,
+    partitions: int | None,
+    replication_factor: int | None,
+    replica_assignment: str | None,
+    configs: dict[str, str],
+    if_not_exists: bool,
+    if_exists: bool,
+    exclude_internal: bool,
+    topics_with_overrides: bool,
+    partition_size_limit_per_response: int | None,
+    as_json: bool,
+    **filters: bool,
+) -> None:
+    """List, describe, create, change and delete topics."""
+    action = exactly_one(
+        {"--list": list_, "--describe": describe, "--create": create, "--alter": alter, "--delete": delete}, "action"
+    )
+    for flag, given, where in (
+        ("--topic-id", topic_id is not None, ("--describe",)),
+        ("--partitions", partitions is not None, ("--create", "--alter")),
+        ("--replication-factor", replication_factor is not None, ("--create",)),
+        ("--replica-assignment", replica_assignment is not None, ("--create", "--alter")),
+        ("--config", bool(configs), ("--create",)),
+        ("--if-not-exists", if_not_exists, ("--create",)),
+        ("--if-exists", if_exists, ("--alter", "--delete", "--describe")),
+        ("--exclude-internal", exclude_internal, ("--list", "--describe")),
+        ("--topics-with-overrides", topics_with_overrides, ("--describe",)),
+        *(("--" + name.replace("_", "-"), is_set, ("--describe",)) for name, is_set in filters.items()),
+    ):
+        only_with(flag, given, action in where, " or ".join(where))
+    chosen_filters = [name for name, is_set in filters.items() if is_set]
+    if len(chosen_filters) + topics_with_overrides > 1:
+        raise click.UsageError("expected at most one of the flags that say what to leave out of --describe")
+    if action in ("--create", "--alter", "--delete") and topic is None:
+        raise click.UsageError(f"{action} needs --topic")
+    assignment = None if replica_assignment is None else _assignment(replica_assignment)
+    if action == "--create" and assignment and (partitions or replication_factor):
+        raise click.UsageError("--replica-assignment goes without --partitions and --replication-factor")
+    if action == "--alter" and partitions is None:
+        raise click.UsageError("--alter needs --partitions")
+    with connection.admin() as admin:
+        if action == "--list":
+            _print_names(_matching(admin, topic, exclude_internal), as_json)
+        elif action == "--describe":
+            found = _chosen(admin, topic, topic_id, exclude_internal, if_exists, partition_size_limit_per_response)
+            _describe(admin, found, chosen_filters[0] if chosen_filters else "", topics_with_overrides, as_json)
+        elif action == "--create":
+            assert topic is not None
+            _create(admin, topic, partitions, replication_factor, assignment, configs, if_not_exists, as_json)
+        elif action == "--alter":
+            assert partitions is not None
+            _alter(admin, _existing(admin, topic, False, if_exists), partitions, assignment)
+        else:
+            for part in in_parts("topics", _existing(admin, topic, False, if_exists), _AT_ONCE):
+                admin.delete_topics(part)
+
+
+def _assignment(text: str) -> list[list[int]]:
+    try:
+        found = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(
+            f"--replica-assignment {text!r}: expected ids of brokers, ':' between replicas and ',' between partitions"
+        ) from None
+    for number, replicas in enumerate(found):
+        if any(not 0 <= broker <= INT_MAX for broker in replicas):
+            raise click.UsageError(f"--replica-assignment: partition {number} names a broker that cannot be")
+        if len(set(replicas)) < len(replicas):
+            raise click.UsageError(f"--replica-assignment: partition {number} names a broker twice")
+        if len(replicas) != len(found[0]):
+            raise click.UsageError("--replica-assignment: every partition needs the same number of replicas")
+    return found
+
+
+def _matching(admin: "Admin", pattern: str | None, exclude_internal: bool) -> list[str]:
+    names = admin.list_topics(include_internal=not exclude_internal)
+    if pattern is None:
+        return names
+    try:
+        # Commas stand between alternatives, as in Kafka's include lists.
+        expression = re.compile(pattern.strip().replace(",", "|").replace('"', "").replace("'", ""))
+    except re.error as error:
+        raise click.UsageError(f"--topic {pattern!r} is not a regular expression: {error}") from None
+    return [name for name in names if expression.fullmatch(name)]
+
+
+def _existing(admin: "Admin", pattern: str | None, exclude_internal: bool, if_exists: bool) -> list[str]:
+    names = _matching(admin, pattern, exclude_internal)
+    if not names and pattern is not None and not if_exists:
+        raise Failure(f"there is no topic {pattern!r}")
+    return names
+
+
+def _print_names(names: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json(names)
+        return
+    for name in names:
+        click.echo(name)
+
+
+def _create(
+    admin: "Admin",
+    name: str,
+    partitions: int | None,
+    replicas: int | None,
+    assignment: list[list[int]] | None,
+    configs: dict[str, str],
+    if_not_exists: bool,
+    as_json: bool,
+) -> None:
+    from headrace.client.admin.types import NewTopic
+    from headrace.common.errors import TopicAlreadyExistsError
+
+    if "." in name or "_" in name:
+        click.echo(
+            "WARNING: in names of metrics '.' and '_' look the same: topics that differ only there would collide.",
+            err=True,
+        )
+    new = NewTopic(
+        name,
+        partitions or -1,
+        replicas or -1,
+        None if assignment is None else dict(enumerate(assignment)),
+        configs,
+    )
+    try:
+        admin.create_topics([new])
+    except TopicAlreadyExistsError:
+        if not if_not_exists:
+            raise
+        made = False
+    else:
+        made = True
+    if as_json:
+        print_json({"topic": name, "created": made})
+    elif made:
+        click.echo(f"Created topic {name}.")
+
+
+def _alter(admin: "Admin", names: list[str], partitions: int, assignment: list[list[int]] | None) -> None:
+    from headrace.client.admin.types import NewPartitions
+
+    found = admin.describe_topics(names) if names else {}
+    new = {}
+    for name in names:
+        has = len(found[name].partitions)
+        if partitions < has:
+            raise Failure(f"topic {name} has {has} partitions: they can only grow, and {partitions} would be fewer")
+        if partitions == has:
+            raise Failure(f"topic {name} has {has} partitions already")
+        # Kafka's tool names the brokers of all partitions; the request, those of the new ones.
+        new[name] = NewPartitions(partitions, None if assignment is None else assignment[has:])
+    if new:
+        admin.create_partitions(new)
+
+
+def _chosen(
+    admin: "Admin", pattern: str | None, topic_id: str | None, exclude_internal: bool, if_exists: bool, page: int | None
+) -> "list[TopicDescription]":
+    from headrace.common.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+
+    uuid = None if topic_id is None else _uuid(topic_id)
+    # The id wins over a name, as with Kafka's tool, unless it is none.
+    if uuid is not None and (uuid != ZERO_UUID or pattern is None):
+        try:
+            return list(admin.describe_topics([uuid]).values())
+        except (UnknownTopicIdError, UnknownTopicOrPartitionError):
+            if if_exists:
+                return []
+            raise Failure(f"there is no topic with the id {topic_id}") from None
+    names = _existing(admin, pattern, exclude_internal, if_exists)
+    if not names:
+        return []
+    # The newer request also tells which replicas may lead though they are out of sync.
+    if admin.api_versions().get(75):
+        return list(admin.describe_topic_partitions(names, page or 2000).values())
+    return list(admin.describe_topics(names).values())
+
+
+def _uuid(text: str) -> Uuid:
+    try:
+        return Uuid.parse(text)
+    except HeadraceError:
+        raise click.UsageError(f"--topic-id {text!r}: expected 22 characters, as --describe shows it") from None
+
+
+def _describe(
+    admin: "Admin", found: "Sequence[TopicDescription]", partition_filter: str, only_overridden: bool, as_json: bool
+) -> None:
+    from headrace.client.admin.types import ConfigResource
+
+    described = []
+    resources = {topic.name: ConfigResource("topic", topic.name) for topic in found}
+    configs = admin.describe_configs(resources.values()) if resources else {}
+    for topic in found:
+        entries = configs[resources[topic.name]].entries
+        overrides = {name: entry.value for name, entry in entries.items() if not entry.is_default}
+        if only_overridden and not any(entry.source.name.startswith("DYNAMIC_TOPIC") for entry in entries.values()):
+            continue
+        least = int(entries["min.insync.replicas"].value or 1) if "min.insync.replicas" in entries else 1
+        shown = [each for each in topic.partitions if _passes(each, partition_filter, least)]
+        if partition_filter and not shown:
+            continue
+        described.append((topic, overrides, shown))
+    if as_json:
+        print_json([_as_json(topic, overrides, shown) for topic, overrides, shown in described])
+    elif is_terminal():
+        _print_for_people(described, with_partitions=not only_overridden)
+    else:
+        for topic, overrides, shown in described:
+            if not partition_filter:
+                settings = ",".join(f"{name}={value}" for name, value in overrides.items())
+                click.echo(
+                    f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {len(topic.partitions)}\t"
+                    f"ReplicationFactor: {_replicas(topic)}\tConfigs: {settings}"
+                )
+            if not only_overridden:
+                for each in shown:
+                    click.echo(_partition_line(topic.name, each))
+
+
+def _passes(partition: "PartitionDescription", partition_filter: str, least: int) -> bool:
+    in_sync = len(partition.isr)
+    if partition_filter == "under_replicated_partitions":
+        return in_sync < len(partition.replicas)
+    if partition_filter == "unavailable_partitions":
+        return partition.leader < 0
+    if partition_filter == "under_min_isr_partitions":
+        return in_sync < least
+    if partition_filter == "at_min_isr_partitions":
+        return in_sync == least
+    return True
+
+
+def _replicas(topic: "TopicDescription") -> int:
+    return len(topic.partitions[0].replicas) if topic.partitions else 0
+
+
+def _ids(brokers: Iterable[int] | None) -> str:
+    return "N/A" if brokers is None else ",".join(map(str, brokers))
+
+
+def _partition_line(name: str, each: "PartitionDescription") -> str:
+    leader = "none" if each.leader < 0 else str(each.leader)
+    return (
+        f"\tTopic: {name}\tPartition: {each.partition}\tLeader: {leader}\tReplicas: {_ids(each.replicas)}\t"
+        f"Isr: {_ids(each.isr)}\tElr: {_ids(each.eligible_leaders)}\t"
+        f"LastKnownElr: {_ids(each.last_known_eligible_leaders)}"
+    )
+
+
+def _as_json(
+    topic: "TopicDescription", overrides: "dict[str, str | None]", shown: "list[PartitionDescription]"
+) -> dict[str, object]:
+    return {
+        "topic": topic.name,
+        "topic_id": str(topic.topic_id),
+        "internal": topic.is_internal,
+        "partition_count": len(topic.partitions),
+        "replication_factor": _replicas(topic),
+        "configs": overrides,
+        "partitions": [
+            {"partition": each.partition, "leader": each.leader, "replicas": each.replicas, "isr": each.isr}
+            for each in shown
+        ],
+    }
+
+
+def _print_for_people(
+    described: "list[tuple[TopicDescription, dict[str, str | None], list[PartitionDescription]]]", with_partitions: bool
+) -> None:
+    for number, (topic, overrides, shown) in enumerate(described):
+        if number:
+            click.echo()
+        parts = f"{len(topic.partitions)} partitions, {_replicas(topic)} replicas, id {topic.topic_id}"
+        click.echo(f"{styled(topic.name, bold=True, fg='cyan')}  {parts}")
+        for name, value in overrides.items():
+            click.echo(f"  {name} = {value}")
+        if with_partitions:
+            _print_partitions(shown)
+
+
+def _print_partitions(shown: "list[PartitionDescription]") -> None:
+    behind = {_ids(each.isr) for each in shown if len(each.isr) < len(each.replicas)}
+    print_table(
+        ("PARTITION", "LEADER", "REPLICAS", "IN SYNC"),
+        [
+            (each.partition, "none" if each.leader < 0 else each.leader, _ids(each.replicas), _ids(each.isr))
+            for each in shown
+        ],
+        lambda column, cell: {"fg": "red"} if cell == "none" or (column == "IN SYNC" and cell in behind) else None,
+    )

@@ -1,0 +1,1 @@
+"""The clients' configuration: one table of keys per client."""

@@ -1,0 +1,132 @@
+"""What the records of the ODS topics ask for: which rows have to be in which topics, and what is broken.
+
+Written apart from the pipeline, from the description of formats and routes alone (`shop.schemas`, `shop.routes`): an
+audit that used the code that it judges would share its mistakes. Makes columns in the driver; Spark's JVMs do the work.
+
+A record's verdict has the columns
+
+    topic, partition, offset, timestamp   where it is, and when it was sent
+    event_id                              null if it is broken
+    problem                               what is broken, or null
+    key                                   that its rows must have
+    rows                                  array of (topic, rows): what has to be in the outputs
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from headrace.shop import schemas
+from headrace.shop.routes import Route
+
+_TIMES = {"timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSS][.SSS]", "timeZone": "UTC"}
+"""As databases write times."""
+_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
+_ROWS = "array<struct<topic:string,rows:int>>"
+
+
+def judge_log(frame: DataFrame) -> DataFrame:
+    """The verdict on each record of `ods_log`."""
+    event = sf.col("event")
+    problem = (
+        _problem(event)
+        .when(_is_blank(event["common"]["mid"]), sf.lit("no mid"))
+        .when(event["start"].isNull() & event["page"].isNull(), sf.lit("neither start nor page"))
+    )
+    counts = {
+        schemas.DWD_START: sf.when(event["start"].isNotNull(), 1),
+        schemas.DWD_PAGE: sf.when(event["page"].isNotNull(), 1),
+        schemas.DWD_DISPLAY: sf.array_size(event["displays"]),
+        schemas.DWD_ACTION: sf.array_size(event["actions"]),
+        schemas.DWD_ERROR: sf.when(event["err"].isNotNull(), 1),
+    }
+    rows = sf.array(
+        *(
+            sf.struct(sf.lit(topic).alias("topic"), sf.coalesce(count, sf.lit(0)).cast("int").alias("rows"))
+            for topic, count in counts.items()
+        )
+    )
+    rows = sf.filter(rows, lambda each: each["rows"] > 0)
+    return _verdicts(frame, schemas.LOG_EVENT, problem, rows, sf.trim(event["common"]["mid"]))
+
+
+def judge_db(frame: DataFrame, routes: Mapping[str, Route]) -> DataFrame:
+    """The verdict on each record of `ods_db`, with the routes of tables that have one."""
+    event = sf.col("event")
+    problem = (
+        _problem(event)
+        .when(_is_blank(event["table"]), sf.lit("no table"))
+        .when(~sf.coalesce(event["type"], sf.lit("")).isin(*schemas.OPERATIONS), sf.lit("no such type"))
+        .when(~sf.coalesce(event["data"], sf.lit("")).startswith("{"), sf.lit("no data"))
+    )
+    topic = sf.lit(None).cast("string")
+    for table, route in routes.items():
+        is_here = event["table"] == table
+        topic = sf.when(is_here, sf.lit(route.topic)).otherwise(topic)
+        if route.columns is not None:
+            problem = problem.when(
+                is_here & ~_fits(event["data"], route.columns), sf.lit("data does not fit its table")
+            )
+        else:
+            problem = problem.when(is_here & ~_is_json(event["data"]), sf.lit("data is no JSON object"))
+    problem = problem.when(event["old"].startswith("{") & ~_is_json(event["old"]), sf.lit("old is no JSON object"))
+    one = sf.array(sf.struct(topic.alias("topic"), sf.lit(1).alias("rows")))
+    return _verdicts(frame, schemas.DB_EVENT, problem, sf.when(topic.isNotNull(), one), sf.col("key"))
+
+
+def _fits(row: Column, columns: str) -> Column:
+    """Whether a row of a table, as JSON, has what its columns say."""
+    parsed = sf.from_json(row, f"{columns}, {schemas.CORRUPT} STRING", {**_OPTIONS, **_TIMES})
+    return parsed[schemas.CORRUPT].isNull()
+
+
+def _is_json(text: Column) -> Column:
+    """Whether it is one value. It is one if what is put behind it, whatever that is, becomes the second of a list."""
+    seconds = (
+        sf.try_variant_get(sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit(f",{number}]"))), "$[1]", "int")
+        == number
+        for number in (1, 2)
+    )
+    return reduce(Column.__and__, (sf.coalesce(second, sf.lit(False)) for second in seconds))
+
+
+def _verdicts(frame: DataFrame, schema: str, problem: Column, rows: Column, key: Column) -> DataFrame:
+    text = sf.col("value").cast("string")
+    parsed = frame.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        sf.col("key").cast("string").alias("key"),
+        sf.coalesce(sf.ltrim(text).startswith("{") & sf.is_valid_utf8(text), sf.lit(False)).alias("is_object"),
+        sf.from_json(text, schema, _OPTIONS).alias("event"),
+    )
+    judged = parsed.withColumn("problem", problem)
+    sound = sf.col("problem").isNull()
+    return judged.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        key.alias("key"),
+        sf.when(sound, sf.col("event")["event_id"]).alias("event_id"),
+        "problem",
+        sf.coalesce(sf.when(sound, rows).cast(_ROWS), sf.array().cast(_ROWS)).alias("rows"),
+    )
+
+
+def _problem(event: Column) -> Column:
+    """What can be wrong with any event."""
+    in_time = event["ts"].between(schemas.EARLIEST_TS, schemas.LATEST_TS)
+    return (
+        sf.when(~sf.col("is_object"), sf.lit("no JSON object"))
+        .when(event.isNull() | event[schemas.CORRUPT].isNotNull(), sf.lit("does not fit the format"))
+        .when(_is_blank(event["event_id"]), sf.lit("no event_id"))
+        .when(~sf.coalesce(in_time, sf.lit(False)), sf.lit("no usable ts"))
+    )
+
+
+def _is_blank(column: Column) -> Column:
+    return sf.coalesce(sf.trim(column), sf.lit("")) == ""

@@ -1,0 +1,196 @@
+"""A broker for unit tests of admin handlers: real store, topics, settings, logs and partitions, without sockets.
+
+In place of the controller, what the handlers write to the store is put into the image and the logs at once; with
+`controller_sleeps` it is not, as if the controller were slow.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from headrace.broker import handlers
+from headrace.broker.config.broker import BrokerConfig
+from headrace.broker.config.dynamic import Configs
+from headrace.broker.dispatch import REGISTRY
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.cluster import znodes
+from headrace.cluster.commands import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    BrokerEndpoint,
+    BrokerInfo,
+    LeaderAndIsr,
+    PartitionState,
+    ReplicaToStop,
+    StopReplica,
+    UpdateMetadata,
+)
+from headrace.cluster.config_store import ConfigStore
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.image import MetadataImage
+from headrace.cluster.registration import prepare_cluster, register_broker
+from headrace.cluster.store import tree_deletions
+from headrace.cluster.topics import TopicAdmin, TopicSpec
+from headrace.cluster.znodes import TopicAssignment
+from headrace.common.ids import ZERO_UUID, make_random
+from headrace.common.timing_wheel import Timer
+from headrace.common.types import TopicPartition
+from headrace.protocol import APIS, ApiKey, Message, decode, encode
+from headrace.storage.log import Log
+from headrace.storage.manager import LogManager
+from headrace.testing.clock import ManualClock
+
+NODE_ID = 1
+LISTENER = "PLAINTEXT"
+
+
+class _Topics(TopicAdmin):
+    """Does the controller's part too."""
+
+    broker: "AdminBroker"
+
+    async def create_topic(self, new: TopicSpec, *, validate_only: bool = False) -> TopicAssignment:
+        made = await super().create_topic(new, validate_only=validate_only)
+        if not validate_only:
+            self.broker.lead(made)
+        return made
+
+    async def create_partitions(
+        self,
+        topic: str,
+        total: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> TopicAssignment:
+        made = await super().create_partitions(topic, total, assignments, validate_only=validate_only)
+        if not validate_only:
+            self.broker.lead(made)
+        return made
+
+    async def delete_topic(self, topic: str) -> None:
+        await super().delete_topic(topic)
+        if not self.broker.controller_sleeps:
+            self.broker.forget(topic)
+            store = self.broker.store
+            marks = [znodes.topic_path(topic), znodes.delete_topic_path(topic)]
+            await store.multi([operation for path in marks for operation in await tree_deletions(store, path)])
+
+
+class AdminBroker:
+    """Has of `Broker` what admin handlers use. Close it, or use it in a `with` block."""
+
+    def __init__(self, directory: Path, **properties: object):
+        given = {key.replace("_", "."): value for key, value in properties.items()}
+        self.config = BrokerConfig.from_properties({"node.id": NODE_ID, "log.dirs": str(directory), **given})
+        self.node_id = NODE_ID
+        self.clock = ManualClock()
+        self.image = MetadataImage()
+        self.configs = Configs(self.config.properties, NODE_ID)
+        self.controller_sleeps = False
+        self._runner = asyncio.Runner()
+        self._runner.run(self._start())
+        handlers.load()
+
+    async def _start(self) -> None:
+        self.store = EmbeddedStore(None, self.clock)
+        random = make_random(0)
+        self.cluster_id = await prepare_cluster(self.store, random)
+        self.info = BrokerInfo(NODE_ID, (BrokerEndpoint(LISTENER, "localhost", 9092),), rack="r1")
+        await register_broker(self.store, self.info, self.clock)
+        self.config_store = ConfigStore(self.store)
+        self.topics = _Topics(
+            self.store,
+            random,
+            default_partitions=lambda: self.config.num_partitions,
+            default_replication_factor=lambda: 1,
+            check_config=lambda _, overrides: cast(None, self.configs.check_topic(overrides)),
+        )
+        self.topics.broker = self
+        self.logs = LogManager(
+            self.config.manager,
+            config_of=self.configs.log_config,
+            cluster_id=self.cluster_id,
+            node_id=NODE_ID,
+            clock=self.clock,
+        ).start()
+        self.configs.on_topics_changed.append(
+            lambda changed: self.logs.update_configs({name: config.log for name, config in changed.items()})
+        )
+        self.replicas = ReplicaManager(NODE_ID, self.logs, self.configs.topic, Timer(self.clock))
+        self.logs.on_directory_failed = lambda _, lost: self.replicas.directory_failed(lost)
+        self.update([])
+
+    def __enter__(self) -> "AdminBroker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.logs.close()
+        self._runner.run(self.store.close())
+        self._runner.close()
+
+    # ---- what the controller does
+
+    def update(self, partitions: Sequence[PartitionState], brokers: Sequence[BrokerInfo] | None = None) -> None:
+        known = [self.info] if brokers is None else brokers
+        self.image.apply(UpdateMetadata(NODE_ID, 1, -1, known, partitions))
+
+    def lead(self, topic: TopicAssignment) -> None:
+        if self.controller_sleeps:
+            return
+        states = [
+            PartitionState(
+                TopicPartition(topic.topic, index),
+                topic.topic_id,
+                leader=assignment.replicas[0],
+                leader_epoch=0,
+                isr=tuple(assignment.replicas),
+                partition_epoch=0,
+                replicas=tuple(assignment.replicas),
+            )
+            for index, assignment in topic.partitions.items()
+        ]
+        self.replicas.lead_or_follow(LeaderAndIsr(NODE_ID, 1, -1, states))
+        self.update(states)
+
+    def forget(self, topic: str) -> None:
+        known = self.image.topic(topic)
+        if known is None:
+            return
+        tps = [TopicPartition(topic, index) for index in known.partitions]
+        self.replicas.stop(StopReplica(NODE_ID, 1, -1, [ReplicaToStop(tp, EPOCH_DURING_DELETE, True) for tp in tps]))
+        self.update([PartitionState(tp, ZERO_UUID, LEADER_DURING_DELETE, 0, (), 0, ()) for tp in tps])
+
+    # ---- what a client does
+
+    def call(self, request: Message, version: int | None = None, *, listener: str = LISTENER) -> Any:
+        """The reply, with request and reply gone through the wire's form. Without a version, the newest."""
+        api = REGISTRY[type(request).__api_key__]
+        version = api.highest if version is None else version
+        received = decode(type(request), version, bytearray(encode(request, version)))
+        context = SimpleNamespace(api_version=version, connection=SimpleNamespace(listener_name=listener))
+        if api.is_async:
+            response = self._runner.run(api.handler(self, received, context))
+        else:
+            response = api.handler(self, received, context)
+        assert type(response) is APIS[ApiKey(api.key)].response
+        return decode(type(response), version, encode(response, version))
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> TopicAssignment:
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        made = self._runner.run(self.topics.create_topic(TopicSpec(name, partitions, 1, configs=settings)))
+        self.configs.set_topic_overrides(name, settings)
+        return made
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        log = self.replicas.leader(topic, partition).log
+        assert log is not None
+        return log
+
+    def stored(self, entity: Any) -> dict[str, str]:
+        return self._runner.run(self.config_store.get(entity))

@@ -1,0 +1,66 @@
+"""Calls of a WireClient that many tests make: produce a batch, fetch a partition, ask for a topic's id."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tests.support.net.wire_client import WireClient
+
+from headrace.common.ids import Uuid
+from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.records import BatchBuilder
+
+NAMED = 12
+"""The last version of Produce, Fetch and Metadata that has topics by name."""
+
+
+def batch(*values: bytes | None, key: bytes | None = None, timestamp: int | None = None, **options: Any) -> bytes:
+    """One batch of records, as a producer would send it."""
+    builder = BatchBuilder(**options)
+    at = int(time.time() * 1000) if timestamp is None else timestamp
+    for value in values or (b"value",):
+        builder.append(key, value, at)
+    return bytes(builder.build())
+
+
+def produce_request(data: bytes | None, topic: str = "t", partition: int = 0, acks: int = 1) -> ProduceRequest:
+    one = PartitionProduceData(index=partition, records=data)
+    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=[one])])
+
+
+def produce(client: WireClient, data: bytes | None, version: int = NAMED, **options: Any) -> Any:
+    """The reply for the one partition."""
+    reply = client.call(produce_request(data, **options), version)
+    ((partition,),) = (topic.partition_responses for topic in reply.responses)
+    return partition
+
+
+def fetch_request(
+    offset: int, topic: str = "t", partition: int = 0, *, max_bytes: int = 1 << 20, epoch: int = -1, **options: Any
+) -> FetchRequest:
+    asked = FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=epoch
+    )
+    defaults = {"max_wait_ms": 0, "min_bytes": 1}
+    return FetchRequest(topics=[FetchTopic(topic=topic, partitions=[asked])], **{**defaults, **options})
+
+
+def fetch(client: WireClient, offset: int, topic: str = "t", partition: int = 0, **options: Any) -> Any:
+    """The reply for the one partition."""
+    reply = client.call(fetch_request(offset, topic, partition, **options), NAMED)
+    ((found,),) = (found.partitions for found in reply.responses)
+    return found
+
+
+def end_offset(client: WireClient, topic: str = "t", partition: int = 0) -> int:
+    return int(fetch(client, 0, topic, partition).high_watermark)
+
+
+def topic_id(client: WireClient, name: str = "t") -> Uuid:
+    (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), NAMED).topics
+    found = topic.topic_id
+    assert isinstance(found, Uuid)
+    return found

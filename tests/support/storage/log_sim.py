@@ -1,0 +1,198 @@
+"""A seeded simulation of logs on a disk whose power is cut.
+
+A LogModel remembers what was appended to one log and up to where the log said that it was on disk. After a crash and a
+recovery, `LogModel.check` demands:
+
+    of a log that is not compacted   a prefix of what was appended, byte for byte, with everything that was flushed
+    of a compacted log               records as they were appended, with the latest value of each key, as of the log's
+                                     recovered end, which lies behind everything that was flushed
+    of both                          everything that `log_checks.check_log` demands
+
+A step that was interrupted counts as done or not done, or as partly done where it has parts.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from tests.support.storage.log_checks import check_log, committed_in, committed_records, latest_values, producers_of
+from tests.support.storage.log_workload import Mix, random_append, random_rows
+
+from headrace.common.background import WorkResult
+from headrace.records import RecordBatch, decode_rows, encode_rows
+from headrace.storage.cleaner import CleanerSettings, finish_cleaning, plan_cleaning
+from headrace.storage.log import Log
+from headrace.storage.retention import delete_old_segments
+from headrace.testing.clock import ManualClock
+
+
+class DeferredRunner:
+    """Background work that is done when the test says so, and not at all if the power is cut before."""
+
+    def __init__(self) -> None:
+        self.queue: list[tuple[Callable[[], object], Callable[[WorkResult], object]]] = []
+
+    def submit(self, work: Callable[[], object], done: Callable[[WorkResult], object]) -> None:
+        self.queue.append((work, done))
+
+    def run_one(self) -> None:
+        if self.queue:
+            work, done = self.queue.pop(0)
+            try:
+                outcome = WorkResult(work())
+            except Exception as error:  # noqa: BLE001 - as the runners of headrace.common.background do
+                outcome = WorkResult(error=error)
+            done(outcome)
+
+    def run_all(self) -> None:
+        while self.queue:
+            self.run_one()
+
+
+class LogModel:
+    """What one log must have after a crash."""
+
+    def __init__(self) -> None:
+        self.batches: list[RecordBatch] = []
+        self.flushed = 0
+        self.highest_start = 0
+        """Where the log may start at most: above it nothing was deleted."""
+
+    def check(self, log: Log) -> None:
+        """Compares the log with the model, then takes what was found as what there is."""
+        readable = check_log(log)
+        start, end = log.log_start_offset, log.log_end_offset
+        assert start <= self.highest_start, f"the log starts at {start}, nothing above {self.highest_start} was deleted"
+        missing = [batch for batch in self.batches if batch.base_offset < self.flushed and batch.next_offset > end]
+        assert not missing, f"the log ends at {end}, but was flushed up to {self.flushed}: {missing}"
+        expected = [batch for batch in self.batches if batch.last_offset >= start and batch.next_offset <= end]
+        if log.config.compact:
+            self._check_compacted(log, readable, expected)
+        else:
+            found, wanted = [bytes(batch.raw) for batch in readable], [bytes(batch.raw) for batch in expected]
+            assert found == wanted, f"found {readable}, expected {expected}"
+        # What lies below the start or was compacted away stays in the model: a crash may bring it back.
+        self.batches = [batch for batch in self.batches if batch.next_offset <= end]
+        self.flushed = min(self.flushed, end)
+        self.note(log)
+
+    def _check_compacted(self, log: Log, readable: list[RecordBatch], expected: list[RecordBatch]) -> None:
+        appended = {record.offset: record for batch in expected for record in decode_rows(batch.records())}
+        for batch in readable:
+            for record in decode_rows(batch.records()):
+                original = appended[record.offset]
+                assert (record.key, record.value, record.timestamp) == (
+                    original.key,
+                    original.value,
+                    original.timestamp,
+                ), f"offset {record.offset}"
+        start, stable = log.log_start_offset, log.last_stable_offset
+        wanted = latest_values([record for record in committed_in(expected) if start <= record.offset < stable])
+        found = latest_values(committed_records(log))
+        assert found == wanted, {
+            key: (found.get(key), wanted.get(key))
+            for key in found.keys() | wanted.keys()
+            if found.get(key) != wanted.get(key)
+        }
+        # Sequence numbers survive compaction.
+        for producer_id, seen in producers_of(expected).items():
+            entry = log.producers.entries[producer_id]
+            assert entry.epoch == seen.epoch, (producer_id, entry, seen)
+            if seen.last_sequence >= 0:
+                assert entry.last_sequence == seen.last_sequence, (producer_id, entry, seen)
+
+    def note(self, log: Log) -> None:
+        """After each step that was not interrupted."""
+        self.flushed = max(self.flushed, min(log.recovery_point, log.log_end_offset))
+        self.highest_start = log.log_start_offset
+
+
+class Workload:
+    """Steps at random on one log."""
+
+    def __init__(self, random: Random, mix: Mix, clock: ManualClock, compacts: bool = True):
+        """Without `compacts`, someone else looks after compaction."""
+        self.random = random
+        self.mix = mix
+        self.clock = clock
+        self.compacts = compacts
+        self.leader_epoch = 0
+
+    def step(self, log: Log, model: LogModel) -> None:
+        random = self.random
+        self.clock.advance(random.choice((0, 1, 10, 100)))
+        kind = random.random()
+        if kind < 0.70:
+            self.append(log, model)
+        elif kind < 0.75 and not log.config.compact:
+            self.append_as_follower(log, model)
+        elif kind < 0.83:
+            log.flush(random.choice((None, None, random.randint(log.log_start_offset, log.log_end_offset))))
+        elif kind < 0.87:
+            log.roll()
+        elif kind < 0.91 and not log.config.compact:
+            self.truncate(log, model)
+        elif kind < 0.94:
+            self.delete_records(log, model)
+        elif kind < 0.97:
+            self.retain(log, model)
+        elif log.config.compact and self.compacts:
+            self.compact(log)
+        model.note(log)
+
+    def append(self, log: Log, model: LogModel) -> None:
+        if self.random.random() < 0.03:
+            self.leader_epoch += 1
+        data, origin = random_append(log, self.random, self.mix)
+        RecordBatch(data).patch_leader_epoch(-1)
+        try:
+            log.append_as_leader(data, self.leader_epoch, origin)
+        finally:
+            # The bytes got their offsets before they were written, if it came to that.
+            if RecordBatch(data).leader_epoch == self.leader_epoch:
+                model.batches.append(RecordBatch(data))
+        log.update_high_watermark(log.log_end_offset)
+
+    def append_as_follower(self, log: Log, model: LogModel) -> None:
+        """A leader's log may have gaps, where it was compacted."""
+        base_offset = log.log_end_offset + self.random.choice((0, 0, 0, 1, 7))
+        rows = random_rows(self.random, self.clock, self.mix)
+        data = encode_rows(rows, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        model.batches.append(RecordBatch(data))
+        log.append_as_follower(data)
+        log.update_high_watermark(log.log_end_offset)
+
+    def truncate(self, log: Log, model: LogModel) -> None:
+        if self.random.random() < 0.15:
+            self.start_over(log, model)
+            return
+        offset = self.random.randint(max(log.log_start_offset, log.log_end_offset - 40), log.log_end_offset)
+        kept = [batch for batch in model.batches if batch.last_offset < offset]
+        model.flushed = min([model.flushed, offset, *(batch.base_offset for batch in model.batches[len(kept) :])])
+        log.truncate_to(offset)
+        model.batches = kept
+        self.leader_epoch += 1
+
+    def start_over(self, log: Log, model: LogModel) -> None:
+        random = self.random
+        offset = random.choice((random.randint(0, log.log_start_offset), log.log_end_offset + random.randint(0, 50)))
+        model.flushed = 0
+        model.highest_start = max(model.highest_start, offset)
+        log.start_over_at(offset)
+        model.batches = []
+        self.leader_epoch += 1
+
+    def delete_records(self, log: Log, model: LogModel) -> None:
+        start, end = log.log_start_offset, log.log_end_offset
+        offset = self.random.randint(start, min(end, start + 30))
+        model.highest_start = offset
+        log.delete_records(offset)
+
+    def retain(self, log: Log, model: LogModel) -> None:
+        model.highest_start = log.log_end_offset
+        delete_old_segments(log)
+
+    def compact(self, log: Log) -> None:
+        job = plan_cleaning(log, CleanerSettings(dedupe_buffer_bytes=self.random.choice((1024, 1024 * 1024))))
+        if job is not None:
+            job.run()
+            finish_cleaning(log, job)

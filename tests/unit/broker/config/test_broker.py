@@ -1,0 +1,318 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from headrace.broker.config.broker import BROKER_KEYS, OWN_KEYS, TOPIC_KEYS, BrokerConfig
+from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
+from headrace.common.errors import ConfigError
+from headrace.common.properties import parse_properties
+from headrace.net.listeners import Listener
+from headrace.storage.checkpoints import MetaProperties
+from headrace.storage.config import LOG_KEYS, MANAGER_KEYS
+from headrace.storage.files import FileSystem
+
+# What is set in config/server.properties of Apache Kafka 3.9 (for ZooKeeper) and 4.0 (KRaft), without the comments.
+KAFKA_3 = """
+broker.id=0
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kafka-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+"""
+KAFKA_4 = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def error_of(**given: object) -> str:
+    """The message for a bad configuration; underscores stand for dots."""
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_properties({name.replace("_", "."): value for name, value in given.items()})
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults() -> None:
+    config = BrokerConfig.from_properties()
+    assert config.node_id == 0
+    assert config.listeners == (Listener("PLAINTEXT", "", 9092),)
+    assert config.inter_broker_listener_name == "PLAINTEXT"
+    assert config.log_dirs == ("headrace-data",)
+    assert (config.num_partitions, config.default_replication_factor) == (1, 1)
+    assert config.auto_create_topics_enable
+    assert config.limits.request_max_bytes == 104_857_600
+    assert config.notes == ()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.node_id = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", [KAFKA_3, KAFKA_4], ids=["3", "4"])
+def test_kafkas_own_file_loads(text: str) -> None:
+    config = BrokerConfig.from_properties(parse_properties(text))
+    assert [listener.port for listener in config.listeners] == [9092]
+    assert config.manager.num_recovery_threads_per_data_dir == 1
+    notes = "\n".join(config.notes)
+    assert "num.io.threads has no effect: one event loop does the work" in notes
+    assert config.coordinators.topics["__consumer_offsets"].replication_factor == 1
+
+
+def test_the_listener_of_a_kraft_controller_is_left_out() -> None:
+    config = BrokerConfig.from_properties(parse_properties(KAFKA_4))
+    assert config.node_id == 1
+    assert config.listeners == (Listener("PLAINTEXT", "", 9092),)
+    assert config.advertised_listeners == (Listener("PLAINTEXT", "localhost", 9092),)
+    assert "listener CONTROLLER://:9093 is not opened: there is no Raft quorum" in "\n".join(config.notes)
+
+
+def test_every_key_is_in_one_place_only() -> None:
+    assert BROKER_KEYS.keys.keys() & NO_EFFECT.keys() == set()
+    assert BROKER_KEYS.keys.keys() & REFUSED.keys() == set()
+    assert NO_EFFECT.keys() & REFUSED.keys() == set()
+    assert all(reason and not reason.endswith(".") for reason in [*NO_EFFECT.values(), *REFUSED.values()])
+    assert OWN_KEYS.keys.keys() & MANAGER_KEYS.keys.keys() == set()
+
+
+def test_topic_keys_are_the_logs_and_those_of_replication() -> None:
+    assert TOPIC_KEYS.keys.keys() - LOG_KEYS.keys.keys() == {
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+    }
+
+
+def test_broker_keys_that_are_topics_defaults() -> None:
+    hours, minutes, ms = (BROKER_KEYS.keys[f"log.retention.{unit}"] for unit in ("hours", "minutes", "ms"))
+    assert (hours.default, minutes.default, ms.default) == (168, None, None)
+    assert (hours.type.value, ms.type.value) == ("int", "long")
+    assert (hours.dynamic, minutes.dynamic, ms.dynamic) == (False, False, True)
+    assert hours.parse("-1") == -1
+    assert BROKER_KEYS.keys["log.roll.hours"].low == 1
+    assert BROKER_KEYS.keys["min.insync.replicas"].default == 1
+    assert "log.roll.hours='0' is not a valid value: expected a value of type int of at least 1" in error_of(
+        log_roll_hours="0"
+    )
+    config = BrokerConfig.from_properties({"log.retention.hours": "2"})
+    assert TOPIC_KEYS.defaults_from_server(config.properties) == {"retention.ms": 7_200_000}
+
+
+# ---- ids
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 0),
+        ({"broker.id": "-1"}, 0),
+        ({"broker.id": "7"}, 7),
+        ({"node.id": "7"}, 7),
+        ({"node.id": "7", "broker.id": "7"}, 7),
+        ({"node.id": "7", "broker.id": "-1"}, 7),
+    ],
+)
+def test_ids(given: dict[str, str], expected: int) -> None:
+    assert BrokerConfig.from_properties(given).node_id == expected
+
+
+def test_two_ids_must_be_one() -> None:
+    assert error_of(node_id="1", broker_id="2") == "node.id=1 and broker.id=2 name the same thing and must be equal"
+    assert error_of(node_id="-1").startswith("node.id='-1' is not a valid value")
+
+
+def test_an_id_that_was_not_given_is_the_directories(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    second.mkdir()
+    given = {"log.dirs": f"{first},{second}"}
+    assert BrokerConfig.load(given).node_id == 0
+    MetaProperties("cluster", 5).write(second, FileSystem())
+    assert BrokerConfig.load(given).node_id == 5
+    assert BrokerConfig.load({**given, "broker.id": "-1"}).node_id == 5
+    assert BrokerConfig.load({**given, "node.id": "3"}).node_id == 3, "which the directory will refuse"
+
+
+# ---- what is not known, or not used
+
+
+def test_an_unknown_key_is_named_with_the_likely_one() -> None:
+    assert error_of(num_partition="3") == "unknown configuration key 'num.partition', did you mean 'num.partitions'?"
+    assert "did you mean 'offsets.topic.num.partitions'" in error_of(offsets_topic_num_partition="3")
+    assert error_of(qwertz="1") == "unknown configuration key 'qwertz'"
+    with pytest.raises(ConfigError, match="a configuration key is a str, not 5"):
+        BrokerConfig.from_properties({5: "1"})  # type: ignore[dict-item]
+
+
+def test_topic_keys_are_no_broker_keys() -> None:
+    assert error_of(retention_ms="5").startswith(
+        "unknown configuration key 'retention.ms', did you mean 'log.retention"
+    )
+
+
+def test_what_somebody_would_rely_on_is_refused() -> None:
+    message = error_of(authorizer_class_name="kafka.security.authorizer.AclAuthorizer")
+    assert message == "authorizer.class.name cannot be set: there is no authorizer yet, and everybody would be let in"
+    BrokerConfig.from_properties({"authorizer.class.name": "", "remote.log.storage.system.enable": "false"})
+    assert "tiered" in error_of(remote_log_storage_system_enable="true")
+
+
+def test_settings_of_single_listeners_have_no_effect() -> None:
+    (note,) = BrokerConfig.from_properties({"listener.name.plaintext.ssl.keystore.location": "x"}).notes
+    assert note.startswith("listener.name.plaintext.ssl.keystore.location has no effect")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num.partitions", "0"),
+        ("num.partitions", "many"),
+        ("auto.create.topics.enable", "yes"),
+        ("socket.request.max.bytes", "1e6"),
+        ("fetch.max.bytes", "1"),
+        ("max.connections", "0"),
+        ("process.roles", "broker,cook"),
+        ("log.segment.bytes", "-1"),
+        ("min.insync.replicas", "0"),
+    ],
+)
+def test_wrong_values_are_named(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}='{value}' is not a valid value: expected ") as caught:
+        BrokerConfig.from_properties({key: value})
+    assert "\n" not in str(caught.value)
+
+
+# ---- listeners
+
+
+def test_several_listeners() -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "INSIDE://127.0.0.1:0, OUTSIDE://[::1]:9094",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+            "inter.broker.listener.name": "inside",
+            "advertised.listeners": "OUTSIDE://example.com:443",
+        }
+    )
+    assert config.listeners == (Listener("INSIDE", "127.0.0.1", 0), Listener("OUTSIDE", "::1", 9094))
+    assert config.advertised_listeners == (Listener("INSIDE", "127.0.0.1", 0), Listener("OUTSIDE", "example.com", 443))
+    assert config.inter_broker_listener_name == "INSIDE"
+
+
+def test_bad_listeners() -> None:
+    assert "two listeners named PLAINTEXT" in error_of(listeners="PLAINTEXT://:1,PLAINTEXT://:2")
+    two = {"listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT"}
+    assert "A://h:1 and B://H:1 are at the same address" in error_of(listeners="A://h:1,B://H:1", **two)
+    assert "names no listener for clients" in error_of(listeners="")
+    assert "names no listener for clients" in error_of(listeners="C://:1", controller_listener_names="C")
+    assert error_of(listeners="EXTERNAL://:9092") == (
+        "listener EXTERNAL has no security protocol: add EXTERNAL:PLAINTEXT to listener.security.protocol.map"
+    )
+    assert error_of(listeners="SSL://:9093") == "listener SSL uses SSL: only PLAINTEXT listeners are served so far"
+
+
+def test_port_0_may_stand_twice() -> None:
+    given = {"listeners": "A://h:0,B://h:0", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    assert len(BrokerConfig.from_properties(given).listeners) == 2
+
+
+def test_bad_advertised_listeners() -> None:
+    assert "advertised.listeners names X, which listeners does not have: PLAINTEXT" in error_of(
+        advertised_listeners="X://a:1"
+    )
+    for host in ("", "0.0.0.0", "[::]"):
+        assert "is no address that a client could connect to" in error_of(
+            advertised_listeners=f"PLAINTEXT://{host}:9092"
+        )
+
+
+def test_the_listener_between_brokers() -> None:
+    assert "inter.broker.listener.name=X is none of the listeners: PLAINTEXT" in error_of(
+        inter_broker_listener_name="X"
+    )
+    assert "only one of inter.broker.listener.name and security.inter.broker.protocol" in error_of(
+        inter_broker_listener_name="PLAINTEXT", security_inter_broker_protocol="PLAINTEXT"
+    )
+    assert "spoken by none of the listeners" in error_of(security_inter_broker_protocol="SSL")
+
+
+# ---- combinations
+
+
+def test_roles() -> None:
+    assert error_of(process_roles="controller").startswith("process.roles=controller: ")
+    BrokerConfig.from_properties({"process.roles": "broker"})
+
+
+def test_directories() -> None:
+    assert error_of(log_dirs="") == "log.dirs names no directory"
+    assert error_of(log_dirs="a,b,./a") == "log.dirs names one directory twice: a and ./a"
+    assert BrokerConfig.from_properties({"log.dir": "a"}).log_dirs == ("a",)
+    assert BrokerConfig.from_properties({"log.dir": "a", "log.dirs": "b,c"}).log_dirs == ("b", "c")
+
+
+def test_limits_per_address() -> None:
+    limits = BrokerConfig.from_properties(
+        {"max.connections.per.ip": "5", "max.connections.per.ip.overrides": "127.0.0.1:100, ::1:7,[::2]:8"}
+    ).limits
+    assert [limits.per_ip(host) for host in ("127.0.0.1", "::1", "::2", "10.0.0.1")] == [100, 7, 8, 5]
+    assert "lets nobody in" in error_of(max_connections_per_ip="0")
+    BrokerConfig.from_properties({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:1"})
+    for bad in ("127.0.0.1", "127.0.0.1:", ":5", "127.0.0.1:-1", "127.0.0.1:many"):
+        assert "expected host:count" in error_of(max_connections_per_ip_overrides=bad)
+    assert "cannot resolve 'no host'" in error_of(max_connections_per_ip_overrides="no host:1")
+
+
+def test_a_name_in_the_limits_is_looked_up() -> None:
+    limits = BrokerConfig.from_properties({"max.connections.per.ip.overrides": "localhost:3"}).limits
+    assert 3 in (limits.per_ip("127.0.0.1"), limits.per_ip("::1"))
+
+
+def test_lags_of_compaction_must_fit() -> None:
+    assert "min.compaction.lag.ms=10 is more than max.compaction.lag.ms=5" in error_of(
+        log_cleaner_min_compaction_lag_ms="10", log_cleaner_max_compaction_lag_ms="5"
+    )
+
+
+def test_odd_combinations_are_noted() -> None:
+    (note,) = BrokerConfig.from_properties({"min.insync.replicas": "2"}).notes
+    assert "min.insync.replicas=2 is more than default.replication.factor=1" in note
+    (note,) = BrokerConfig.from_properties({"socket.request.max.bytes": "1000"}).notes
+    assert "batches of that size cannot arrive" in note
+    (note,) = BrokerConfig.from_properties({"default.replication.factor": "3", "min.insync.replicas": "2"}).notes
+    assert "default.replication.factor=3 is more than there are brokers" in note

@@ -1,0 +1,89 @@
+"""Property files that were made for Java's clients."""
+
+import pytest
+
+from headrace.cli.common import client_config as client_settings
+from headrace.cli.common.client_config import settings_for, understood
+from headrace.cli.common.connection import Connection
+from headrace.client.config.common import ADMIN_KEYS, ClientSettings
+from headrace.client.config.consumer import CONSUMER_KEYS
+from headrace.client.config.producer import PRODUCER_KEYS
+
+JAVA = {
+    "security.protocol": "PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required;",
+    "ssl.truststore.location": "/trusted.jks",
+    "bootstrap.servers": "elsewhere:9092",
+    "request.timeout.ms": "20000",
+    "acks": "all",
+    "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+    "fetch.min.bytes": "7",
+    "key.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
+    "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor,range",
+    "interceptor.classes": "com.example.Interceptor",
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_settings, "_WARNED", set())
+
+
+def test_each_client_gets_its_own() -> None:
+    connection = Connection("here:9092", understood(JAVA))
+    for kind, table, some in (
+        ("admin", ADMIN_KEYS, {"request.timeout.ms": "20000"}),
+        ("producer", PRODUCER_KEYS, {"acks": "all"}),
+        (
+            "consumer",
+            CONSUMER_KEYS,
+            {"fetch.min.bytes": "7", "partition.assignment.strategy": "cooperative-sticky,range"},
+        ),
+    ):
+        settings = connection.settings(kind)
+        assert settings.items() >= some.items()
+        assert settings["bootstrap.servers"] == "here:9092"
+        ClientSettings.load(table, settings)  # and it takes them
+
+
+def test_the_command_line_has_the_last_word() -> None:
+    connection = Connection("here:9092", {"linger.ms": "5", "acks": "1"})
+    settings = connection.settings("producer", {"acks": "0"}, {"linger.ms": 0, "batch.size": 1})
+    assert settings.items() >= {"linger.ms": "5", "acks": "0", "batch.size": 1}.items()
+
+
+def test_what_nobody_knows_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert understood({"foo.bar": "1", "interceptor.classes": "X", "acks": "1"}) == {"acks": "1"}
+    assert understood({"foo.bar": "1"}) == {}
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.endswith(": foo.bar, interceptor.classes\n")
+
+
+def test_tls_by_javas_names(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": "me.pem",
+        "ssl.key.password": "secret",
+        "ssl.endpoint.identification.algorithm": "",
+        "sasl.mechanism": "PLAIN",
+    }
+    assert understood(given) == {
+        "security.protocol": "SSL",
+        "ssl.cafile": "ca.pem",
+        "ssl.certfile": "me.pem",
+        "ssl.keyfile": "me.pem",
+        "ssl.password": "secret",
+        "ssl.check.hostname": "false",
+    }
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["ssl.truststore.location", "sasl.jaas.config"])
+def test_what_a_connection_would_need_is_not_left_out(name: str) -> None:
+    given = understood({"security.protocol": "SASL_SSL", name: "x"})
+    assert settings_for("admin", given).keys() == {"security.protocol", name}

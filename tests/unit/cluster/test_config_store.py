@@ -1,0 +1,166 @@
+import pytest
+from tests.support.cluster.fake_cluster import async_test, until
+
+from headrace.cluster import znodes
+from headrace.cluster.config_store import NOTIFICATION_RETENTION_MS, ConfigEntity, ConfigStore, ConfigWatcher
+from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.registration import prepare_cluster
+from headrace.common.errors import InvalidConfigurationError
+from headrace.common.ids import make_random
+from headrace.testing.clock import ManualClock
+
+ORDERS = ConfigEntity.topic("orders")
+
+
+class Following:
+    """A watcher with what it told."""
+
+    def __init__(self, store: EmbeddedStore, clock: ManualClock):
+        self.told: list[tuple[str, dict[str, str]]] = []
+        self.watcher = ConfigWatcher(store, clock, lambda entity, config: self.told.append((str(entity), config)))
+
+
+async def make_store() -> tuple[EmbeddedStore, ManualClock]:
+    clock = ManualClock()
+    store = EmbeddedStore(None, clock)
+    await prepare_cluster(store, make_random(1))
+    return store, clock
+
+
+@async_test
+async def test_setting_and_getting() -> None:
+    store, _ = await make_store()
+    configs = ConfigStore(store)
+    assert await configs.get(ORDERS) == {}
+    await configs.set(ORDERS, {"retention.ms": "1"})
+    await configs.set(ConfigEntity.broker(1), {"a": "1"})
+    await configs.set(ConfigEntity.all_brokers(), {"b": "2"})
+    assert await configs.get(ORDERS) == {"retention.ms": "1"}
+    assert await configs.get_all("brokers") == {"1": {"a": "1"}, "<default>": {"b": "2"}}
+    assert await configs.names("topics") == ["orders"]
+    await configs.set(ORDERS, {})
+    assert await configs.get(ORDERS) == {}
+
+
+@async_test
+async def test_a_change_that_is_refused_changes_nothing() -> None:
+    store, _ = await make_store()
+    configs = ConfigStore(store)
+
+    def refuse(config: dict[str, str]) -> dict[str, str]:
+        raise InvalidConfigurationError("no")
+
+    with pytest.raises(InvalidConfigurationError):
+        await configs.alter(ORDERS, refuse)
+    assert await configs.get(ORDERS) == {}
+    assert await store.children(znodes.CONFIG_CHANGES) == []
+
+
+@async_test
+async def test_changes_at_the_same_time_do_not_undo_each_other() -> None:
+    store, _ = await make_store()
+    configs = ConfigStore(store)
+    read = store.get
+    meddled: list[str] = []
+
+    async def meddle(path: str, watch: object = None) -> object:
+        found = await read(path)
+        if len(meddled) < 2:
+            meddled.append(path)
+            other = dict(znodes.decode_config(path, found[0]), **{f"other-{len(meddled)}": "1"})
+            await store.set(path, znodes.encode_config(other))
+        return found
+
+    await configs.set(ORDERS, {"mine": "0"})
+    store.get = meddle  # type: ignore[method-assign, assignment]
+    after = await configs.alter(ORDERS, lambda config: {**config, "mine": "1"})
+    assert after == {"mine": "1", "other-1": "1", "other-2": "1"}
+
+
+@async_test
+async def test_every_broker_hears_of_a_change() -> None:
+    store, clock = await make_store()
+    configs = ConfigStore(store)
+    await configs.set(ORDERS, {"before": "1"})
+    brokers = [Following(store.new_session(), clock) for _ in range(2)]
+    for broker in brokers:
+        await broker.watcher.start()
+    await configs.set(ORDERS, {"a": "1"})
+    await configs.set(ConfigEntity.all_brokers(), {"b": "2"})
+    for broker in brokers:
+        await until(lambda broker=broker: len(broker.told) >= 2)  # type: ignore[misc]
+        assert broker.told == [("topics/orders", {"a": "1"}), ("brokers/<default>", {"b": "2"})]
+        await broker.watcher.stop()
+
+
+@async_test
+async def test_many_quick_changes_end_at_the_last() -> None:
+    store, clock = await make_store()
+    following = Following(store, clock)
+    await following.watcher.start()
+    for number in range(20):
+        await ConfigStore(store).set(ORDERS, {"n": str(number)})
+    await until(lambda: following.told and following.told[-1][1] == {"n": "19"})
+    await following.watcher.stop()
+
+
+@async_test
+async def test_a_damaged_notification_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    store, clock = await make_store()
+    following = Following(store, clock)
+    await following.watcher.start()
+    await store.create(f"{znodes.CONFIG_CHANGES}/config_change_", b"nonsense", sequential=True)
+    await ConfigStore(store).set(ORDERS, {"a": "1"})
+    await until(lambda: following.told)
+    assert following.told == [("topics/orders", {"a": "1"})]
+    assert "config_change_0000000000 in the coordination store is damaged" in caplog.text
+    await following.watcher.stop()
+
+
+@async_test
+async def test_a_listener_that_fails_once_hears_of_the_next_change(caplog: pytest.LogCaptureFixture) -> None:
+    store, clock = await make_store()
+    told: list[dict[str, str]] = []
+
+    def listen(_: ConfigEntity, config: dict[str, str]) -> None:
+        told.append(config)
+        if len(told) == 1:
+            raise ValueError("bug")
+
+    watcher = ConfigWatcher(store, clock, listen)
+    await watcher.start()
+    await ConfigStore(store).set(ORDERS, {"a": "1"})
+    await until(lambda: len(told) == 1)
+    await ConfigStore(store).set(ORDERS, {"a": "2"})
+    await until(lambda: len(told) == 2)
+    assert "bug" in caplog.text
+    await watcher.stop()
+
+
+@async_test
+async def test_old_notifications_are_removed() -> None:
+    store, clock = await make_store()
+    following = Following(store, clock)
+    await following.watcher.start()
+    await ConfigStore(store).set(ORDERS, {"a": "1"})
+    await until(lambda: following.told)
+    clock.advance(NOTIFICATION_RETENTION_MS)
+    await ConfigStore(store).set(ORDERS, {"a": "2"})
+    await until(lambda: len(following.told) == 2)
+    await following.watcher.stop()
+    assert await store.children(znodes.CONFIG_CHANGES) == ["config_change_0000000001"]
+
+
+@async_test
+async def test_after_a_lost_session_the_watcher_catches_up() -> None:
+    store, clock = await make_store()
+    session = store.new_session()
+    following = Following(session, clock)
+    await following.watcher.start()
+    await session.expire_session()
+    await ConfigStore(store).set(ORDERS, {"a": "1"})
+    following.watcher.restart_watch()
+    await until(lambda: following.told)
+    await ConfigStore(store).set(ORDERS, {"a": "2"})
+    await until(lambda: len(following.told) == 2)
+    await following.watcher.stop()
