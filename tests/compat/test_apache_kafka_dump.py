@@ -243,7 +243,7 @@ def preallocated(site: Site) -> None:
 def far(site: Site) -> None:
     """A follower's log: large offsets, some missing, and once more missing than an index can hold."""
     offset = 2**40
-    site.log.start_over_at(offset)
+    site.log.truncate_fully_and_start_at(offset)
     for n in range(20):
         content = rows(f"far-{n}", 3)
         site.log.append_as_follower(encode_rows(content, base_offset=offset, leader_epoch=5))

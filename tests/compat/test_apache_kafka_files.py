@@ -17,8 +17,8 @@ from headrace.common.types import TopicPartition
 from headrace.records import encode_rows
 from headrace.storage.loader import LoadReport
 from headrace.storage.log import Log
-from headrace.storage.producers import ProducerEntry
-from headrace.storage.snapshots import decode_snapshot, snapshot_name
+from headrace.storage.producer_snapshots import decode_snapshot, snapshot_name
+from headrace.storage.producer_state import ProducerStateEntry
 
 SAMPLE_PARTITIONS = [
     *(("codecs", number) for number in range(5)),
@@ -265,7 +265,7 @@ def test_indexes_made_again_are_those_that_kafka_wrote(kafka_files: KafkaFiles, 
     assert [path for path in theirs if ours.get(path) != theirs[path]] == []
 
 
-def producers_in(path: Path, snapshot: bytes) -> list[ProducerEntry]:
+def producers_in(path: Path, snapshot: bytes) -> list[ProducerStateEntry]:
     return sorted(decode_snapshot(path, snapshot), key=lambda entry: entry.producer_id)
 
 

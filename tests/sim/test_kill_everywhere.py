@@ -21,7 +21,7 @@ from tests.support.storage.log_workload import Mix, random_append
 
 from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch, encode_rows
-from headrace.storage.cleaner import CleanerSettings, finish_cleaning, plan_cleaning
+from headrace.storage.cleaner import CleanerConfig, finish_cleaning, plan_cleaning
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
@@ -167,11 +167,11 @@ def test_forgetting(tmp_path: Path, kind: str, how: str) -> None:
     def operation(manager: LogManager) -> None:
         log = log_of(manager)
         if how == "start over":
-            log.start_over_at(10_000)
+            log.truncate_fully_and_start_at(10_000)
             return
         log.delete_records(target)
         delete_old_segments(log)
-        manager.checkpoint_log_starts()
+        manager.checkpoint_log_start_offsets()
 
     for manager in killed_everywhere(tmp_path, clock, kind, operation):
         log = log_of(manager)
@@ -206,7 +206,7 @@ def test_compacting(tmp_path: Path, kind: str, seed: int) -> None:
         log = log_of(manager)
         for _ in range(2):
             log.cleaned_up_to = None
-            job = plan_cleaning(log, CleanerSettings())
+            job = plan_cleaning(log, CleanerConfig())
             assert job is not None
             assert finish_cleaning(log, job.run())
             clock.advance(1000)

@@ -29,7 +29,7 @@ from headrace.common.errors import (
 from headrace.coordinator.group.shard import GroupShard
 from headrace.coordinator.runtime import Committed, OperationResult, Runtime, ShardContext, partition_for
 from headrace.records import RecordBatch
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker

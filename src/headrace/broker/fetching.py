@@ -20,7 +20,7 @@ from headrace.common.errors import (
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
 )
-from headrace.storage.log import Isolation, ReadResult
+from headrace.storage.log import FetchIsolation, ReadResult
 
 _logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class FetchLimits:
     min_bytes: int
     max_bytes: int
     max_wait_ms: int
-    isolation: Isolation
+    isolation: FetchIsolation
     replica_id: int = CONSUMER
     api_version: int = 18
 

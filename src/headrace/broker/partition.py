@@ -21,8 +21,8 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
-from headrace.storage.log import AppendResult, Isolation, Log
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.log import AppendResult, FetchIsolation, Log
+from headrace.storage.producer_state import AppendOrigin
 
 _logger = logging.getLogger(__name__)
 
@@ -166,14 +166,14 @@ class Partition:
 
     # ---- reading
 
-    def readable_end(self, isolation: Isolation) -> int:
+    def readable_end(self, isolation: FetchIsolation) -> int:
         """The offset up to which a reader may read."""
         log = self.log
         if log is None:
             return -1
-        if isolation is Isolation.HIGH_WATERMARK:
+        if isolation is FetchIsolation.HIGH_WATERMARK:
             return log.high_watermark
-        return log.log_end_offset if isolation is Isolation.LOG_END else log.last_stable_offset
+        return log.log_end_offset if isolation is FetchIsolation.LOG_END else log.last_stable_offset
 
     def delete_records(self, before_offset: int) -> int:
         """Moves the log's start; -1 stands for the high watermark. Returns the new low watermark."""

@@ -123,7 +123,7 @@ class ReplicaManager:
                 self._attempt(log.tp, partial(self._set_aside, log, "the cluster has no such partition"))
 
     def _set_aside(self, log: Log, reason: str) -> None:
-        kept = self.logs.set_aside(log.tp)
+        kept = self.logs.move_stray_log(log.tp)
         _logger.warning("the log of %s is not used, and kept in %s: %s", log.tp, kept, reason)
 
     def stop(self, command: StopReplica) -> dict[TopicPartition, int]:

@@ -38,7 +38,7 @@ from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionS
 from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION, Transaction, TransactionState
 from headrace.records import ControlType, encode_marker
 from headrace.storage.log import Log
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker

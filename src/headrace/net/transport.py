@@ -53,7 +53,7 @@ _NETWORK_ERRORS = {
 
 
 class FileSlice(Protocol):
-    """A stretch of a file, as `headrace.storage.slices.FetchSlice` is."""
+    """A stretch of a file, as `headrace.storage.fetch_slice.FetchSlice` is."""
 
     def __len__(self) -> int: ...
 

@@ -27,7 +27,7 @@ from headrace.records import (
     split_batches,
 )
 from headrace.storage.config import LogConfig
-from headrace.storage.producers import AppendOrigin, check_client_batch
+from headrace.storage.producer_state import AppendOrigin, check_client_batch
 
 
 class PreparedAppend(NamedTuple):

@@ -39,8 +39,8 @@ from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.files import DataFile, FileSystem
 from headrace.storage.index import OffsetIndex, TimeIndex
 from headrace.storage.log import FlushTask, Log
-from headrace.storage.producers import LastBatch
-from headrace.storage.segment import CLEANED_SUFFIX, SWAP_SUFFIX, BatchPosition, Segment, read_batches
+from headrace.storage.producer_state import LastBatch
+from headrace.storage.segment import CLEANED_SUFFIX, SWAP_SUFFIX, BatchPosition, LogSegment, read_batches
 from headrace.storage.txn_index import AbortedTransaction
 
 
@@ -49,7 +49,7 @@ class CleaningCancelled(HeadraceError):
 
 
 @dataclass(frozen=True)
-class CleanerSettings:
+class CleanerConfig:
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
     load_factor: float = 0.9
     io_buffer_bytes: int = 512 * 1024
@@ -66,24 +66,28 @@ class CleaningStats:
     keys: int = 0
 
 
-class Source:
+class SourceSegment:
     """A sealed segment as it was when the job was planned."""
 
-    def __init__(self, segment: Segment):
+    def __init__(self, segment: LogSegment):
         self.segment = segment
         self.file: DataFile = segment.file
         self.size = segment.size
         self.base_offset = segment.base_offset
         self.modified_ms = segment.created_ms
         self.index_entries = (len(segment.offset_index), len(segment.time_index))
-        self._cuts = segment.cuts
+        self._truncation_count = segment.truncation_count
 
     def is_unchanged(self, log: Log) -> bool:
-        return self.segment in log.segments and self.segment.cuts == self._cuts and self.segment.size == self.size
+        return (
+            self.segment in log.segments
+            and self.segment.truncation_count == self._truncation_count
+            and self.segment.size == self.size
+        )
 
 
 @dataclass
-class Cleanable:
+class LogToClean:
     """How dirty a log is, and what of it could be cleaned now."""
 
     first_dirty_offset: int
@@ -98,7 +102,7 @@ class Cleanable:
         return self.dirty_bytes / total if total else 0.0
 
 
-def inspect_log(log: Log) -> Cleanable:
+def log_to_clean(log: Log) -> LogToClean:
     """Measures a log, between where the last cleaning came to and the first offset that must be left alone."""
     now_ms = log.context.clock.time_ms()
     first_dirty = max(log.cleaned_up_to or 0, log.segments.first.base_offset)
@@ -119,7 +123,7 @@ def inspect_log(log: Log) -> Cleanable:
                 segment.first_batch_timestamp if segment.first_batch_timestamp >= 0 else segment.created_ms
             )
     overdue = oldest_dirty_ms is not None and now_ms - oldest_dirty_ms > log.config.max_compaction_lag_ms
-    return Cleanable(first_dirty, max(first_dirty, end_offset), clean, dirty, overdue)
+    return LogToClean(first_dirty, max(first_dirty, end_offset), clean, dirty, overdue)
 
 
 def _first_uncleanable_offset(log: Log, now_ms: int) -> int:
@@ -175,7 +179,7 @@ class TransactionTracker:
         self._open_committed.add(batch.producer_id)
         return False
 
-    def is_marker_idle(self, batch: RecordBatch, control_type: ControlType | None) -> bool:
+    def is_marker_without_data(self, batch: RecordBatch, control_type: ControlType | None) -> bool:
         """Takes note of a marker and says whether no data of its transaction was found."""
         self._open_up_to(batch.last_offset)
         if control_type is ControlType.ABORT:
@@ -196,11 +200,11 @@ class TransactionTracker:
 
 
 @dataclass
-class Group:
-    """Segments that become one, and the one that they become."""
+class SegmentGroup:
+    """LogSegments that become one, and the one that they become."""
 
-    sources: list[Source]
-    cleaned: Segment
+    sources: list[SourceSegment]
+    cleaned: LogSegment
 
 
 @dataclass
@@ -212,8 +216,8 @@ class CleaningJob:
     config: LogConfig
     files: FileSystem
     clock: Clock
-    settings: CleanerSettings
-    sources: list[Source]
+    settings: CleanerConfig
+    sources: list[SourceSegment]
     first_dirty_offset: int
     end_offset: int
     aborted: list[AbortedTransaction]
@@ -221,7 +225,7 @@ class CleaningJob:
     last_batches: dict[int, LastBatch]
     now_ms: int
     flush: FlushTask | None = None
-    groups: list[Group] = field(default_factory=list)
+    groups: list[SegmentGroup] = field(default_factory=list)
     stats: CleaningStats = field(default_factory=CleaningStats)
     cleaned_up_to: int = 0
     cancelled: bool = False
@@ -254,7 +258,7 @@ class CleaningJob:
             for path in group.cleaned.existing_paths():
                 self.files.remove(path)
 
-    def _batches(self, source: Source, throttle: Throttle) -> Iterator[RecordBatch]:
+    def _batches(self, source: SourceSegment, throttle: Throttle) -> Iterator[RecordBatch]:
         for _, batch in read_batches(source.file, source.size, 0, self.settings.io_buffer_bytes):
             if self.cancelled:
                 raise CleaningCancelled(f"cleaning of {self.log_name} was cancelled")
@@ -276,7 +280,7 @@ class CleaningJob:
                 if batch.base_offset >= self.end_offset:
                     break
                 if batch.is_control:
-                    tracker.is_marker_idle(batch, self._control_type(batch))
+                    tracker.is_marker_without_data(batch, self._control_type(batch))
                 elif not tracker.is_aborted(batch) and batch.last_offset >= self.first_dirty_offset:
                     records = batch.records(self.settings.max_inflated_bytes)
                     if not offsets.add(records, self.first_dirty_offset):
@@ -295,9 +299,9 @@ class CleaningJob:
         marker = read_marker(batch.records())
         return marker.control_type if marker is not None else None
 
-    def _group(self, end_offset: int) -> list[list[Source]]:
+    def _group(self, end_offset: int) -> list[list[SourceSegment]]:
         """Neighbours that fit one segment together, by bytes, index entries and offsets."""
-        groups: list[list[Source]] = []
+        groups: list[list[SourceSegment]] = []
         cleanable = [source for source in self.sources if source.base_offset < end_offset]
         for source, behind in zip(cleanable, [*cleanable[1:], None], strict=True):
             last_offset = behind.base_offset - 1 if behind is not None else self.end_offset
@@ -307,7 +311,7 @@ class CleaningJob:
                 groups.append([source])
         return groups
 
-    def _fits(self, group: list[Source], source: Source, last_offset: int) -> bool:
+    def _fits(self, group: list[SourceSegment], source: SourceSegment, last_offset: int) -> bool:
         joined = [*group, source]
         index_bytes = self.config.segment_index_bytes
         return (
@@ -318,14 +322,14 @@ class CleaningJob:
         )
 
     def _clean_group(
-        self, sources: list[Source], offsets: OffsetMap, tracker: TransactionTracker, throttle: Throttle
+        self, sources: list[SourceSegment], offsets: OffsetMap, tracker: TransactionTracker, throttle: Throttle
     ) -> None:
         modified_ms = max(source.modified_ms for source in sources)
-        cleaned = Segment(
+        cleaned = LogSegment(
             self.directory, sources[0].base_offset, self.files, created_ms=modified_ms, suffix=CLEANED_SUFFIX
         )
         cleaned.create()
-        self.groups.append(Group(sources, cleaned))
+        self.groups.append(SegmentGroup(sources, cleaned))
         pending = bytearray()
         positions: list[BatchPosition] = []
         for source in sources:
@@ -349,7 +353,7 @@ class CleaningJob:
         cleaned.synced_changes = cleaned.changes
         self.files.set_modified(cleaned.path(), modified_ms)
 
-    def _write(self, cleaned: Segment, data: bytearray, positions: list[BatchPosition], throttle: Throttle) -> None:
+    def _write(self, cleaned: LogSegment, data: bytearray, positions: list[BatchPosition], throttle: Throttle) -> None:
         cleaned.append(data, positions, self.config.index_interval_bytes)
         throttle.account(len(data))
         self.stats.bytes_written += len(data)
@@ -363,7 +367,7 @@ class CleaningJob:
         horizon_passed = horizon is not None and horizon <= self.now_ms
         kept: memoryview | bytearray | None
         is_control = batch.is_control
-        idle = is_control and tracker.is_marker_idle(batch, self._control_type(batch))
+        idle = is_control and tracker.is_marker_without_data(batch, self._control_type(batch))
         aborted = not is_control and tracker.is_aborted(batch)
         if batch.base_offset >= self.cleaned_up_to:
             self.stats.records_kept += batch.count
@@ -407,13 +411,13 @@ class CleaningJob:
         return last is not None and last.is_in(batch)
 
 
-def plan_cleaning(log: Log, settings: CleanerSettings, cleanable: Cleanable | None = None) -> CleaningJob | None:
+def plan_cleaning(log: Log, settings: CleanerConfig, cleanable: LogToClean | None = None) -> CleaningJob | None:
     """A job for what can be cleaned of a log now; None if there is nothing."""
-    cleanable = cleanable or inspect_log(log)
+    cleanable = cleanable or log_to_clean(log)
     if cleanable.end_offset <= cleanable.first_dirty_offset or cleanable.dirty_bytes == 0:
         return None
     flush = log.begin_flush()
-    sources = [Source(segment) for segment in log.segments if segment.base_offset < cleanable.end_offset]
+    sources = [SourceSegment(segment) for segment in log.segments if segment.base_offset < cleanable.end_offset]
     aborted = [entry for segment in log.segments for entry in segment.txn_index.entries()]
     return CleaningJob(
         str(log.tp),

@@ -375,7 +375,7 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
-    def longest_segment_ms(self) -> int:
+    def max_segment_ms(self) -> int:
         """After what time a segment is rolled. The active one is not compacted, so on a compacted topic its records may
         get no older than they may wait for that."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms

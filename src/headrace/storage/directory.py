@@ -77,7 +77,7 @@ def check_partition_name(tp: TopicPartition) -> None:
         raise InvalidTopicError(f"partition {tp.partition!r} of topic {tp.topic!r} is not a number from 0 to 2^31 - 1")
 
 
-def retired_name(tp: TopicPartition, unique_id: Uuid, ending: str) -> str:
+def suffixed_directory_name(tp: TopicPartition, unique_id: Uuid, ending: str) -> str:
     """The name of a log's directory while it is being removed, or set aside; at most as long as a file name may be."""
     suffix = f"-{tp.partition}.{unique_id.hex}{ending}"
     return tp.topic[: _LONGEST_NAME - len(suffix)] + suffix
@@ -96,7 +96,7 @@ class LogDirectory:
         """Of the broker that stopped here; Kafka's controllers take a stop of any other epoch for an unclean one."""
         # What the checkpoints say, on disk.
         self.recovery_points: dict[TopicPartition, int] = {}
-        self.log_starts: dict[TopicPartition, int] = {}
+        self.log_start_offsets: dict[TopicPartition, int] = {}
         self.cleaned_up_to: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.partitions = 0
@@ -123,7 +123,7 @@ class LogDirectory:
             self.meta = MetaProperties.read(self.path, self.files)
             self.was_clean = self.files.exists(self.path / CLEAN_SHUTDOWN_FILE)
             self.recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
-            self.log_starts = self._read_checkpoint(LOG_START_CHECKPOINT)
+            self.log_start_offsets = self._read_checkpoint(LOG_START_CHECKPOINT)
             self.cleaned_up_to = self._read_checkpoint(CLEANER_CHECKPOINT)
             self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_CHECKPOINT)
             if self.was_clean:
@@ -202,15 +202,15 @@ class LogDirectory:
 
     def is_checkpointed(self, tp: TopicPartition) -> bool:
         """Whether any checkpoint names a partition."""
-        return any(tp in offsets for offsets in (self.recovery_points, self.log_starts, self.cleaned_up_to))
+        return any(tp in offsets for offsets in (self.recovery_points, self.log_start_offsets, self.cleaned_up_to))
 
     def write_recovery_points(self, offsets: dict[TopicPartition, int]) -> None:
         self._checkpoint(RECOVERY_POINT_CHECKPOINT).write(offsets)
         self.recovery_points = offsets
 
-    def write_log_starts(self, offsets: dict[TopicPartition, int]) -> None:
+    def write_log_start_offsets(self, offsets: dict[TopicPartition, int]) -> None:
         self._checkpoint(LOG_START_CHECKPOINT).write(offsets)
-        self.log_starts = offsets
+        self.log_start_offsets = offsets
 
     def write_cleaned_up_to(self, offsets: dict[TopicPartition, int]) -> None:
         self._checkpoint(CLEANER_CHECKPOINT).write(offsets)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.storage.files import DataFile, FileSystem
-from headrace.storage.segment import Segment
+from headrace.storage.segment import LogSegment
 from headrace.storage.txn_index import TransactionIndex
 
 
@@ -14,7 +14,7 @@ class FlushTask:
 
     offset: int
     opened: list[DataFile]
-    changes: list[tuple[Segment | TransactionIndex, int]]
+    changes: list[tuple[LogSegment | TransactionIndex, int]]
     truncations: int
     directory: Path
     files: FileSystem

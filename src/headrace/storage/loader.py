@@ -23,11 +23,12 @@ from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch
 from headrace.storage.checkpoints import read_partition_metadata
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
-from headrace.storage.epochs import EpochEntry, LeaderEpochCache
 from headrace.storage.files import FileInfo, storage_error
 from headrace.storage.index import CorruptIndexError, OffsetIndex, TimeIndex
+from headrace.storage.leader_epoch_cache import EpochEntry, LeaderEpochFileCache
 from headrace.storage.log import Log, LogContext
-from headrace.storage.producers import ProducerStates
+from headrace.storage.producer_snapshots import SNAPSHOT_SUFFIX, ProducerSnapshots
+from headrace.storage.producer_state import ProducerStateManager
 from headrace.storage.rebuild import apply_batch, rebuild_indexes, replay_producers
 from headrace.storage.segment import (
     CLEANED_SUFFIX,
@@ -35,12 +36,11 @@ from headrace.storage.segment import (
     LOG_SUFFIX,
     SWAP_SUFFIX,
     BatchPosition,
-    Segment,
+    LogSegment,
     SegmentFiles,
     segment_name,
 )
-from headrace.storage.segments import Segments
-from headrace.storage.snapshots import SNAPSHOT_SUFFIX, SnapshotFiles
+from headrace.storage.segments import LogSegments
 from headrace.storage.txn_index import TransactionIndex
 
 _OFFSET_FILE = re.compile(r"(\d{20})(\.[a-z.]+)")
@@ -110,13 +110,13 @@ class _Loader:
         self.checkpointed_point = recovery_point
         self.log_start_offset = log_start_offset
         self.report = LoadReport()
-        self.segments = Segments()
-        self.producers = ProducerStates()
+        self.segments = LogSegments()
+        self.producers = ProducerStateManager()
         self.has_producers = False
-        self.epochs = LeaderEpochCache(directory, context.files)
+        self.epochs = LeaderEpochFileCache(directory, context.files)
         self.checkpointed_epochs: list[EpochEntry] = []
         self.noted_up_to = 0
-        self.snapshots = SnapshotFiles(directory, context.files)
+        self.snapshots = ProducerSnapshots(directory, context.files)
 
     def load(self, clean: bool, topic_id: Uuid | None) -> tuple[Log, LoadReport]:
         listing = self._tidy(self.files.list(self.directory))
@@ -171,7 +171,7 @@ class _Loader:
     def _finish_swap(self, listing: dict[str, FileInfo], log_name: str) -> None:
         """Puts a compacted segment in the place of those whose base offsets it covers."""
         base_offset = int(log_name[:20])
-        swapped = Segment(
+        swapped = LogSegment(
             self.directory,
             base_offset,
             self.files,
@@ -212,7 +212,7 @@ class _Loader:
                 sizes = (listing.get(segment_name(base_offset) + suffix) for suffix in _INDEX_SUFFIXES)
                 found = SegmentFiles(info.size, *(size and size.size for size in sizes))
                 self.segments.add(
-                    Segment(self.directory, base_offset, self.files, created_ms=info.modified_ms, found=found)
+                    LogSegment(self.directory, base_offset, self.files, created_ms=info.modified_ms, found=found)
                 )
         self.snapshots.found(snapshots)
 
@@ -229,7 +229,7 @@ class _Loader:
         try:
             for segment in self.segments:
                 for _, header in segment.headers():
-                    self._note_epoch(header)
+                    self._assign_epoch(header)
         except _BROKEN:
             pass  # recovery will find it too
         self.checkpointed_epochs = self.epochs.entries
@@ -245,7 +245,7 @@ class _Loader:
                     return header.leader_epoch < 0 or self.epochs.epoch_for_offset(begins) is not None
         return True
 
-    def _note_epoch(self, batch: RecordBatch) -> None:
+    def _assign_epoch(self, batch: RecordBatch) -> None:
         """Takes the epoch of a batch that recovery found.
 
         Compaction may have taken the first batches of an epoch, or all of them. Where it began is then known from the
@@ -283,7 +283,7 @@ class _Loader:
             return None
         return end_offset
 
-    def _check_indexes(self, segments: Segments) -> None:
+    def _check_indexes(self, segments: LogSegments) -> None:
         """Makes missing indexes, and those that cannot be right, again."""
         for segment in segments:
             try:
@@ -299,11 +299,11 @@ class _Loader:
             except CorruptIndexError:
                 self._rebuild_txn_index(segment)
 
-    def _rebuild_txn_index(self, segment: Segment, end_offset: int | None = None) -> None:
+    def _rebuild_txn_index(self, segment: LogSegment, end_offset: int | None = None) -> None:
         """The aborted transactions of a segment, or of its part below an offset, from the log itself."""
         segment.txn_index.reset()
         self.report.rebuilt_indexes += 1
-        producers = ProducerStates()
+        producers = ProducerStateManager()
         self.snapshots.load_latest(producers, self.log_start_offset, segment.base_offset)
         replay_producers(producers, self.segments, segment.base_offset)
         for position, header in segment.headers():
@@ -321,19 +321,19 @@ class _Loader:
             self._drop(list(self.segments))
         if not len(self.segments):
             end_offset = self.log_start_offset
-            segment = Segment(self.directory, end_offset, self.files, created_ms=self.context.clock.time_ms())
+            segment = LogSegment(self.directory, end_offset, self.files, created_ms=self.context.clock.time_ms())
             segment.create()
             self.segments.add(segment)
         return end_offset
 
-    def _drop(self, doomed: list[Segment]) -> None:
+    def _drop(self, deletable: list[LogSegment]) -> None:
         """Removes segments from the end on, and for good: what comes back would follow what is appended next."""
-        for segment in reversed(doomed):
+        for segment in reversed(deletable):
             self.segments.remove(segment)
             self.report.truncated_bytes += segment.size
             for path in segment.existing_paths():
                 self.files.remove(path)
-        if doomed:
+        if deletable:
             self.files.sync_directory(self.directory)
 
     # ---- recovery
@@ -350,7 +350,7 @@ class _Loader:
     def _recover_from(self, start: int) -> int:
         # The one that ends there may have been flushed before it was sealed.
         trusted = [segment for segment in self.segments if self._end_of(segment) < start]
-        self._check_indexes(Segments(trusted))
+        self._check_indexes(LogSegments(trusted))
         self.snapshots.drop_beyond(start)
         self.snapshots.load_latest(self.producers, self.log_start_offset, start)
         self.epochs.truncate_from_end(start)
@@ -358,31 +358,31 @@ class _Loader:
         end_offset = self.segments.first.base_offset if len(self.segments) else start
         if trusted:
             end_offset = self._end_of(trusted[-1])
-            replay_producers(self.producers, Segments(trusted), end_offset)
-        unsure = [segment for segment in self.segments if segment not in Segments(trusted)]
-        for index, segment in enumerate(unsure):
-            if segment.base_offset < end_offset or self._is_behind_a_loss(segment, end_offset):
-                self._drop(unsure[index:])
+            replay_producers(self.producers, LogSegments(trusted), end_offset)
+        unflushed = [segment for segment in self.segments if segment not in LogSegments(trusted)]
+        for index, segment in enumerate(unflushed):
+            if segment.base_offset < end_offset or self._follows_a_loss(segment, end_offset):
+                self._drop(unflushed[index:])
                 break
             whole, end_offset = self._recover_segment(segment, max(start, segment.base_offset), end_offset)
             if not whole:
-                self._drop(unsure[index + 1 :])
+                self._drop(unflushed[index + 1 :])
                 break
         self.has_producers = self.producers.end_offset == end_offset
         return end_offset
 
-    def _is_behind_a_loss(self, segment: Segment, end_offset: int) -> bool:
+    def _follows_a_loss(self, segment: LogSegment, end_offset: int) -> bool:
         """Whether records are missing before a segment: those of the one before had not reached the disk, its own had.
 
-        Gaps that are right (see `Log._promise_gap` and compaction) lie below the recovery point that was written down.
+        Intended gaps (see `Log._checkpoint_gap` and compaction) lie below the checkpointed recovery point.
         """
         known = self.checkpointed_point
         return known is not None and end_offset < segment.base_offset and known < segment.base_offset
 
-    def _end_of(self, segment: Segment) -> int:
+    def _end_of(self, segment: LogSegment) -> int:
         return self.segments.end_of(segment, 2**63 - 1)
 
-    def _recover_segment(self, segment: Segment, start: int, end_offset: int) -> tuple[bool, int]:
+    def _recover_segment(self, segment: LogSegment, start: int, end_offset: int) -> tuple[bool, int]:
         """Scans a segment from an offset on. Returns whether all of it was good, and where its offsets end."""
         position, expected = self._start_of_scan(segment, start, end_offset)
         segment.changes += 1
@@ -391,24 +391,24 @@ class _Loader:
                 batch.check_crc()
                 self._check_order(segment, batch, expected)
                 apply_batch(self.producers, segment, batch)
-                self._note_epoch(batch)
-                segment.note_batch(BatchPosition.of(batch, at), self.config.index_interval_bytes)
+                self._assign_epoch(batch)
+                segment.index_batch(BatchPosition.of(batch, at), self.config.index_interval_bytes)
                 self.report.scanned_batches += 1
                 self.report.scanned_bytes += batch.size_in_bytes
                 position, expected = at + batch.size_in_bytes, batch.next_offset
         except _BROKEN:
             self.report.truncated_bytes += segment.size - position
-            segment.cut(position, expected)
+            segment.truncate_at(position, expected)
             segment.save_indexes(last=True)
             # Without a loss if the next segment follows: a file that was allocated in advance ends in zeros.
             return expected == self._end_of(segment), expected
         segment.save_indexes(last=True)
         return True, expected
 
-    def _start_of_scan(self, segment: Segment, start: int, end_offset: int) -> tuple[int, int]:
+    def _start_of_scan(self, segment: LogSegment, start: int, end_offset: int) -> tuple[int, int]:
         """The position to scan from, with the indexes cut off there, and the least offset that may stand there."""
         if start <= segment.base_offset:
-            segment.start_over()
+            segment.reset_indexes()
             segment.txn_index.reset()
             return 0, max(segment.base_offset, end_offset)
         is_indexed = self._cut_indexes(segment, start)
@@ -418,15 +418,15 @@ class _Loader:
             if batch.last_offset >= start:
                 break
             if not is_indexed:
-                segment.note_batch(batch, self.config.index_interval_bytes)
+                segment.index_batch(batch, self.config.index_interval_bytes)
             position, expected = batch.position + batch.size, batch.last_offset + 1
             if expected >= start:
                 break  # what comes next may be anything
         segment.restore_max_timestamp(position)
-        replay_producers(self.producers, Segments([segment]), expected)
+        replay_producers(self.producers, LogSegments([segment]), expected)
         return position, expected
 
-    def _cut_indexes(self, segment: Segment, start: int) -> bool:
+    def _cut_indexes(self, segment: LogSegment, start: int) -> bool:
         """Keeps what the indexes have below an offset. Offset and time index were written but perhaps not synced: False
         if they cannot be right, and are empty now."""
         try:
@@ -442,12 +442,12 @@ class _Loader:
             segment.time_index.truncate_to(start)
             segment.check_last_entries()
         except CorruptIndexError:
-            segment.start_over()
+            segment.reset_indexes()
             self.report.rebuilt_indexes += 1
             return False
         return True
 
-    def _check_order(self, segment: Segment, batch: RecordBatch, expected: int) -> None:
+    def _check_order(self, segment: LogSegment, batch: RecordBatch, expected: int) -> None:
         if batch.base_offset < expected or batch.last_offset < batch.base_offset:
             raise CorruptRecordError(f"{segment.path()}: offset {batch.base_offset} where at least {expected} follows")
         if batch.last_offset - segment.base_offset > LARGEST_RELATIVE_OFFSET:

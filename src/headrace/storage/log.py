@@ -28,13 +28,14 @@ from headrace.records import NO_TIMESTAMP, RecordBatch, split_batches
 from headrace.storage.append import PreparedAppend, prepare_follower_append, prepare_leader_append
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.context import LogContext
-from headrace.storage.epochs import LeaderEpochCache
 from headrace.storage.files import DISK_FULL, NO_HANDLE, DataFile, remove_files, storage_error
 from headrace.storage.flushing import FlushTask
 from headrace.storage.index import CorruptIndexError
-from headrace.storage.producers import AppendOrigin, BatchMetadata, ProducerStates
+from headrace.storage.leader_epoch_cache import LeaderEpochFileCache
+from headrace.storage.producer_snapshots import ProducerSnapshots
+from headrace.storage.producer_state import AppendOrigin, BatchMetadata, ProducerStateManager
 from headrace.storage.reading import (
-    Isolation,
+    FetchIsolation,
     ReadResult,
     Span,
     aborted_within,
@@ -44,15 +45,14 @@ from headrace.storage.reading import (
     find_timestamp,
 )
 from headrace.storage.rebuild import apply_batch, rebuild_indexes, replay_producers
-from headrace.storage.segment import DELETED_SUFFIX, BatchPosition, Segment
-from headrace.storage.segments import Segments
-from headrace.storage.snapshots import SnapshotFiles
+from headrace.storage.segment import DELETED_SUFFIX, BatchPosition, LogSegment
+from headrace.storage.segments import LogSegments
 from headrace.storage.txn_index import TransactionIndex
 
 _logger = logging.getLogger(__name__)
 
 
-__all__ = ["AppendResult", "FlushTask", "Isolation", "Log", "LogContext", "ReadResult"]
+__all__ = ["AppendResult", "FetchIsolation", "FlushTask", "Log", "LogContext", "ReadResult"]
 
 
 class AppendResult(NamedTuple):
@@ -77,10 +77,10 @@ class Log:
         config: LogConfig,
         context: LogContext,
         *,
-        segments: Segments,
-        epochs: LeaderEpochCache,
-        producers: ProducerStates,
-        snapshots: SnapshotFiles,
+        segments: LogSegments,
+        epochs: LeaderEpochFileCache,
+        producers: ProducerStateManager,
+        snapshots: ProducerSnapshots,
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
@@ -112,7 +112,7 @@ class Log:
         self.segments.active.jitter_ms = self._random_jitter_ms()
         self._files = context.files
         self._flush_under_way = False
-        self._truncations = 0
+        self._truncation_count = 0
         self._ends_in_gap = False
         self._closed = False
 
@@ -182,8 +182,8 @@ class Log:
             raise storage_error("append to", self.segments.active.path(), error) from error
         self.log_end_offset = prepared.last_offset + 1
         self._ends_in_gap = False
-        self._note_epochs(prepared.batches)
-        self._note_producers(prepared, active)
+        self._assign_epochs(prepared.batches)
+        self._update_producers(prepared, active)
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
         return AppendResult(
@@ -195,26 +195,26 @@ class Log:
             self.log_start_offset,
         )
 
-    def _segment_for(self, prepared: PreparedAppend, now_ms: int) -> Segment:
+    def _segment_for(self, prepared: PreparedAppend, now_ms: int) -> LogSegment:
         active = self.segments.active
-        if active.is_full(self.config, len(prepared.data), prepared.last_offset, prepared.max_timestamp, now_ms):
+        if active.should_roll(self.config, len(prepared.data), prepared.last_offset, prepared.max_timestamp, now_ms):
             # A follower's first offset may lie behind the log's end, but a segment follows the one before if it can.
             fits = prepared.last_offset - self.log_end_offset <= LARGEST_RELATIVE_OFFSET
             return self._roll(self.log_end_offset if fits else prepared.first_offset)
         return active
 
-    def _note_epochs(self, batches: list[RecordBatch]) -> None:
+    def _assign_epochs(self, batches: list[RecordBatch]) -> None:
         for batch in batches:
             if batch.leader_epoch >= 0 and batch.leader_epoch != self.epochs.latest_epoch:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
 
-    def _note_producers(self, prepared: PreparedAppend, segment: Segment) -> None:
+    def _update_producers(self, prepared: PreparedAppend, segment: LogSegment) -> None:
         for batch, marker in zip(prepared.batches, prepared.markers, strict=True):
             if batch.producer_id >= 0:
                 apply_batch(self.producers, segment, batch, marker)
         self.producers.end_offset = self.log_end_offset
 
-    def roll(self, base_offset: int | None = None) -> Segment:
+    def roll(self, base_offset: int | None = None) -> LogSegment:
         """Begins a new segment, at the log's end unless said otherwise, and flushes the old one in the background."""
         self._check_open()
         try:
@@ -222,7 +222,7 @@ class Log:
         except OSError as error:
             raise storage_error("begin a segment in", self.directory, error) from error
 
-    def _roll(self, base_offset: int | None = None) -> Segment:
+    def _roll(self, base_offset: int | None = None) -> LogSegment:
         base_offset = self.log_end_offset if base_offset is None else max(base_offset, self.log_end_offset)
         old = self.segments.active
         if old.size == 0 and old.base_offset == base_offset:
@@ -230,22 +230,22 @@ class Log:
         if old.size:
             old.seal()
         if base_offset > self.log_end_offset or self._ends_in_gap:
-            self._promise_gap(base_offset)
+            self._checkpoint_gap(base_offset)
         elif not self.is_checkpointed:
             self.write_checkpoint()
-        segment = self._make_segment(base_offset)
+        segment = self._create_segment(base_offset)
         self.segments.add(segment)
         if old.size == 0:
-            self.drop_segments([old])  # its base is too far away to be of use
-            self.raise_log_start(self.segments.first.base_offset)
+            self.delete_segments([old])  # its base is too far away to be of use
+            self.increment_log_start_offset(self.segments.first.base_offset)
         self.producers.end_offset = self.log_end_offset
         self.snapshots.take(self.producers, sync=False)
         self.flush_in_background(up_to=base_offset)
         return segment
 
-    def _promise_gap(self, base_offset: int) -> None:
+    def _checkpoint_gap(self, base_offset: int) -> None:
         """A segment is about to begin behind the end of the one before. Recovery takes a gap between segments for lost
-        records, and cuts the log off there, unless it lies below the recovery point."""
+        records, and truncation_count the log off there, unless it lies below the recovery point."""
         self.flush()
         self.log_end_offset = self.recovery_point = base_offset
         self._ends_in_gap = False
@@ -257,14 +257,14 @@ class Log:
         self.is_checkpointed = True
         self._check_open()
 
-    def _make_segment(self, base_offset: int) -> Segment:
-        segment = Segment(self.directory, base_offset, self._files, created_ms=self.context.clock.time_ms())
+    def _create_segment(self, base_offset: int) -> LogSegment:
+        segment = LogSegment(self.directory, base_offset, self._files, created_ms=self.context.clock.time_ms())
         segment.create(self.config.segment_bytes if self.config.preallocate else 0)
         segment.jitter_ms = self._random_jitter_ms()
         return segment
 
     def _random_jitter_ms(self) -> int:
-        longest = min(self.config.segment_jitter_ms, self.config.longest_segment_ms)
+        longest = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         return self.context.random.randrange(longest) if longest else 0
 
     def _check_open(self) -> None:
@@ -281,17 +281,21 @@ class Log:
         # A transaction may have begun below the log's start, if that was moved up since.
         return max(min(unstable, self.high_watermark), self.log_start_offset)
 
-    def _readable_end(self, isolation: Isolation) -> int:
-        if isolation is Isolation.LOG_END:
+    def _readable_end(self, isolation: FetchIsolation) -> int:
+        if isolation is FetchIsolation.LOG_END:
             return self.log_end_offset
-        if isolation is Isolation.HIGH_WATERMARK:
+        if isolation is FetchIsolation.HIGH_WATERMARK:
             return self.high_watermark
-        if isolation is Isolation.COMMITTED:
+        if isolation is FetchIsolation.TXN_COMMITTED:
             return self.last_stable_offset
-        raise TypeError(f"isolation is a value of Isolation, not {isolation!r}")
+        raise TypeError(f"isolation is a value of FetchIsolation, not {isolation!r}")
 
     def read(
-        self, offset: int, max_bytes: int, isolation: Isolation = Isolation.LOG_END, first_batch_whole: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: FetchIsolation = FetchIsolation.LOG_END,
+        first_batch_whole: bool = True,
     ) -> ReadResult:
         """A slice of at most `max_bytes` that begins with the batch that holds `offset`, or the next one there is.
 
@@ -309,7 +313,7 @@ class Log:
         try:
             if offset < end:
                 found = find_slice(self.segments, span, max_bytes, first_batch_whole, self.config)
-            if isolation is Isolation.COMMITTED:
+            if isolation is FetchIsolation.TXN_COMMITTED:
                 aborted = aborted_within(self.segments, offset, found[1]) if found is not None else []
         except OSError as error:
             raise storage_error("read", self.directory, error) from error
@@ -369,7 +373,7 @@ class Log:
     def update_high_watermark(self, offset: int) -> int:
         """Moves the high watermark, within the log, and returns where it is now."""
         self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
-        self.producers.high_watermark_moved(self.high_watermark)
+        self.producers.on_high_watermark_updated(self.high_watermark)
         return self.high_watermark
 
     def delete_records(self, before_offset: int) -> int:
@@ -379,10 +383,10 @@ class Log:
             raise OffsetOutOfRangeError(
                 f"records of {self.tp} can be deleted up to {self.high_watermark} (high watermark), not {before_offset}"
             )
-        self.raise_log_start(before_offset)
+        self.increment_log_start_offset(before_offset)
         return self.log_start_offset
 
-    def raise_log_start(self, offset: int) -> None:
+    def increment_log_start_offset(self, offset: int) -> None:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.high_watermark = max(self.high_watermark, offset)
@@ -396,14 +400,14 @@ class Log:
         if offset >= self.log_end_offset:
             return False
         if offset < self.log_start_offset:
-            self.start_over_at(offset)
+            self.truncate_fully_and_start_at(offset)
             return True
         self._lower_checkpoints(offset)
         try:
             # From the end on: a crash in between leaves no gap.
-            self.drop_segments([segment for segment in reversed(list(self.segments)) if segment.base_offset > offset])
+            self.delete_segments([segment for segment in reversed(list(self.segments)) if segment.base_offset > offset])
             if not len(self.segments):
-                self.segments.add(self._make_segment(offset))
+                self.segments.add(self._create_segment(offset))
             self._truncate_active(offset)
             self.snapshots.drop_beyond(offset)
             # What was dropped must not come back behind what is appended next.
@@ -414,12 +418,12 @@ class Log:
             self.epochs.truncate_from_end(offset)
             self._reload_producers()
         except OSError as error:
-            self._give_up("truncate", error)
+            self._fail("truncate", error)
         return True
 
     def _lower_checkpoints(self, offset: int) -> None:
         """No checkpoint may name an offset that the log will not have."""
-        self._truncations += 1
+        self._truncation_count += 1
         if self.cleaned_up_to is not None:
             self.cleaned_up_to = min(self.cleaned_up_to, offset)
         if offset < max(self.recovery_point, self.log_start_offset):
@@ -432,7 +436,7 @@ class Log:
                 self.recovery_point, self.log_start_offset = before
                 raise
 
-    def _give_up(self, action: str, error: OSError) -> NoReturn:
+    def _fail(self, action: str, error: OSError) -> NoReturn:
         """The log is neither what it was nor what it was to become: nothing may be done with it any more."""
         if self.on_disk_failed is not None:
             self.on_disk_failed(error)
@@ -447,19 +451,19 @@ class Log:
             rebuild_indexes(active, self.config)
             active.truncate_to(offset)
 
-    def start_over_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes everything and goes on at an offset, as a follower does whose leader no longer has what it lacks."""
         self._check_open()
         if not 0 <= offset < LONG_MAX:
             raise ValueError(f"a log cannot start at offset {offset}")
         self._lower_checkpoints(offset)
         try:
-            self.drop_segments(list(reversed(list(self.segments))))
+            self.delete_segments(list(reversed(list(self.segments))))
             self.snapshots.keep_only(set())
-            self.segments.add(self._make_segment(offset))
+            self.segments.add(self._create_segment(offset))
             self._files.sync_directory(self.directory)
         except OSError as error:
-            self._give_up("start over in", error)
+            self._fail("start over in", error)
         self.log_start_offset = self.log_end_offset = self.high_watermark = offset
         self._ends_in_gap = False
         self.epochs.clear()
@@ -468,39 +472,39 @@ class Log:
     def _reload_producers(self) -> None:
         self.snapshots.load_latest(self.producers, self.log_start_offset, self.log_end_offset)
         replay_producers(self.producers, self.segments, self.log_end_offset)
-        self.producers.high_watermark_moved(self.high_watermark)
+        self.producers.on_high_watermark_updated(self.high_watermark)
 
     # ---- forgetting
 
-    def drop_segments(self, doomed: list[Segment]) -> None:
+    def delete_segments(self, deletable: list[LogSegment]) -> None:
         """Takes segments out of the log: renamed at once, removed from the disk later."""
-        self._take_out(doomed)
-        self._drop_needless_snapshots()
+        self._remove_segments(deletable)
+        self._delete_unneeded_snapshots()
 
-    def _take_out(self, doomed: list[Segment]) -> None:
+    def _remove_segments(self, deletable: list[LogSegment]) -> None:
         paths: list[Path] = []
-        for segment in doomed:
+        for segment in deletable:
             self.segments.remove(segment)
             segment.rename(DELETED_SUFFIX)
             segment.release()
             paths += segment.existing_paths()
         if paths:
-            self.remove_later(paths)
+            self._delete_files_later(paths)
 
-    def _drop_needless_snapshots(self) -> None:
+    def _delete_unneeded_snapshots(self) -> None:
         """One at the base of each segment, and the newest, are what recovery and truncation start from."""
         if len(self.segments):
             self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})
 
-    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+    def replace_segments(self, old: list[LogSegment], new: LogSegment) -> None:
         """Puts a compacted segment, whose files end in `.swap`, in the place of the ones that it was made from."""
-        self._take_out(old)
+        self._remove_segments(old)
         new.rename("")
         self._files.sync_directory(self.directory)
         self.segments.add(new)
-        self._drop_needless_snapshots()
+        self._delete_unneeded_snapshots()
 
-    def remove_later(self, paths: list[Path]) -> None:
+    def _delete_files_later(self, paths: list[Path]) -> None:
         def remove() -> None:
             self.context.runner.submit(lambda: remove_files(self._files, paths), done)
 
@@ -583,11 +587,11 @@ class Log:
             if error.errno not in DISK_FULL and self.on_disk_failed is not None:
                 self.on_disk_failed(error)
             raise storage_error("flush", self.directory, error) from error
-        changed: list[Segment | TransactionIndex] = [*segments, *(segment.txn_index for segment in segments)]
+        changed: list[LogSegment | TransactionIndex] = [*segments, *(segment.txn_index for segment in segments)]
         changes = [(each, each.changes) for each in changed]
-        return FlushTask(offset, opened, changes, self._truncations, self.directory, self._files)
+        return FlushTask(offset, opened, changes, self._truncation_count, self.directory, self._files)
 
-    def _segments_to_flush(self, offset: int, all_indexes: bool) -> list[Segment]:
+    def _segments_to_flush(self, offset: int, all_indexes: bool) -> list[LogSegment]:
         """Those with records between the recovery point and an offset, and those whose indexes have changed since."""
         first = self.segments.from_offset(self.recovery_point)[0].base_offset
         return [
@@ -601,7 +605,7 @@ class Log:
     def finish_flush(self, task: FlushTask) -> None:
         for changed, changes in task.changes:
             changed.synced_changes = max(changed.synced_changes, changes)
-        if task.truncations == self._truncations:
+        if task.truncations == self._truncation_count:
             self.recovery_point = max(self.recovery_point, task.offset)
         self.last_flush_ms = self.context.clock.time_ms()
 

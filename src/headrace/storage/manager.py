@@ -23,10 +23,10 @@ from headrace.common.ids import Uuid, make_random, random_uuid
 from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import write_partition_metadata
 from headrace.storage.cleaner import (
-    CleanerSettings,
+    CleanerConfig,
     CleaningJob,
     finish_cleaning,
-    inspect_log,
+    log_to_clean,
     plan_cleaning,
 )
 from headrace.storage.config import LogConfig, ManagerConfig
@@ -35,7 +35,7 @@ from headrace.storage.directory import (
     STRAY_DIRECTORY_SUFFIX,
     LogDirectory,
     check_partition_name,
-    retired_name,
+    suffixed_directory_name,
 )
 from headrace.storage.files import DISK_FULL, DiskFullError, FileSystem, storage_error
 from headrace.storage.loader import LoadReport, open_log
@@ -92,7 +92,7 @@ class LogManager:
         self._files = files or FileSystem()
         self._random = make_random(seed)
         self._logs: dict[TopicPartition, Log] = {}
-        self._home: dict[TopicPartition, LogDirectory] = {}
+        self._directory_of: dict[TopicPartition, LogDirectory] = {}
         self._uncleanable: set[TopicPartition] = set()
         self._cleaning: CleaningJob | None = None
         self._started = False
@@ -161,12 +161,12 @@ class LogManager:
             return
         for log, report in loaded:
             if log.tp in self._logs:
-                other = self._home[log.tp]
+                other = self._directory_of[log.tp]
                 self._take_offline(
                     directory, KafkaStorageError(f"{log.tp} is in both {other} and {directory}; remove one of them")
                 )
                 return
-            self._adopt(log, directory)
+            self._add_log(log, directory)
             self.load_reports[log.tp] = report
             if report.truncated_bytes or report.rebuilt_indexes or report.finished_swaps:
                 _logger.warning("%s was mended: %s", log.tp, report)
@@ -184,16 +184,16 @@ class LogManager:
             self._context,
             clean=directory.was_clean,
             recovery_point=directory.recovery_points.get(tp),
-            log_start_offset=directory.log_starts.get(tp, 0),
+            log_start_offset=directory.log_start_offsets.get(tp, 0),
         )
         cleaned_up_to = directory.cleaned_up_to.get(tp)
         if cleaned_up_to is not None:
             log.cleaned_up_to = min(cleaned_up_to, log.log_end_offset)
         return log, report
 
-    def _adopt(self, log: Log, directory: LogDirectory) -> None:
+    def _add_log(self, log: Log, directory: LogDirectory) -> None:
         self._logs[log.tp] = log
-        self._home[log.tp] = directory
+        self._directory_of[log.tp] = directory
         directory.partitions += 1
         log.on_recovery_point_lowered = lambda: self._checkpoint_at_once(log, directory)
         log.on_disk_failed = lambda error: self._take_offline(directory, error)
@@ -210,7 +210,7 @@ class LogManager:
         return self._logs.get(tp)
 
     def directory_of(self, tp: TopicPartition) -> LogDirectory | None:
-        return self._home.get(tp)
+        return self._directory_of.get(tp)
 
     def create(self, tp: TopicPartition, topic_id: Uuid | None = None) -> Log:
         """The log of a partition: the one there is, or a new one in the directory that has the fewest."""
@@ -222,7 +222,7 @@ class LogManager:
             if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
                 raise KafkaStorageError(f"{tp} has topic id {log.topic_id}, not {topic_id}")
             if log.topic_id is None and topic_id is not None:
-                self._give_id(log, topic_id)  # made without one, or killed before it was written
+                self._assign_topic_id(log, topic_id)  # made without one, or killed before it was written
             return log
         check_partition_name(tp)
         config = self._config_of(tp.topic)
@@ -230,7 +230,7 @@ class LogManager:
         if directory.is_checkpointed(tp):
             # Of a log that was deleted: the new one has no such offsets.
             self._checkpoint_recovery_points(directory, must=True)
-            self._checkpoint_log_starts(directory, must=True)
+            self._checkpoint_log_start_offsets(directory, must=True)
             self._checkpoint_cleaned(directory, must=True)
         path = directory.path / str(tp)
         try:
@@ -241,10 +241,10 @@ class LogManager:
             log, _ = open_log(path, tp, config, self._context, topic_id=topic_id)
         except OSError as error:
             raise storage_error("create a log in", directory.path, error) from error
-        self._adopt(log, directory)
+        self._add_log(log, directory)
         return log
 
-    def _give_id(self, log: Log, topic_id: Uuid) -> None:
+    def _assign_topic_id(self, log: Log, topic_id: Uuid) -> None:
         try:
             write_partition_metadata(log.directory, topic_id, self._files)
         except OSError as error:
@@ -259,15 +259,15 @@ class LogManager:
 
     def delete(self, tp: TopicPartition) -> None:
         """Takes a log away: its directory is renamed at once and removed later."""
-        log = self._retire(tp, DELETE_DIRECTORY_SUFFIX)
+        log = self._rename_and_remove(tp, DELETE_DIRECTORY_SUFFIX)
         self._remove_directory_later(log.directory, log.config.file_delete_delay_ms)
 
-    def set_aside(self, tp: TopicPartition) -> Path:
+    def move_stray_log(self, tp: TopicPartition) -> Path:
         """Takes a log away that belongs to nobody, and keeps its files: nothing is deleted from them, and a new log may
         have its name. Returns where they are."""
-        return self._retire(tp, STRAY_DIRECTORY_SUFFIX).directory
+        return self._rename_and_remove(tp, STRAY_DIRECTORY_SUFFIX).directory
 
-    def _retire(self, tp: TopicPartition, ending: str) -> Log:
+    def _rename_and_remove(self, tp: TopicPartition, ending: str) -> Log:
         """Renames a log's directory and lets go of it.
 
         The checkpoints name it until they are written next, or before a log of that name is made again: see `create`.
@@ -276,10 +276,10 @@ class LogManager:
         log = self._logs.get(tp)
         if log is None:
             raise KafkaStorageError(f"there is no log of {tp}")
-        directory = self._home[tp]
+        directory = self._directory_of[tp]
         self._cancel_cleaning_of(tp)
         try:
-            log.move_to(directory.path / retired_name(tp, random_uuid(self._random), ending))
+            log.move_to(directory.path / suffixed_directory_name(tp, random_uuid(self._random), ending))
         except OSError as error:
             raise storage_error("rename", log.directory, error) from error
         try:
@@ -289,12 +289,12 @@ class LogManager:
             self._take_offline(directory, error)
             raise storage_error("rename", log.directory, error) from error
         log.abandon()
-        self._forget(tp)
+        self._remove_log(tp)
         return log
 
-    def _forget(self, tp: TopicPartition) -> None:
+    def _remove_log(self, tp: TopicPartition) -> None:
         del self._logs[tp]
-        self._home.pop(tp).partitions -= 1
+        self._directory_of.pop(tp).partitions -= 1
         self._uncleanable.discard(tp)
 
     def _remove_directory_later(self, path: Path, delay_ms: int = 0) -> None:
@@ -322,12 +322,12 @@ class LogManager:
         if not directory.online:
             return
         directory.failure = str(error)
-        lost = sorted(tp for tp, home in self._home.items() if home is directory)
+        lost = sorted(tp for tp, home in self._directory_of.items() if home is directory)
         _logger.error("log directory %s is offline with %d partitions: %s", directory, len(lost), error)
         for tp in lost:
             self._cancel_cleaning_of(tp)
             self._logs[tp].abandon()
-            self._forget(tp)
+            self._remove_log(tp)
         directory.unlock()
         self.on_directory_failed(directory, lost)
 
@@ -349,10 +349,10 @@ class LogManager:
         every(config.log_retention_check_interval_ms, self.apply_retention, delay)
         every(config.log_flush_scheduler_interval_ms, self.flush_due_logs, delay)
         every(config.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points, delay)
-        every(config.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_starts, delay)
+        every(config.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_start_offsets, delay)
         every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers, delay)
         if config.log_cleaner_enable:
-            self.scheduler.after(delay, self._clean_again_and_again)
+            self.scheduler.after(delay, self._clean_periodically)
 
     def apply_retention(self) -> int:
         """Deletes what is too old or too much, in all logs. Returns how many segments went."""
@@ -373,14 +373,14 @@ class LogManager:
         try:
             return action(log)
         except (KafkaStorageError, OSError) as error:
-            self._note_trouble(log, error)
+            self._handle_disk_error(log, error)
         except HeadraceError as error:
             # What is stored is not as it should be. Readers will be told; the other logs go on.
             _logger.error("%s: %s", log.tp, error)
         return None
 
-    def _note_trouble(self, log: Log, error: KafkaStorageError | OSError) -> None:
-        home = self._home.get(log.tp)
+    def _handle_disk_error(self, log: Log, error: KafkaStorageError | OSError) -> None:
+        home = self._directory_of.get(log.tp)
         if isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in DISK_FULL):
             _logger.warning("%s: %s; it will be tried again", log.tp, error)
         elif home is not None:
@@ -390,26 +390,26 @@ class LogManager:
         for directory in self.directories:
             self._checkpoint_recovery_points(directory)
 
-    def checkpoint_log_starts(self) -> None:
+    def checkpoint_log_start_offsets(self) -> None:
         for directory in self.directories:
-            self._checkpoint_log_starts(directory)
+            self._checkpoint_log_start_offsets(directory)
 
     def _checkpoint_at_once(self, log: Log, directory: LogDirectory) -> None:
         """A log is about to do what the checkpoints must not contradict: a truncation, or a compaction of what lies
         below its recovery point and perhaps below its start."""
         self._checkpoint_recovery_points(directory, must=True)
-        if directory.log_starts.get(log.tp, 0) != log.log_start_offset:
-            self._checkpoint_log_starts(directory, must=True)
+        if directory.log_start_offsets.get(log.tp, 0) != log.log_start_offset:
+            self._checkpoint_log_start_offsets(directory, must=True)
 
     def _checkpoint_recovery_points(self, directory: LogDirectory, must: bool = False) -> None:
         self._checkpoint(directory, directory.write_recovery_points, lambda log: log.recovery_point, must)
         for tp in directory.recovery_points:
-            if self._home.get(tp) is directory:
+            if self._directory_of.get(tp) is directory:
                 self._logs[tp].is_checkpointed = True
 
-    def _checkpoint_log_starts(self, directory: LogDirectory, must: bool = False) -> None:
+    def _checkpoint_log_start_offsets(self, directory: LogDirectory, must: bool = False) -> None:
         # Also where the log starts with its first segment: older ones may come back with a power cut.
-        self._checkpoint(directory, directory.write_log_starts, lambda log: log.log_start_offset or None, must)
+        self._checkpoint(directory, directory.write_log_start_offsets, lambda log: log.log_start_offset or None, must)
 
     def _checkpoint_cleaned(self, directory: LogDirectory, must: bool = False) -> None:
         self._checkpoint(directory, directory.write_cleaned_up_to, lambda log: log.cleaned_up_to, must)
@@ -426,7 +426,7 @@ class LogManager:
             return
         offsets: dict[TopicPartition, int] = {}
         for tp, log in self._logs.items():
-            offset = offset_of(log) if self._home[tp] is directory else None
+            offset = offset_of(log) if self._directory_of[tp] is directory else None
             if offset is not None:
                 offsets[tp] = offset
         try:
@@ -442,8 +442,8 @@ class LogManager:
 
     # ---- compaction
 
-    def _clean_again_and_again(self) -> None:
-        self.scheduler.after(self.config.log_cleaner_backoff_ms, self._clean_again_and_again)
+    def _clean_periodically(self) -> None:
+        self.scheduler.after(self.config.log_cleaner_backoff_ms, self._clean_periodically)
         self.clean_next()
 
     def clean_next(self) -> TopicPartition | None:
@@ -453,7 +453,7 @@ class LogManager:
         candidates = [log for log in self if log.config.compact and log.tp not in self._uncleanable]
         dirty = [
             (cleanable, log)
-            for cleanable, log in ((self._attempt(log, inspect_log), log) for log in candidates)
+            for cleanable, log in ((self._attempt(log, log_to_clean), log) for log in candidates)
             if cleanable is not None
             and cleanable.dirty_bytes
             and (cleanable.overdue or cleanable.dirty_ratio >= log.config.min_cleanable_dirty_ratio)
@@ -468,8 +468,8 @@ class LogManager:
         self.runner.submit(job.run, lambda outcome: self._cleaning_done(log, job, outcome))
         return log.tp
 
-    def _cleaner_settings(self) -> CleanerSettings:
-        return CleanerSettings(
+    def _cleaner_settings(self) -> CleanerConfig:
+        return CleanerConfig(
             dedupe_buffer_bytes=self.config.log_cleaner_dedupe_buffer_size,
             load_factor=self.config.log_cleaner_io_buffer_load_factor,
             io_buffer_bytes=self.config.log_cleaner_io_buffer_size,
@@ -483,7 +483,7 @@ class LogManager:
             job.discard()  # it read, or would replace, what is no longer there
             return
         if isinstance(outcome.error, OSError):
-            self._note_trouble(log, outcome.error)
+            self._handle_disk_error(log, outcome.error)
             return
         if outcome.error is not None:
             # Not tried again until the topic's settings change: it would fail the same way.
@@ -491,7 +491,7 @@ class LogManager:
             _logger.error("cannot compact %s: %s", log.tp, outcome.error)
             return
         if self._attempt(log, lambda log: int(finish_cleaning(log, job))):
-            self._checkpoint_cleaned(self._home[log.tp])
+            self._checkpoint_cleaned(self._directory_of[log.tp])
             _logger.info("compacted %s up to offset %d: %s", log.tp, job.cleaned_up_to, job.stats)
 
     def _cancel_cleaning_of(self, tp: TopicPartition) -> None:
@@ -510,12 +510,12 @@ class LogManager:
             try:
                 log.close()
             except (KafkaStorageError, OSError) as error:
-                if log.tp in self._home:
-                    self._take_offline(self._home[log.tp], error)
+                if log.tp in self._directory_of:
+                    self._take_offline(self._directory_of[log.tp], error)
         for directory in self.directories:
             try:
                 self._checkpoint_recovery_points(directory, must=True)
-                self._checkpoint_log_starts(directory, must=True)
+                self._checkpoint_log_start_offsets(directory, must=True)
                 if directory.online:
                     directory.write_clean_shutdown()
             except (KafkaStorageError, OSError) as error:

@@ -7,20 +7,20 @@ from enum import Enum
 from typing import NamedTuple
 
 from headrace.storage.config import LogConfig
+from headrace.storage.fetch_slice import FetchSlice
 from headrace.storage.index import CorruptIndexError
 from headrace.storage.rebuild import rebuild_indexes
-from headrace.storage.segment import BatchPosition, Segment
-from headrace.storage.segments import Segments
-from headrace.storage.slices import FetchSlice
+from headrace.storage.segment import BatchPosition, LogSegment
+from headrace.storage.segments import LogSegments
 from headrace.storage.txn_index import AbortedTransaction
 
 
-class Isolation(Enum):
+class FetchIsolation(Enum):
     """How far a reader may read."""
 
     LOG_END = "log end"
     HIGH_WATERMARK = "high watermark"
-    COMMITTED = "last stable offset"
+    TXN_COMMITTED = "last stable offset"
 
 
 class ReadResult(NamedTuple):
@@ -33,7 +33,7 @@ class ReadResult(NamedTuple):
     aborted: list[AbortedTransaction] | None = None
 
 
-def find_batch(segment: Segment, offset: int, config: LogConfig) -> BatchPosition | None:
+def find_batch(segment: LogSegment, offset: int, config: LogConfig) -> BatchPosition | None:
     """The first batch of a segment that ends at or beyond an offset."""
     try:
         return segment.find(offset)
@@ -51,7 +51,7 @@ class Span(NamedTuple):
 
 
 def find_slice(
-    segments: Segments, span: Span, max_bytes: int, first_batch_whole: bool, config: LogConfig
+    segments: LogSegments, span: Span, max_bytes: int, first_batch_whole: bool, config: LogConfig
 ) -> tuple[FetchSlice, int] | None:
     """A slice of one segment, and an offset behind everything in it; None if there is nothing to read."""
     offset, end, log_end_offset = span
@@ -73,7 +73,7 @@ def find_slice(
     return None
 
 
-def aborted_within(segments: Segments, offset: int, end: int) -> list[AbortedTransaction]:
+def aborted_within(segments: LogSegments, offset: int, end: int) -> list[AbortedTransaction]:
     """The aborted transactions that have records between two offsets."""
     found: list[AbortedTransaction] = []
     for segment in segments.from_offset(offset):
@@ -84,7 +84,7 @@ def aborted_within(segments: Segments, offset: int, end: int) -> list[AbortedTra
     return found
 
 
-def find_timestamp(segments: Segments, timestamp: int, min_offset: int, config: LogConfig) -> tuple[int, int] | None:
+def find_timestamp(segments: LogSegments, timestamp: int, min_offset: int, config: LogConfig) -> tuple[int, int] | None:
     """Timestamp and offset of the first record, from `min_offset` on, that is not older than `timestamp`."""
     for segment in segments:
         if segment.max_timestamp[0] >= timestamp and segment.size:
@@ -98,7 +98,7 @@ def find_timestamp(segments: Segments, timestamp: int, min_offset: int, config: 
     return None
 
 
-def find_max_timestamp(segments: Segments, config: LogConfig) -> tuple[int, int] | None:
+def find_max_timestamp(segments: LogSegments, config: LogConfig) -> tuple[int, int] | None:
     """The newest timestamp and the first offset that has it; None without timestamps."""
     newest = max(segments, key=lambda segment: segment.max_timestamp[0])
     timestamp, batch_offset = newest.max_timestamp

@@ -2,23 +2,23 @@
 
 from headrace.records import EndTransactionMarker, RecordBatch
 from headrace.storage.config import LogConfig
-from headrace.storage.producers import ProducerStates
-from headrace.storage.segment import BatchPosition, Segment
-from headrace.storage.segments import Segments
+from headrace.storage.producer_state import ProducerStateManager
+from headrace.storage.segment import BatchPosition, LogSegment
+from headrace.storage.segments import LogSegments
 from headrace.storage.txn_index import AbortedTransaction
 
 
-def rebuild_indexes(segment: Segment, config: LogConfig) -> None:
+def rebuild_indexes(segment: LogSegment, config: LogConfig) -> None:
     """Offset and time index of a segment whose log is good, by headers alone."""
-    segment.start_over()
+    segment.reset_indexes()
     for batch in segment.positions():
-        segment.note_batch(batch, config.index_interval_bytes)
+        segment.index_batch(batch, config.index_interval_bytes)
     segment.save_indexes(last=True)
     segment.changes += 1
 
 
 def apply_batch(
-    producers: ProducerStates, segment: Segment, batch: RecordBatch, marker: EndTransactionMarker | None = None
+    producers: ProducerStateManager, segment: LogSegment, batch: RecordBatch, marker: EndTransactionMarker | None = None
 ) -> None:
     """Takes note of a batch that is in a segment: producer state, and the aborted transaction that it ends."""
     completed = producers.apply(batch, marker)
@@ -33,7 +33,7 @@ def apply_batch(
         )
 
 
-def replay_producers(producers: ProducerStates, segments: Segments, end_offset: int) -> None:
+def replay_producers(producers: ProducerStateManager, segments: LogSegments, end_offset: int) -> None:
     """Brings producer state from where it is up to an offset, by headers; only markers are read whole."""
     if producers.end_offset >= end_offset:
         return  # as after a clean stop: nothing of the log is read

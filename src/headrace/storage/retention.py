@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from headrace.storage.files import DiskFullError
 from headrace.storage.log import Log
-from headrace.storage.segment import Segment
+from headrace.storage.segment import LogSegment
 
 
 def delete_old_segments(log: Log) -> int:
@@ -18,7 +18,7 @@ def delete_old_segments(log: Log) -> int:
     return deleted + _delete_while(log, lambda segment: log.segments.end_of(segment, log.log_end_offset) <= start)
 
 
-def _is_expired(log: Log, segment: Segment, now_ms: int) -> bool:
+def _is_expired(log: Log, segment: LogSegment, now_ms: int) -> bool:
     if log.config.retention_ms < 0:
         return False
     timestamp = segment.max_timestamp[0]
@@ -26,13 +26,13 @@ def _is_expired(log: Log, segment: Segment, now_ms: int) -> bool:
     return now_ms - newest > log.config.retention_ms
 
 
-def _fits_into_excess(log: Log) -> Callable[[Segment], bool]:
+def _fits_into_excess(log: Log) -> Callable[[LogSegment], bool]:
     """True for segments that may go while at least `retention.bytes` stay."""
     if log.config.retention_bytes < 0:
         return lambda _: False
     excess = log.size_in_bytes - log.config.retention_bytes
 
-    def fits(segment: Segment) -> bool:
+    def fits(segment: LogSegment) -> bool:
         nonlocal excess
         excess -= segment.size
         return excess >= 0
@@ -40,21 +40,21 @@ def _fits_into_excess(log: Log) -> Callable[[Segment], bool]:
     return fits
 
 
-def _delete_while(log: Log, is_old: Callable[[Segment], bool]) -> int:
+def _delete_while(log: Log, is_old: Callable[[LogSegment], bool]) -> int:
     """Deletes the oldest segments for as long as the rule holds, and never what is not replicated."""
-    doomed: list[Segment] = []
+    deletable: list[LogSegment] = []
     for segment in log.segments:
         is_empty_active = segment is log.segments.active and segment.size == 0
         end = log.segments.end_of(segment, log.log_end_offset)
         if is_empty_active or end > log.high_watermark or not is_old(segment):
             break
-        doomed.append(segment)
-    if doomed and doomed[-1] is log.segments.active and not _roll(log):
-        doomed.pop()
-    if doomed:
-        log.raise_log_start(log.segments.end_of(doomed[-1], log.log_end_offset))
-        log.drop_segments(doomed)
-    return len(doomed)
+        deletable.append(segment)
+    if deletable and deletable[-1] is log.segments.active and not _roll(log):
+        deletable.pop()
+    if deletable:
+        log.increment_log_start_offset(log.segments.end_of(deletable[-1], log.log_end_offset))
+        log.delete_segments(deletable)
+    return len(deletable)
 
 
 def _roll(log: Log) -> bool:

@@ -80,7 +80,7 @@ def read_batches(
         position += at
 
 
-class Segment:
+class LogSegment:
     """Owned by its log. `size` is how much of the file is log: after a failed write there may be more behind it."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Segment:
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset - 1) if not found.log else None
         self._last_batch: BatchPosition | None = None
         self.jitter_ms = 0
-        self.cuts = 0
+        self.truncation_count = 0
         """How often the segment was cut short: tells compaction that what it read is no longer what is there."""
 
     def path(self, suffix: str = LOG_SUFFIX) -> Path:
@@ -158,16 +158,16 @@ class Segment:
         if self._first_batch_timestamp is None and start == 0:
             self._first_batch_timestamp = batches[0].max_timestamp
         for batch in batches:
-            self.note_batch(batch._replace(position=start + batch.position), index_interval_bytes)
+            self.index_batch(batch._replace(position=start + batch.position), index_interval_bytes)
 
     def _try_to_drop_tail(self) -> None:
         try:
             self.file.truncate(self.size)
         except OSError:
-            return  # stays marked; the next append overwrites it, closing or recovery cuts it off
+            return  # stays marked; the next append overwrites it, closing or recovery truncation_count it off
         self._tail_may_be_dirty = False
 
-    def note_batch(self, batch: BatchPosition, index_interval_bytes: int) -> None:
+    def index_batch(self, batch: BatchPosition, index_interval_bytes: int) -> None:
         """Takes a batch that is in the file into the indexes."""
         timestamp, offset = self.max_timestamp
         if batch.max_timestamp > timestamp:
@@ -179,7 +179,9 @@ class Segment:
         self._bytes_since_index += batch.size
         self._last_batch = batch
 
-    def is_full(self, config: LogConfig, incoming_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+    def should_roll(
+        self, config: LogConfig, incoming_bytes: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> bool:
         """Whether an append of so many bytes, up to `last_offset`, must go to a new segment."""
         if last_offset - self.base_offset > LARGEST_RELATIVE_OFFSET:
             return True
@@ -187,12 +189,12 @@ class Segment:
             return False
         return (
             self.size + incoming_bytes > config.segment_bytes
-            or self._time_waited(timestamp, now_ms) > config.longest_segment_ms - self.jitter_ms
+            or self._time_waited_for_roll_ms(timestamp, now_ms) > config.max_segment_ms - self.jitter_ms
             or len(self.offset_index) >= config.segment_index_bytes // OffsetIndex.entry.size
             or len(self.time_index) >= config.segment_index_bytes // TimeIndex.entry.size - 1
         )
 
-    def _time_waited(self, timestamp: int, now_ms: int) -> int:
+    def _time_waited_for_roll_ms(self, timestamp: int, now_ms: int) -> int:
         """How far an append's time is from the segment's first batch; by the clock where records have no timestamps."""
         first = self.first_batch_timestamp
         return timestamp - first if first >= 0 and timestamp >= 0 else now_ms - self.created_ms
@@ -303,9 +305,9 @@ class Segment:
         """Removes the batches that end at or beyond `offset`."""
         at = self.find(offset)
         if at is not None:
-            self.cut(at.position, offset)
+            self.truncate_at(at.position, offset)
 
-    def cut(self, position: int, offset: int) -> None:
+    def truncate_at(self, position: int, offset: int) -> None:
         """Cuts the file at a position, which holds the first batch that ends at or beyond `offset`.
 
         The cut is on disk when this returns. After a power cut, what was cut off could otherwise come back behind what
@@ -313,7 +315,7 @@ class Segment:
         """
         self.file.truncate(position)
         self.size = position
-        self.cuts += 1
+        self.truncation_count += 1
         self._tail_may_be_dirty = False
         self._last_batch = None
         self._bytes_since_index = 0
@@ -357,8 +359,8 @@ class Segment:
         if offset >= self.base_offset and self._find_named(timestamp, offset) is None:
             raise CorruptIndexError(f"{self.path()}: no batch with timestamp {timestamp} at {offset}")
 
-    def start_over(self) -> None:
-        """Forgets all indexes, to be made again by `note_batch`."""
+    def reset_indexes(self) -> None:
+        """Forgets all indexes, to be made again by `index_batch`."""
         self.offset_index.reset()
         self.time_index.reset()
         self._last_batch = None

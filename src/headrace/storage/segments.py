@@ -3,46 +3,46 @@
 import bisect
 from collections.abc import Iterable, Iterator
 
-from headrace.storage.segment import Segment
+from headrace.storage.segment import LogSegment
 
 
-class Segments:
+class LogSegments:
     """Never empty once the log is open; the last one is the active segment, the only one that takes appends."""
 
-    def __init__(self, segments: Iterable[Segment] = ()):
+    def __init__(self, segments: Iterable[LogSegment] = ()):
         self._segments = sorted(segments, key=lambda segment: segment.base_offset)
         self._bases = [segment.base_offset for segment in self._segments]
 
     def __len__(self) -> int:
         return len(self._segments)
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[LogSegment]:
         return iter(list(self._segments))
 
-    def __contains__(self, segment: Segment) -> bool:
+    def __contains__(self, segment: LogSegment) -> bool:
         at = bisect.bisect_left(self._bases, segment.base_offset)
         return at < len(self._segments) and self._segments[at] is segment
 
     @property
-    def active(self) -> Segment:
+    def active(self) -> LogSegment:
         return self._segments[-1]
 
     @property
-    def first(self) -> Segment:
+    def first(self) -> LogSegment:
         return self._segments[0]
 
     @property
     def bases(self) -> list[int]:
         return list(self._bases)
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: LogSegment) -> None:
         at = bisect.bisect_left(self._bases, segment.base_offset)
         if at < len(self._bases) and self._bases[at] == segment.base_offset:
             raise ValueError(f"there is a segment at {segment.base_offset} already")
         self._segments.insert(at, segment)
         self._bases.insert(at, segment.base_offset)
 
-    def remove(self, segment: Segment) -> None:
+    def remove(self, segment: LogSegment) -> None:
         at = self._segments.index(segment)
         del self._segments[at], self._bases[at]
 
@@ -50,11 +50,11 @@ class Segments:
         """Where the segment is that an offset would lie in; -1 below the first."""
         return bisect.bisect_right(self._bases, offset) - 1
 
-    def from_offset(self, offset: int) -> list[Segment]:
+    def from_offset(self, offset: int) -> list[LogSegment]:
         """The segments that may hold `offset` or later ones."""
         return self._segments[max(0, self.floor_index(offset)) :]
 
-    def end_of(self, segment: Segment, log_end_offset: int) -> int:
+    def end_of(self, segment: LogSegment, log_end_offset: int) -> int:
         """Where the offsets of a segment end: at the next one's base, or at the log's end."""
         at = bisect.bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else log_end_offset

@@ -12,7 +12,7 @@ from headrace.records import ControlType, encode_marker, encode_rows
 from headrace.storage.config import LogConfig
 from headrace.storage.loader import LoadReport, open_log
 from headrace.storage.log import Log, LogContext
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 from headrace.testing.clock import ManualClock
 
 TP = TopicPartition("damaged", 0)

@@ -281,7 +281,7 @@ def test_a_lack_of_file_handles_is_no_failed_disk(tmp_path: Path, disk: FaultyFi
             with suppress(DiskFullError):
                 flush()
         manager.checkpoint_recovery_points()
-        manager.checkpoint_log_starts()
+        manager.checkpoint_log_start_offsets()
         assert all(directory.online for directory in manager.directories)
         disk.heal()
         append(log, 1)

@@ -18,7 +18,7 @@ from headrace.common.errors import (
 )
 from headrace.records import ControlType, Record, RecordBatch, decode_rows, split_batches
 from headrace.storage.log import Log
-from headrace.storage.producers import ProducerEntry
+from headrace.storage.producer_state import ProducerStateEntry
 
 
 class Fate(Enum):
@@ -119,7 +119,7 @@ class ModelProducer:
         return self.batches[-1].last_sequence if self.batches else -1
 
     @classmethod
-    def of(cls, entry: ProducerEntry) -> "ModelProducer":
+    def of(cls, entry: ProducerStateEntry) -> "ModelProducer":
         """What a real log knows."""
         batches = [Sent(b.base_sequence, b.last_sequence, b.base_offset, b.last_offset) for b in entry.batches]
         return cls(

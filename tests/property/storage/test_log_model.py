@@ -31,13 +31,13 @@ from headrace.common.errors import CorruptRecordError, OffsetOutOfRangeError
 from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
 from headrace.records import Compression, ControlType, Record, RecordBatch, encode_marker, encode_rows, split_batches
-from headrace.storage.cleaner import CleanerSettings, CleaningJob, finish_cleaning, plan_cleaning
+from headrace.storage.cleaner import CleanerConfig, CleaningJob, finish_cleaning, plan_cleaning
 from headrace.storage.config import LOG_KEYS, LogConfig
 from headrace.storage.loader import LoadReport, open_log
-from headrace.storage.log import Isolation, Log, LogContext
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.log import FetchIsolation, Log, LogContext
+from headrace.storage.producer_state import AppendOrigin
 from headrace.storage.retention import delete_old_segments
-from headrace.storage.segment import Segment
+from headrace.storage.segment import LogSegment
 from headrace.storage.txn_index import AbortedTransaction
 from headrace.testing.clock import ManualClock
 
@@ -382,11 +382,13 @@ class LogMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         max_bytes=st.sampled_from([0, 1, 80, 150, 400, 1_000, 10**6]),
-        isolation=st.sampled_from([Isolation.COMMITTED, *Isolation]),
+        isolation=st.sampled_from([FetchIsolation.TXN_COMMITTED, *FetchIsolation]),
         whole=st.booleans(),
         replicated=st.booleans(),
     )
-    def read(self, data: st.DataObject, max_bytes: int, isolation: Isolation, whole: bool, replicated: bool) -> None:
+    def read(
+        self, data: st.DataObject, max_bytes: int, isolation: FetchIsolation, whole: bool, replicated: bool
+    ) -> None:
         if replicated:
             self._move_high_watermark(self.model.end)
         offset = data.draw(st.integers(max(0, self.model.start - 2), self.model.end + 2), label="offset")
@@ -399,15 +401,15 @@ class LogMachine(RuleBasedStateMachine):
         assert (result.high_watermark, result.last_stable_offset) == (self.model.high_watermark, stable)
         assert result.log_start_offset == self.model.start
         end = {
-            Isolation.LOG_END: self.model.end,
-            Isolation.HIGH_WATERMARK: self.model.high_watermark,
-            Isolation.COMMITTED: stable,
+            FetchIsolation.LOG_END: self.model.end,
+            FetchIsolation.HIGH_WATERMARK: self.model.high_watermark,
+            FetchIsolation.TXN_COMMITTED: stable,
         }[isolation]
         base_offset, expected = self._expected_slice(offset, end, max_bytes, whole)
         assert (result.slice.read() if result.slice is not None else b"") == expected
         if result.slice is not None:
             assert (result.slice.base_offset, len(result.slice)) == (base_offset, len(expected))
-        if isolation is Isolation.COMMITTED:
+        if isolation is FetchIsolation.TXN_COMMITTED:
             assert result.aborted is not None
             self._check_committed(offset, split_batches(expected, allow_partial=True), result.aborted)
         else:
@@ -471,7 +473,7 @@ class LogMachine(RuleBasedStateMachine):
         start = min(self.model.start, batches[0].base_offset) if batches else self.model.start
         context = dataclasses.replace(self.context, runner=StepRunner(inline=True), scheduler=None)
         follower, _ = open_log(self.directory / "mirror-0", TP, self.config, context)
-        follower.start_over_at(start)
+        follower.truncate_fully_and_start_at(start)
         next_offset = self.model.start
         while (fetched := self.log.read(next_offset, fetch_bytes)).slice is not None:
             whole = fetched.slice.batches()
@@ -529,7 +531,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(back=st.integers(-10, 10))
     def start_over(self, back: int) -> None:
         offset = max(0, self.model.end - back)
-        self.log.start_over_at(offset)
+        self.log.truncate_fully_and_start_at(offset)
         self.model.start_over(offset)
         self.saved_start = offset
 
@@ -550,14 +552,14 @@ class LogMachine(RuleBasedStateMachine):
         assert list(self.log.segments)[: len(kept)] == kept
         assert len(self.log.segments) == len(kept) + active_goes
 
-    def _expected_to_go(self) -> list[Segment]:
+    def _expected_to_go(self) -> list[LogSegment]:
         seen = look(self.log)
         now = self.clock.time_ms()
         remaining = list(self.log.segments)
-        doomed: list[Segment] = []
+        doomed: list[LogSegment] = []
         start = self.model.start
 
-        def take_while(is_old: Callable[[Segment, int], bool]) -> None:
+        def take_while(is_old: Callable[[LogSegment, int], bool]) -> None:
             nonlocal start
             while remaining:
                 segment = remaining[0]
@@ -569,7 +571,7 @@ class LogMachine(RuleBasedStateMachine):
                 doomed.append(remaining.pop(0))
                 start = max(start, end)
 
-        def newest(segment: Segment) -> int:
+        def newest(segment: LogSegment) -> int:
             times = [one.batch.max_timestamp for one in seen if one.segment_base == segment.base_offset]
             return max(times) if max(times, default=-1) >= 0 else segment.created_ms
 
@@ -619,7 +621,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(keys=st.sampled_from([8, 12, 1_000]), io_buffer_bytes=st.sampled_from([64, 1_000]), run=st.booleans())
     def begin_cleaning(self, keys: int, io_buffer_bytes: int, run: bool = True) -> None:
         self.job = plan_cleaning(
-            self.log, CleanerSettings(dedupe_buffer_bytes=keys * 24, load_factor=0.9, io_buffer_bytes=io_buffer_bytes)
+            self.log, CleanerConfig(dedupe_buffer_bytes=keys * 24, load_factor=0.9, io_buffer_bytes=io_buffer_bytes)
         )
         if self.job is None:
             return
@@ -862,7 +864,7 @@ class LogMachine(RuleBasedStateMachine):
     def _check_what_is_committed(self) -> None:
         """Reads all that is stable, as a client does."""
         offset = self.model.start
-        while (result := self.log.read(offset, 10**6, Isolation.COMMITTED)).slice is not None:
+        while (result := self.log.read(offset, 10**6, FetchIsolation.TXN_COMMITTED)).slice is not None:
             batches = result.slice.batches()
             assert result.aborted is not None
             self._check_committed(offset, batches, result.aborted)
@@ -876,7 +878,7 @@ class LogMachine(RuleBasedStateMachine):
             assert self.log.end_offset_for_epoch(epoch) == self.model.end_offset_for(epoch)
 
     @staticmethod
-    def _check_indexes(segment: Segment, own: list[SeenBatch]) -> None:
+    def _check_indexes(segment: LogSegment, own: list[SeenBatch]) -> None:
         entries = segment.offset_index.entries()
         assert set(entries) <= {(one.batch.last_offset, one.position) for one in own}
         assert entries == sorted(set(entries))

@@ -22,7 +22,7 @@ from headrace.coordinator.group.shard import CommitRequest, GroupShard
 from headrace.coordinator.runtime import OperationResult, ProducerInfo, Runtime
 from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.records import BatchBuilder, ControlType, RecordBatch, decode_rows, read_marker
-from headrace.storage.producers import AppendOrigin, ProducerStates
+from headrace.storage.producer_state import AppendOrigin, ProducerStateManager
 from headrace.testing.clock import ManualClock
 
 ID, GROUP = "copy", "readers"
@@ -54,7 +54,7 @@ class _Partition:
 
     def __init__(self, tp: TopicPartition, log: _Log) -> None:
         self.tp = tp
-        self.producers = ProducerStates()
+        self.producers = ProducerStateManager()
         self._log = log
         for batch in log.batches:
             self.producers.apply(batch)

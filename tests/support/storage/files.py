@@ -18,9 +18,9 @@ from headrace.records import Compression, ControlType, decode_rows, encode_marke
 from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.files import FileSystem
-from headrace.storage.log import AppendResult, Isolation, Log
+from headrace.storage.log import AppendResult, FetchIsolation, Log
 from headrace.storage.manager import LogManager
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 
 Row = tuple[bytes | None, bytes | None, int, Headers]
 
@@ -242,7 +242,7 @@ def is_of_an_emptied_batch(problem: DumpProblem) -> bool:
 
 def consume(log: Log, *, read_committed: bool = False, max_bytes: int = 1024 * 1024) -> list[SampleRecord]:
     """Every record from the log's start on, read in slices and filtered as Kafka's consumer does it."""
-    isolation = Isolation.COMMITTED if read_committed else Isolation.LOG_END
+    isolation = FetchIsolation.TXN_COMMITTED if read_committed else FetchIsolation.LOG_END
     found: list[SampleRecord] = []
     offset = log.log_start_offset
     while True:

@@ -7,7 +7,7 @@ epochs) with what follows from the batches alone; it raises AssertionError with 
 from dataclasses import dataclass
 
 from headrace.records import ControlType, Record, RecordBatch, decode_rows, read_marker, split_batches
-from headrace.storage.log import Isolation, Log
+from headrace.storage.log import FetchIsolation, Log
 
 
 def stored_batches(log: Log) -> list[RecordBatch]:
@@ -175,7 +175,7 @@ def committed_records(log: Log, max_bytes: int = 4096) -> list[Record]:
     found: list[Record] = []
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
-        read = log.read(offset, max_bytes, Isolation.COMMITTED)
+        read = log.read(offset, max_bytes, FetchIsolation.TXN_COMMITTED)
         if read.slice is None:
             break
         to_come = sorted(read.aborted or [], key=lambda transaction: transaction.first_offset, reverse=True)

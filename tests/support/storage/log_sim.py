@@ -19,7 +19,7 @@ from tests.support.storage.log_workload import Mix, random_append, random_rows
 
 from headrace.common.background import WorkResult
 from headrace.records import RecordBatch, decode_rows, encode_rows
-from headrace.storage.cleaner import CleanerSettings, finish_cleaning, plan_cleaning
+from headrace.storage.cleaner import CleanerConfig, finish_cleaning, plan_cleaning
 from headrace.storage.log import Log
 from headrace.storage.retention import delete_old_segments
 from headrace.testing.clock import ManualClock
@@ -177,7 +177,7 @@ class Workload:
         offset = random.choice((random.randint(0, log.log_start_offset), log.log_end_offset + random.randint(0, 50)))
         model.flushed = 0
         model.highest_start = max(model.highest_start, offset)
-        log.start_over_at(offset)
+        log.truncate_fully_and_start_at(offset)
         model.batches = []
         self.leader_epoch += 1
 
@@ -192,7 +192,7 @@ class Workload:
         delete_old_segments(log)
 
     def compact(self, log: Log) -> None:
-        job = plan_cleaning(log, CleanerSettings(dedupe_buffer_bytes=self.random.choice((1024, 1024 * 1024))))
+        job = plan_cleaning(log, CleanerConfig(dedupe_buffer_bytes=self.random.choice((1024, 1024 * 1024))))
         if job is not None:
             job.run()
             finish_cleaning(log, job)

@@ -11,7 +11,7 @@ from zlib import crc32
 from headrace.common.clock import Clock
 from headrace.records import Compression, ControlType, encode_marker, encode_rows
 from headrace.storage.log import Log
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 
 IDEMPOTENT = range(100, 103)
 TRANSACTIONAL = range(200, 204)

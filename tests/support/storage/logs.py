@@ -13,7 +13,7 @@ from headrace.storage.files import FileSystem
 from headrace.storage.loader import open_log
 from headrace.storage.log import AppendResult, Log, LogContext
 from headrace.storage.manager import LogManager
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 from headrace.testing.clock import ManualClock
 
 TP = TopicPartition("orders", 0)

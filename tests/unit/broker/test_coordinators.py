@@ -24,7 +24,7 @@ from headrace.common.errors import (
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
 from headrace.coordinator.runtime import OperationResult
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 from headrace.testing.clock import ManualClock
 
 

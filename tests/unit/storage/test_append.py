@@ -26,7 +26,7 @@ from headrace.common.errors import (
 )
 from headrace.records import BatchBuilder, Compression, ControlType, RecordBatch, crc32c, encode_rows
 from headrace.storage.log import Log
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 
 HOUR_MS = 3_600_000
 

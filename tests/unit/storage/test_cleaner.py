@@ -23,35 +23,35 @@ from headrace.common.errors import HeadraceError
 from headrace.common.types import TopicPartition
 from headrace.records import ControlType, encode_rows
 from headrace.storage.cleaner import (
-    CleanerSettings,
+    CleanerConfig,
     CleaningCancelled,
     CleaningJob,
     finish_cleaning,
-    inspect_log,
+    log_to_clean,
     plan_cleaning,
 )
 from headrace.storage.config import LogConfig
 from headrace.storage.loader import LoadReport
-from headrace.storage.log import Isolation, Log
+from headrace.storage.log import FetchIsolation, Log
 from headrace.storage.retention import delete_old_segments
 from headrace.storage.txn_index import AbortedTransaction
 from headrace.testing.clock import ManualClock
 
 COMPACT: Properties = {"cleanup.policy": "compact", "file.delete.delay.ms": 0}
-SMALL = CleanerSettings(dedupe_buffer_bytes=1024)
+SMALL = CleanerConfig(dedupe_buffer_bytes=1024)
 
 
 def put(log: Log, key: bytes, value: bytes | None = b"v", **fields: Any) -> int:
     return append(log, key=key, value=value, **{"at": log.context.clock.time_ms(), **fields}).base_offset
 
 
-def plan(log: Log, settings: CleanerSettings | None = None) -> CleaningJob:
-    job = plan_cleaning(log, settings or CleanerSettings())
+def plan(log: Log, settings: CleanerConfig | None = None) -> CleaningJob:
+    job = plan_cleaning(log, settings or CleanerConfig())
     assert job is not None
     return job
 
 
-def clean(log: Log, settings: CleanerSettings | None = None) -> CleaningJob:
+def clean(log: Log, settings: CleanerConfig | None = None) -> CleaningJob:
     """Seals what there is, cleans it, and checks that the log still opens to the same."""
     log.roll()
     job = plan(log, settings).run()
@@ -145,14 +145,14 @@ def test_the_dirty_ratio(make_manager: MakeManager) -> None:
         for number in range(4):
             put(log, b"%d" % number)
         log.roll()
-        assert inspect_log(log).dirty_ratio == 1.0
+        assert log_to_clean(log).dirty_ratio == 1.0
         assert manager.clean_next() == TP
-        assert inspect_log(log).dirty_ratio == 0.0
+        assert log_to_clean(log).dirty_ratio == 0.0
         assert manager.clean_next() is None
         for key, ratio, cleaned in ((b"4", 1 / 5, None), (b"5", 2 / 6, None), (b"6", 3 / 7, None), (b"7", 4 / 8, TP)):
             put(log, key)
             log.roll()
-            assert inspect_log(log).dirty_ratio == pytest.approx(ratio)
+            assert log_to_clean(log).dirty_ratio == pytest.approx(ratio)
             assert manager.clean_next() == cleaned
 
 
@@ -186,9 +186,9 @@ def test_young_records_are_safe(make_log: MakeLog, clock: ManualClock, passed_ms
     put(log, b"a", at=START_MS + 1000)
     log.roll()
     clock.advance(passed_ms)
-    assert inspect_log(log).end_offset == end
+    assert log_to_clean(log).end_offset == end
     if end == 0:
-        assert plan_cleaning(log, CleanerSettings()) is None
+        assert plan_cleaning(log, CleanerConfig()) is None
 
 
 def test_a_record_does_not_wait_too_long(make_manager: MakeManager, clock: ManualClock) -> None:
@@ -200,10 +200,10 @@ def test_a_record_does_not_wait_too_long(make_manager: MakeManager, clock: Manua
         put(log, b"a")
         log.roll()
         clock.advance(1000)
-        assert not inspect_log(log).overdue
+        assert not log_to_clean(log).overdue
         assert manager.clean_next() is None
         clock.advance(1)
-        assert inspect_log(log).overdue
+        assert log_to_clean(log).overdue
         assert manager.clean_next() == TP
 
 
@@ -214,13 +214,13 @@ def test_nothing_undecided_or_unreplicated(make_log: MakeLog) -> None:
     send(log, 1, transactional=True)
     put(log, b"a")
     log.roll()
-    assert inspect_log(log).end_offset == 2
+    assert log_to_clean(log).end_offset == 2
     end_transaction(log, 1, replicated=False)
-    assert inspect_log(log).end_offset == 2
+    assert log_to_clean(log).end_offset == 2
     log.update_high_watermark(1)
-    assert inspect_log(log).end_offset == 1
+    assert log_to_clean(log).end_offset == 1
     log.update_high_watermark(log.log_end_offset)
-    assert inspect_log(log).end_offset == 4
+    assert log_to_clean(log).end_offset == 4
 
 
 # ---- tombstones
@@ -312,7 +312,7 @@ def test_the_index_of_aborted_transactions_follows(make_log: MakeLog) -> None:
     job = plan(log).run()
     assert finish_cleaning(log, job)
     assert keys(log) == [(0, b"a"), (2, b"c"), (4, b"d")]
-    aborted = log.read(2, 10_000, Isolation.COMMITTED).aborted
+    aborted = log.read(2, 10_000, FetchIsolation.TXN_COMMITTED).aborted
     assert aborted is not None
     assert [(entry.producer_id, entry.last_offset) for entry in aborted] == [(1, 3)]
 
@@ -370,7 +370,7 @@ def test_a_batch_across_the_high_watermark_is_left_alone(make_log: MakeLog) -> N
     append(log, encode_rows([(key, b"v", START_MS, ()) for key in (b"b", b"a", b"c")]), replicated=False)
     log.roll()
     log.update_high_watermark(3)
-    assert inspect_log(log).end_offset == 2
+    assert log_to_clean(log).end_offset == 2
     assert finish_cleaning(log, plan(log).run())
     assert keys(log) == [(1, b"a"), (2, b"b"), (3, b"a"), (4, b"c")]
     assert plan_cleaning(log, SMALL) is None, "there is nothing more to do until the high watermark moves"
@@ -477,7 +477,7 @@ def test_the_rate(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log(COMPACT)
     for number in range(10):
         put(log, b"%d" % number)
-    job = clean(log, CleanerSettings(max_bytes_per_second=100.0))
+    job = clean(log, CleanerConfig(max_bytes_per_second=100.0))
     moved = job.stats.bytes_read + job.stats.bytes_written
     assert job.stats.bytes_read == 2 * job.stats.bytes_written
     assert clock.time_ms() - START_MS == pytest.approx(moved / 100 * 1000, abs=10)
@@ -540,7 +540,7 @@ def test_a_log_that_changed_under_the_job(make_log: MakeLog, change: str) -> Non
     elif change == "truncate below":
         log.truncate_to(2)
     elif change == "start over":
-        log.start_over_at(10)
+        log.truncate_fully_and_start_at(10)
     else:
         log.delete_records(3)
         assert delete_old_segments(log) == 1

@@ -11,7 +11,7 @@ from headrace.common.errors import InvalidTopicError, KafkaStorageError
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import MetaProperties
-from headrace.storage.directory import parse_directory_name, retired_name
+from headrace.storage.directory import parse_directory_name, suffixed_directory_name
 from headrace.storage.files import FileSystem
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
@@ -137,7 +137,7 @@ def test_a_log_that_is_set_aside_is_kept(make_manager: MakeManager, clock: Manua
     with make_manager() as manager:
         append(manager.create(TP))
         manager.checkpoint_recovery_points()
-        kept = manager.set_aside(TP)
+        kept = manager.move_stray_log(TP)
         assert kept.parent == tmp_path / "data"
         assert kept.name.startswith("orders-0.")
         assert manager.get(TP) is None
@@ -199,8 +199,8 @@ def test_names_of_directories(name: str, tp: TopicPartition | None) -> None:
 
 
 def test_the_name_of_a_deleted_log_fits() -> None:
-    assert retired_name(TP, ID, "-delete") == f"orders-0.{ID.hex}-delete"
-    longest = retired_name(TopicPartition("x" * 249, 123), ID, "-delete")
+    assert suffixed_directory_name(TP, ID, "-delete") == f"orders-0.{ID.hex}-delete"
+    longest = suffixed_directory_name(TopicPartition("x" * 249, 123), ID, "-delete")
     assert len(longest) == 255
     assert longest.endswith(f"-123.{ID.hex}-delete")
 

@@ -11,7 +11,7 @@ from tests.support.storage.logs import (
 
 from headrace.common.errors import OffsetOutOfRangeError
 from headrace.records import ControlType
-from headrace.storage.log import Isolation, Log, ReadResult
+from headrace.storage.log import FetchIsolation, Log, ReadResult
 from headrace.storage.retention import delete_old_segments
 from headrace.storage.txn_index import AbortedTransaction
 
@@ -88,25 +88,25 @@ def test_isolation(make_log: MakeLog) -> None:
     append(log)
     append(log, replicated=False)
     assert (log.last_stable_offset, log.high_watermark, log.log_end_offset) == (1, 3, 4)
-    read = {isolation: log.read(0, 10**6, isolation) for isolation in Isolation}
+    read = {isolation: log.read(0, 10**6, isolation) for isolation in FetchIsolation}
     assert {isolation: bases(result) for isolation, result in read.items()} == {
-        Isolation.LOG_END: [0, 1, 2, 3],
-        Isolation.HIGH_WATERMARK: [0, 1, 2],
-        Isolation.COMMITTED: [0],
+        FetchIsolation.LOG_END: [0, 1, 2, 3],
+        FetchIsolation.HIGH_WATERMARK: [0, 1, 2],
+        FetchIsolation.TXN_COMMITTED: [0],
     }
     for result in read.values():
         assert (result.high_watermark, result.last_stable_offset, result.log_start_offset) == (3, 1, 0)
-    assert read[Isolation.LOG_END].aborted is None
-    assert read[Isolation.COMMITTED].aborted == []
+    assert read[FetchIsolation.LOG_END].aborted is None
+    assert read[FetchIsolation.TXN_COMMITTED].aborted == []
 
 
 def test_behind_the_limit_there_is_nothing_yet(make_log: MakeLog) -> None:
     log = filled(make_log, 3)
     log.update_high_watermark(1)
-    for isolation, offsets in ((Isolation.LOG_END, [3]), (Isolation.HIGH_WATERMARK, [1, 2, 3])):
+    for isolation, offsets in ((FetchIsolation.LOG_END, [3]), (FetchIsolation.HIGH_WATERMARK, [1, 2, 3])):
         for offset in offsets:
             assert log.read(offset, 10**6, isolation).slice is None
-    assert log.read(2, 10**6, Isolation.COMMITTED) == ReadResult(None, 1, 1, 0, [])
+    assert log.read(2, 10**6, FetchIsolation.TXN_COMMITTED) == ReadResult(None, 1, 1, 0, [])
 
 
 def test_the_high_watermark_stays_within_the_log(make_log: MakeLog) -> None:
@@ -178,10 +178,10 @@ def test_aborted_transactions_that_a_reader_must_leave_out(make_log: MakeLog) ->
     first, second = AbortedTransaction(1, 0, 2, 1), AbortedTransaction(2, 1, 5, 6)
     for _ in range(2):
         log.update_high_watermark(log.log_end_offset)
-        read = [log.read(offset, 10**6, Isolation.COMMITTED).aborted for offset in range(7)]
+        read = [log.read(offset, 10**6, FetchIsolation.TXN_COMMITTED).aborted for offset in range(7)]
         assert read[:3] == [[first, second]] * 3
         assert read[3:] == [[second]] * 3 + [[]]
-        assert log.read(0, 10**6, Isolation.HIGH_WATERMARK).aborted is None
+        assert log.read(0, 10**6, FetchIsolation.HIGH_WATERMARK).aborted is None
         log.close()
         log = make_log()
 
@@ -190,7 +190,7 @@ def test_an_abort_without_data_is_not_in_the_list(make_log: MakeLog) -> None:
     log = make_log()
     append(log)
     end_transaction(log, 1, ControlType.ABORT)
-    assert log.read(0, 10**6, Isolation.COMMITTED).aborted == []
+    assert log.read(0, 10**6, FetchIsolation.TXN_COMMITTED).aborted == []
 
 
 # ---- time

@@ -17,7 +17,7 @@ from tests.support.storage.logs import (
 
 from headrace.common.background import Scheduler
 from headrace.common.errors import OffsetOutOfRangeError
-from headrace.storage.cleaner import CleanerSettings, finish_cleaning, plan_cleaning
+from headrace.storage.cleaner import CleanerConfig, finish_cleaning, plan_cleaning
 from headrace.storage.log import Log
 from headrace.storage.retention import delete_old_segments
 from headrace.testing.clock import ManualClock
@@ -138,7 +138,7 @@ def test_without_a_limit_an_empty_segment_stays_too(make_log: MakeLog) -> None:
     """As compaction leaves one. To delete it would move the log's start."""
     log = segmented(make_log, {"cleanup.policy": "compact,delete", "retention.bytes": -1, "segment.bytes": 1024})
     append(log)
-    job = plan_cleaning(log, CleanerSettings())
+    job = plan_cleaning(log, CleanerConfig())
     assert job is not None
     job.config = dataclasses.replace(job.config, segment_bytes=1)  # so that segments are not joined
     assert finish_cleaning(log, job.run())

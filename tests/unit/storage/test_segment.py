@@ -12,7 +12,7 @@ from headrace.common.errors import CorruptRecordError
 from headrace.records import BATCH_HEADER_BYTES, RecordBatch
 from headrace.storage import segment as segment_module
 from headrace.storage.files import FileSystem
-from headrace.storage.segment import BatchPosition, Segment, SegmentFiles, read_batches
+from headrace.storage.segment import BatchPosition, LogSegment, SegmentFiles, read_batches
 
 BASE = 1000
 
@@ -26,7 +26,7 @@ shapes = st.lists(
 )
 
 
-def fill(segment: Segment, shapes: list[Shape], interval: int) -> list[BatchPosition]:
+def fill(segment: LogSegment, shapes: list[Shape], interval: int) -> list[BatchPosition]:
     """Appends batches one by one. Returns what a search must find."""
     segment.create()
     placed: list[BatchPosition] = []
@@ -41,11 +41,11 @@ def fill(segment: Segment, shapes: list[Shape], interval: int) -> list[BatchPosi
     return placed
 
 
-def segment_in(directory: Path, found: SegmentFiles | None = None) -> Segment:
-    return Segment(directory, BASE, FileSystem(), created_ms=0, found=found)
+def segment_in(directory: Path, found: SegmentFiles | None = None) -> LogSegment:
+    return LogSegment(directory, BASE, FileSystem(), created_ms=0, found=found)
 
 
-def sealed_and_opened_again(segment: Segment) -> Segment:
+def sealed_and_opened_again(segment: LogSegment) -> LogSegment:
     segment.seal()
     sizes = [segment.path(suffix).stat().st_size for suffix in (".log", ".index", ".timeindex")]
     return segment_in(segment.path().parent, SegmentFiles(*sizes))

@@ -30,7 +30,7 @@ from headrace.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from headrace.storage.log import Isolation
+from headrace.storage.log import FetchIsolation
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
@@ -60,12 +60,12 @@ def _limits(broker: "Broker", request: FetchRequest, version: int) -> FetchLimit
         replica_id = request.replica_state.replica_id if request.replica_state is not None else CONSUMER
     if request.isolation_level not in (0, 1):
         raise InvalidRequestError(f"isolation level is 0 or 1, not {request.isolation_level}")
-    isolation = Isolation.COMMITTED if request.isolation_level else Isolation.HIGH_WATERMARK
+    isolation = FetchIsolation.TXN_COMMITTED if request.isolation_level else FetchIsolation.HIGH_WATERMARK
     return FetchLimits(
         min_bytes=min(request.min_bytes, request.max_bytes, broker.config.fetch_max_bytes),
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
         max_wait_ms=request.max_wait_ms,
-        isolation=Isolation.LOG_END if replica_id >= 0 else isolation,
+        isolation=FetchIsolation.LOG_END if replica_id >= 0 else isolation,
         replica_id=replica_id if replica_id >= 0 else CONSUMER,
         api_version=version,
     )

@@ -29,7 +29,7 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from headrace.storage.log import Isolation
+from headrace.storage.log import FetchIsolation
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
@@ -54,9 +54,9 @@ class Found(NamedTuple):
 @api(ApiKey.LIST_OFFSETS, 1, 11)
 def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContext) -> HandlerResult:
     if request.replica_id >= 0:
-        isolation = Isolation.LOG_END
+        isolation = FetchIsolation.LOG_END
     else:
-        isolation = Isolation.COMMITTED if request.isolation_level == 1 else Isolation.HIGH_WATERMARK
+        isolation = FetchIsolation.TXN_COMMITTED if request.isolation_level == 1 else FetchIsolation.HIGH_WATERMARK
     twice = _asked_for_twice(request)
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
@@ -86,7 +86,7 @@ def _refusal(asked: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResp
 
 
 def _answer(
-    broker: "Broker", topic: str, asked: ListOffsetsPartition, isolation: Isolation, version: int
+    broker: "Broker", topic: str, asked: ListOffsetsPartition, isolation: FetchIsolation, version: int
 ) -> ListOffsetsPartitionResponse:
     timestamp = asked.timestamp
     needed = _FIRST_VERSION_WITH.get(timestamp, 0)

@@ -21,7 +21,7 @@ from headrace.cli.records import internal_records
 from headrace.cli.records.message_format import deserializer
 from headrace.common.errors import HeadraceError
 from headrace.records import Compression, RecordBatch, decode_rows, read_marker
-from headrace.storage.snapshots import decode_snapshot
+from headrace.storage.producer_snapshots import decode_snapshot
 
 Say = Callable[[str, dict[str, Any]], None]
 _INDEX, _TIME_INDEX, _TXN_INDEX = struct.Struct(">ii"), struct.Struct(">qi"), struct.Struct(">hqqqq")

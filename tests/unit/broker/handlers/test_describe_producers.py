@@ -14,7 +14,7 @@ from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition
 from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from headrace.records import ControlType
-from headrace.storage.producers import AppendOrigin
+from headrace.storage.producer_state import AppendOrigin
 
 
 def describe(broker: AdminBroker, topic: str, *indexes: int) -> list[Any]:

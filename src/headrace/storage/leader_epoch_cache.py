@@ -21,7 +21,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-class LeaderEpochCache:
+class LeaderEpochFileCache:
     """Kept in memory, and written with the log's flush: recovery makes entries beyond the recovery point again from the
     batches. So an append does not wait for it, and the file is always whole."""
 

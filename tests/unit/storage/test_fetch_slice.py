@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from tests.support.storage.logs import MakeLog, append, make_batch
 
+from headrace.storage.fetch_slice import FetchSlice
 from headrace.storage.log import Log
-from headrace.storage.slices import FetchSlice
 
 SIZE = len(make_batch())
 

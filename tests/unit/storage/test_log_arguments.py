@@ -61,7 +61,7 @@ def test_offsets_that_no_log_can_count(make_log: MakeLog, base_offset: int) -> N
 @pytest.mark.parametrize("offset", [-1, 2**63])
 def test_starting_over_where_no_log_can_start(make_log: MakeLog, offset: int) -> None:
     with pytest.raises(ValueError, match=f"cannot start at offset {offset}"):
-        make_log().start_over_at(offset)
+        make_log().truncate_fully_and_start_at(offset)
 
 
 @pytest.mark.parametrize("epoch", [-2, 2**31])
@@ -86,7 +86,7 @@ def test_a_failed_append_leaves_leader_epochs_alone(make_log: MakeLog) -> None:
 def test_isolation_is_one_of_its_values(make_log: MakeLog) -> None:
     log = make_log()
     log.append_as_leader(make_batch(), 0)
-    with pytest.raises(TypeError, match="isolation is a value of Isolation, not 'committed'"):
+    with pytest.raises(TypeError, match="isolation is a value of FetchIsolation, not 'committed'"):
         log.read(0, 100, "committed")
 
 

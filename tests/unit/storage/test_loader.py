@@ -24,7 +24,7 @@ from headrace.records import ControlType
 from headrace.storage.checkpoints import write_partition_metadata
 from headrace.storage.files import FileSystem
 from headrace.storage.loader import LoadReport, open_log
-from headrace.storage.log import Isolation, Log
+from headrace.storage.log import FetchIsolation, Log
 
 SIZE = len(make_batch())
 DENSE = {"index.interval.bytes": 0, "file.delete.delay.ms": 0}
@@ -183,7 +183,7 @@ def test_transactions_across_the_recovery_point(make_log: MakeLog) -> None:
     assert again.segments.active.txn_index.entries() == before
     again.update_high_watermark(3)
     assert again.last_stable_offset == 1
-    aborted = again.read(0, 1000, Isolation.COMMITTED).aborted
+    aborted = again.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted
     assert aborted is not None
     assert [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted] == [(1, 0, 2)]
 

@@ -19,7 +19,7 @@ from tests.support.storage.logs import (
 from headrace.common.errors import KafkaStorageError
 from headrace.records import ControlType
 from headrace.storage.loader import open_log
-from headrace.storage.log import Isolation, Log
+from headrace.storage.log import FetchIsolation, Log
 from headrace.testing.clock import ManualClock
 
 
@@ -124,7 +124,7 @@ def test_a_transaction_is_open_again(make_log: MakeLog) -> None:
     assert log.segments.active.txn_index.entries() == []
     end_transaction(log, 1, ControlType.COMMIT)
     assert log.last_stable_offset == 3
-    assert log.read(0, 1000, Isolation.COMMITTED).aborted == []
+    assert log.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted == []
 
 
 def test_below_the_start_the_log_starts_over(make_log: MakeLog) -> None:
@@ -139,7 +139,7 @@ def test_below_the_start_the_log_starts_over(make_log: MakeLog) -> None:
 def test_starting_over(make_log: MakeLog, tmp_path: Path, offset: int) -> None:
     log = segmented(make_log)
     send(log, 1)
-    log.start_over_at(offset)
+    log.truncate_fully_and_start_at(offset)
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (offset, offset, offset)
     assert (log.segments.bases, batches_of(log)) == ([offset], [])
     assert (log.epochs.entries, log.producers.entries, log.snapshots.offsets) == ([], {}, [])
@@ -160,7 +160,7 @@ def test_the_checkpoint_is_lowered_before_a_file_is_touched(make_log: MakeLog) -
     log.truncate_to(6)
     assert seen == [(6, list(range(10)))]
     log.truncate_to(5)
-    log.start_over_at(2)
+    log.truncate_fully_and_start_at(2)
     assert [point for point, _ in seen] == [6, 5, 2]
 
 
@@ -189,4 +189,4 @@ def test_a_closed_log(make_log: MakeLog) -> None:
     with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
         log.truncate_to(1)
     with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
-        log.start_over_at(1)
+        log.truncate_fully_and_start_at(1)

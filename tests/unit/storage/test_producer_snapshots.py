@@ -10,16 +10,16 @@ from headrace.records import ControlType, RecordBatch, crc32c
 from headrace.storage.files import FileSystem
 from headrace.storage.loader import open_log
 from headrace.storage.log import Log
-from headrace.storage.producers import ProducerStates
-from headrace.storage.snapshots import SnapshotFiles, decode_snapshot, encode_snapshot, snapshot_name
+from headrace.storage.producer_snapshots import ProducerSnapshots, decode_snapshot, encode_snapshot, snapshot_name
+from headrace.storage.producer_state import ProducerStateManager
 
 AT = 1_700_000_000_000
 PATH = Path("00000000000000000012.snapshot")
 
 
-def states() -> ProducerStates:
+def states() -> ProducerStateManager:
     """Producer 7 has written sequences 3 to 5 and has a transaction open; of producer 8 there is only a marker."""
-    made = ProducerStates()
+    made = ProducerStateManager()
     fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 2, "transactional": True}
     made.apply(RecordBatch(make_batch(2, base_offset=6, base_sequence=1, at=AT, **fields)))
     made.apply(RecordBatch(make_batch(3, base_offset=8, base_sequence=3, at=AT + 5, **fields)))
@@ -55,12 +55,12 @@ def test_there_and_back() -> None:
 
 
 def test_no_producers() -> None:
-    assert encode_snapshot(ProducerStates()) == with_crc(struct.pack(">i", 0))
+    assert encode_snapshot(ProducerStateManager()) == with_crc(struct.pack(">i", 0))
     assert decode_snapshot(PATH, with_crc(struct.pack(">i", 0))) == []
 
 
 def test_a_batch_across_the_last_sequence() -> None:
-    made = ProducerStates()
+    made = ProducerStateManager()
     made.apply(RecordBatch(make_batch(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)))
     (entry,) = decode_snapshot(PATH, encode_snapshot(made))
     assert entry.batches == made.entries[1].batches
@@ -84,7 +84,7 @@ def test_damage(content: bytes, named: str) -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    snapshots = SnapshotFiles(tmp_path, FileSystem())
+    snapshots = ProducerSnapshots(tmp_path, FileSystem())
     made = states()
     snapshots.take(made)
     snapshots.take(made)
@@ -93,10 +93,10 @@ def test_files(tmp_path: Path) -> None:
     assert snapshots.offsets == [12]
 
 
-def taken_at(directory: Path, *offsets: int) -> SnapshotFiles:
-    snapshots = SnapshotFiles(directory, FileSystem())
+def taken_at(directory: Path, *offsets: int) -> ProducerSnapshots:
+    snapshots = ProducerSnapshots(directory, FileSystem())
     for offset in offsets:
-        made = ProducerStates()
+        made = ProducerStateManager()
         made.apply(RecordBatch(make_batch(producer_id=offset, producer_epoch=0, base_sequence=0)))
         made.end_offset = offset
         snapshots.take(made)
@@ -107,7 +107,7 @@ def taken_at(directory: Path, *offsets: int) -> SnapshotFiles:
     ("lowest", "highest", "found"), [(0, 99, 30), (0, 30, 30), (0, 29, 20), (20, 25, 20), (21, 25, None), (0, 9, None)]
 )
 def test_the_newest_within_bounds_is_loaded(tmp_path: Path, lowest: int, highest: int, found: int | None) -> None:
-    made = ProducerStates()
+    made = ProducerStateManager()
     taken_at(tmp_path, 10, 20, 30).load_latest(made, lowest, highest)
     assert made.end_offset == (lowest if found is None else found)
     assert list(made.entries) == ([] if found is None else [found])
@@ -116,7 +116,7 @@ def test_the_newest_within_bounds_is_loaded(tmp_path: Path, lowest: int, highest
 def test_a_damaged_one_is_removed_and_the_one_before_is_taken(tmp_path: Path) -> None:
     snapshots = taken_at(tmp_path, 10, 20)
     (tmp_path / snapshot_name(20)).write_bytes(b"damaged")
-    made = ProducerStates()
+    made = ProducerStateManager()
     snapshots.load_latest(made, 0, 99)
     assert (made.end_offset, list(made.entries)) == (10, [10])
     assert snapshots.offsets == [10]

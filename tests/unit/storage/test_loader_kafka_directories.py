@@ -7,7 +7,7 @@ import pytest
 from headrace.common.types import TopicPartition
 from headrace.records import encode_rows
 from headrace.storage.config import LogConfig, ManagerConfig
-from headrace.storage.epochs import EpochEntry
+from headrace.storage.leader_epoch_cache import EpochEntry
 from headrace.storage.loader import LoadReport
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager

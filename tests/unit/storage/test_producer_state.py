@@ -11,7 +11,7 @@ from headrace.common.errors import (
     TransactionCoordinatorFencedError,
 )
 from headrace.records import ControlType, RecordBatch, read_marker
-from headrace.storage.producers import AppendOrigin, LastBatch, ProducerStates, check_client_batch
+from headrace.storage.producer_state import AppendOrigin, LastBatch, ProducerStateManager, check_client_batch
 from headrace.testing.clock import ManualClock
 
 LAST_SEQUENCE = 2**31 - 1
@@ -31,14 +31,14 @@ def marker(
     return made
 
 
-def states_with(*batches: RecordBatch) -> ProducerStates:
-    states = ProducerStates()
+def states_with(*batches: RecordBatch) -> ProducerStateManager:
+    states = ProducerStateManager()
     for batch in batches:
         states.apply(batch)
     return states
 
 
-def check(states: ProducerStates, batch: RecordBatch, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
+def check(states: ProducerStateManager, batch: RecordBatch, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
     states.check(batch, origin)
 
 
@@ -46,7 +46,7 @@ def check(states: ProducerStates, batch: RecordBatch, origin: AppendOrigin = App
 
 
 def test_a_producer_that_is_not_known_is_taken_with_any_sequence() -> None:
-    check(ProducerStates(), data(17, epoch=3))
+    check(ProducerStateManager(), data(17, epoch=3))
 
 
 @pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
@@ -250,15 +250,15 @@ def test_the_first_of_several_open_transactions_counts() -> None:
     assert completed is not None
     assert states.last_stable_offset_after(completed) == 11
     assert states.first_unstable_offset() == 10, "its marker is not replicated yet"
-    states.high_watermark_moved(13)
+    states.on_high_watermark_updated(13)
     assert states.first_unstable_offset() == 10
-    states.high_watermark_moved(14)
+    states.on_high_watermark_updated(14)
     assert states.first_unstable_offset() == 11
     completed = states.apply(marker(ControlType.ABORT, producer_id=3, base_offset=14))
     assert completed is not None
     assert states.last_stable_offset_after(completed) == 11
     states.apply(marker(ControlType.ABORT, producer_id=2, base_offset=15))
-    states.high_watermark_moved(16)
+    states.on_high_watermark_updated(16)
     assert states.first_unstable_offset() is None
 
 
@@ -270,9 +270,9 @@ def test_a_transaction_that_ended_first_may_have_begun_last() -> None:
         marker(ControlType.COMMIT, producer_id=1, base_offset=13),
     )
     assert states.first_unstable_offset() == 10
-    states.high_watermark_moved(13)
+    states.on_high_watermark_updated(13)
     assert states.first_unstable_offset() == 10
-    states.high_watermark_moved(14)
+    states.on_high_watermark_updated(14)
     assert states.first_unstable_offset() is None
 
 

@@ -67,7 +67,7 @@ class BatchMetadata:
 
 
 @dataclass(slots=True)
-class ProducerEntry:
+class ProducerStateEntry:
     producer_id: int
     epoch: int = NO_PRODUCER_EPOCH
     coordinator_epoch: int = -1
@@ -94,11 +94,11 @@ class CompletedTransaction:
     aborted: bool
 
 
-class ProducerStates:
+class ProducerStateManager:
     """All producers of a log. Owned by the log."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, ProducerEntry] = {}
+        self.entries: dict[int, ProducerStateEntry] = {}
         self.end_offset = 0
         """The state is that of the log up to here."""
         self._open: dict[int, int] = {}
@@ -136,7 +136,7 @@ class ProducerStates:
             )
 
     @staticmethod
-    def _check_sequence(batch: RecordBatch, entry: ProducerEntry) -> None:
+    def _check_sequence(batch: RecordBatch, entry: ProducerStateEntry) -> None:
         sequence = batch.base_sequence
         if batch.producer_epoch != entry.epoch:
             if sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
@@ -163,7 +163,7 @@ class ProducerStates:
             marker = read_marker(batch.records())
         entry = self.entries.get(producer_id)
         if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+            entry = self.entries[producer_id] = ProducerStateEntry(producer_id)
         completed = None
         if batch.is_control:
             if marker is not None:
@@ -173,7 +173,7 @@ class ProducerStates:
         self.end_offset = batch.next_offset
         return completed
 
-    def _add_batch(self, entry: ProducerEntry, batch: RecordBatch) -> None:
+    def _add_batch(self, entry: ProducerStateEntry, batch: RecordBatch) -> None:
         if batch.producer_epoch != entry.epoch:
             entry.epoch = batch.producer_epoch
             entry.batches.clear()
@@ -189,7 +189,7 @@ class ProducerStates:
             self._open[batch.base_offset] = entry.producer_id
 
     def _end_transaction(
-        self, entry: ProducerEntry, batch: RecordBatch, marker: EndTransactionMarker
+        self, entry: ProducerStateEntry, batch: RecordBatch, marker: EndTransactionMarker
     ) -> CompletedTransaction | None:
         if batch.producer_epoch != entry.epoch:
             entry.epoch = batch.producer_epoch
@@ -213,7 +213,7 @@ class ProducerStates:
         first_unreplicated = min(self._unreplicated)
         return first_unreplicated if first_open is None else min(first_open, first_unreplicated)
 
-    def high_watermark_moved(self, high_watermark: int) -> None:
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
         for first_offset in [first for first, last in self._unreplicated.items() if last < high_watermark]:
             del self._unreplicated[first_offset]
 
@@ -233,7 +233,7 @@ class ProducerStates:
             del self.entries[producer_id]
         return expired
 
-    def reset(self, end_offset: int, entries: Iterable[ProducerEntry] = ()) -> None:
+    def reset(self, end_offset: int, entries: Iterable[ProducerStateEntry] = ()) -> None:
         """Starts from a snapshot, or from nothing."""
         self.entries = {entry.producer_id: entry for entry in entries}
         self.end_offset = end_offset

@@ -3,18 +3,18 @@ from pathlib import Path
 import pytest
 
 from headrace.common.errors import KafkaStorageError
-from headrace.storage.epochs import EpochEntry, LeaderEpochCache
 from headrace.storage.files import FileSystem
+from headrace.storage.leader_epoch_cache import EpochEntry, LeaderEpochFileCache
 
 
-def make(directory: Path, *entries: tuple[int, int]) -> LeaderEpochCache:
-    cache = LeaderEpochCache(directory, FileSystem())
+def make(directory: Path, *entries: tuple[int, int]) -> LeaderEpochFileCache:
+    cache = LeaderEpochFileCache(directory, FileSystem())
     for entry in entries:
         cache.assign(*entry)
     return cache
 
 
-def entries_of(cache: LeaderEpochCache) -> list[tuple[int, int]]:
+def entries_of(cache: LeaderEpochFileCache) -> list[tuple[int, int]]:
     return [(entry.epoch, entry.start_offset) for entry in cache.entries]
 
 

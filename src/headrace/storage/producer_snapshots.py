@@ -1,4 +1,4 @@
-"""Snapshots of producer state: `<offset>.snapshot` holds what `ProducerStates` was when the log ended at that offset.
+"""Producer state snapshots: `<offset>.snapshot` holds the producer state of the log up to that offset.
 
     version   int16   1
     crc       uint32  CRC-32C of everything behind it
@@ -15,7 +15,7 @@ from pathlib import Path
 from headrace.common.errors import KafkaStorageError
 from headrace.records import NO_SEQUENCE, crc32c
 from headrace.storage.files import DataFile, FileSystem
-from headrace.storage.producers import BatchMetadata, ProducerEntry, ProducerStates
+from headrace.storage.producer_state import BatchMetadata, ProducerStateEntry, ProducerStateManager
 
 SNAPSHOT_SUFFIX = ".snapshot"
 _HEAD = struct.Struct(">hI")
@@ -28,7 +28,7 @@ def snapshot_name(offset: int) -> str:
     return f"{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
-def encode_snapshot(states: ProducerStates) -> bytes:
+def encode_snapshot(states: ProducerStateManager) -> bytes:
     packed = [_COUNT.pack(len(states.entries))]
     for entry in states.entries.values():
         last = (
@@ -51,7 +51,7 @@ def encode_snapshot(states: ProducerStates) -> bytes:
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(path: Path, data: bytes) -> list[ProducerEntry]:
+def decode_snapshot(path: Path, data: bytes) -> list[ProducerStateEntry]:
     """The producers in a snapshot. Raises KafkaStorageError for a damaged one."""
     if len(data) < _HEAD.size + _COUNT.size:
         raise KafkaStorageError(f"{path} is cut short: {len(data)} bytes")
@@ -64,10 +64,10 @@ def decode_snapshot(path: Path, data: bytes) -> list[ProducerEntry]:
     count = _COUNT.unpack_from(body)[0]
     if len(body) != _COUNT.size + count * _ENTRY.size:
         raise KafkaStorageError(f"{path} has {len(data)} bytes, which is not right for {count} producers")
-    entries: list[ProducerEntry] = []
+    entries: list[ProducerStateEntry] = []
     for packed in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, first = packed
-        entry = ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, first if first >= 0 else None)
+        entry = ProducerStateEntry(producer_id, epoch, coordinator_epoch, timestamp, first if first >= 0 else None)
         if last_offset >= 0 and last_sequence >= 0:
             base_sequence = (last_sequence - offset_delta) % 2**31
             entry.batches.append(BatchMetadata(base_sequence, last_sequence, last_offset, offset_delta, timestamp))
@@ -75,7 +75,7 @@ def decode_snapshot(path: Path, data: bytes) -> list[ProducerEntry]:
     return entries
 
 
-class SnapshotFiles:
+class ProducerSnapshots:
     """The snapshots in a log's directory."""
 
     def __init__(self, directory: Path, files: FileSystem):
@@ -94,7 +94,7 @@ class SnapshotFiles:
     def _path(self, offset: int) -> Path:
         return self.directory / snapshot_name(offset)
 
-    def take(self, states: ProducerStates, sync: bool = True) -> None:
+    def take(self, states: ProducerStateManager, sync: bool = True) -> None:
         """Writes the snapshot of where the states are now, unless there is one."""
         if states.end_offset not in self._offsets:
             self._files.write_atomically(self._path(states.end_offset), encode_snapshot(states), sync=sync)
@@ -104,7 +104,7 @@ class SnapshotFiles:
         """Snapshots in `(above, up_to]`, to be made durable with the log that they belong to."""
         return [self._files.open(self._path(offset)) for offset in self._offsets if above < offset <= up_to]
 
-    def load_latest(self, states: ProducerStates, lowest: int, highest: int) -> None:
+    def load_latest(self, states: ProducerStateManager, lowest: int, highest: int) -> None:
         """Sets the states from the newest good snapshot in `[lowest, highest]`; starts at `lowest` with none.
 
         A damaged snapshot is removed: it can be made again from the log.
