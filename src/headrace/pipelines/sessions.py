@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.common.extras import requires_extra
 from headrace.pipelines.causes import one_line
 from headrace.pipelines.pipeline import PipelineError
 
@@ -48,14 +49,10 @@ def quiet_session(
     app: str, master: str, conf: Mapping[str, str] | None = None, *, log_level: str = "OFF"
 ) -> "SparkSession":
     """`headrace.spark.session`, with Spark's log at that level and nothing else on the terminal."""
-    try:
+    with requires_extra("spark"):
         from pyspark.logger import PySparkLogger
 
         from headrace.spark.sessions import session
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pyspark":
-            raise
-        raise PipelineError("pipelines need PySpark: pip install 'headrace[spark]'") from None
     chosen = {"spark.ui.enabled": "false", **(conf or {})}
     log = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
     chosen[_JAVA_OPTIONS] = java_options(chosen.get(_JAVA_OPTIONS, ""), log)

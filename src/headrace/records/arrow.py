@@ -6,12 +6,15 @@ Apart from the rest of the package, so that who needs no Arrow does not pay for 
 from collections.abc import Iterable
 from typing import Any
 
-import pyarrow as pa
-
+from headrace.common.extras import requires_extra
 from headrace.common.types import Buffer
 from headrace.records._batch import NO_SEQUENCE, BatchRecords, RecordBatch
 from headrace.records._columns import BinaryColumn, ColumnDecoder, ColumnEncoder
 from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, Compression
+
+with requires_extra("arrow"):
+    import pyarrow as pa
+
 
 _HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
 HEADERS_TYPE = pa.list_(pa.struct(_HEADER_FIELDS))

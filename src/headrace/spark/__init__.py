@@ -7,6 +7,8 @@ session with settings that suit it. The names below are imported when they are f
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from headrace.common.extras import requires_extra
+
 if TYPE_CHECKING:
     from headrace.spark.sessions import session
     from headrace.spark.source import HeadraceDataSource
@@ -20,7 +22,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    with requires_extra("spark"):
+        return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

@@ -45,7 +45,12 @@ EMBEDDED_DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "hea
     multiple=True,
     help="DEBUG, INFO, WARNING or ERROR for all, or for one logger: requests=DEBUG logs every request.",
 )
-def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...]) -> None:
+@click.option(
+    "--print-config",
+    is_flag=True,
+    help="Print a commented server.properties with every config and its default, and exit.",
+)
+def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...], print_config: bool) -> None:
     """Run a broker.
 
     FILE is a server.properties as Apache Kafka has them. Without one the broker is a cluster of its own that listens on
@@ -53,6 +58,13 @@ def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...]
     """
     try:
         properties = collect_properties(file, overrides)
+        if print_config:
+            from headrace.broker.config.broker import BrokerConfig
+            from headrace.broker.config.template import config_template
+
+            BrokerConfig.from_properties(properties)
+            click.echo(config_template(properties), nl=False)
+            return
         set_up_logging(levels)
         from headrace.broker.config.broker import BrokerConfig  # takes a moment, which a wrong command line need not
 

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from headrace.common.errors import HeadraceError
+from headrace.common.extras import requires_extra
 from headrace.common.properties import read_properties
 from headrace.pipelines.loading import BUILT_IN, load
 from headrace.pipelines.pipeline import Pipeline, PipelineError, Table, Topic
@@ -237,12 +238,8 @@ def summary_lines(summary: "Summary") -> list[str]:
 
 
 def _load(name: str) -> Pipeline:
-    try:
+    with requires_extra("spark"):
         return load(name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pyspark":
-            raise
-        raise PipelineError("pipelines need PySpark: pip install 'headrace[spark]'") from None
 
 
 def _stop_on_signals(runner: "Runner") -> None:

@@ -6,10 +6,13 @@
 Each partition's records are one chunk, in order; nothing is said about the order between partitions.
 """
 
-import pyarrow as pa
-
+from headrace.common.extras import requires_extra
 from headrace.common.types import TopicPartition
 from headrace.records.arrow import ArrowDecoder, records_schema
+
+with requires_extra("arrow"):
+    import pyarrow as pa
+
 
 _TOPIC_TYPE = pa.dictionary(pa.int32(), pa.string())
 _RECORDS = records_schema()

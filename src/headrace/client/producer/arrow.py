@@ -11,18 +11,20 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from headrace.client.errors import IllegalArgumentError
 from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer._rows import choose_rows, group_rows
 from headrace.client.producer._send import SendPath
 from headrace.client.producer.core import ProducerCore
 from headrace.common.errors import MessageSizeTooLargeError
+from headrace.common.extras import requires_extra
 from headrace.common.types import TopicPartition
 from headrace.records import RecordBatch
 from headrace.records.arrow import encode_arrow
+
+with requires_extra("arrow"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
 __all__ = ["ArrowFuture", "ArrowMetadata", "OffsetRange"]
 

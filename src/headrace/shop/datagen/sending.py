@@ -11,16 +11,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.admin import Admin, NewTopic
 from headrace.client.producer.arrow import ArrowFuture
 from headrace.client.producer.producer import Producer
 from headrace.common.clock import Clock, SystemClock
+from headrace.common.extras import requires_extra
 from headrace.errors import TopicAlreadyExistsError
 from headrace.shop.datagen.stream import Block, EventStream, Made, StreamSettings
 from headrace.shop.datagen.visits import DB, LOG
 from headrace.shop.schemas import ODS_DB, ODS_LOG
+
+with requires_extra("arrow"):
+    import pyarrow as pa
+
 
 TOPICS = {LOG: ODS_LOG, DB: ODS_DB}
 

@@ -98,3 +98,17 @@ def test_the_limit_of_open_files_is_raised() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_print_config_prints_a_file_that_works(tmp_path: Path) -> None:
+    printed = CliRunner().invoke(main, ["server", "--print-config", "-o", "num.partitions=3"])
+    assert printed.exit_code == 0
+    file = tmp_path / "server.properties"
+    file.write_text(printed.output)
+    assert collect_properties(str(file), ()) == {**EMBEDDED_DEFAULTS, "num.partitions": "3"}
+
+
+def test_print_config_rejects_unknown_configs() -> None:
+    printed = CliRunner().invoke(main, ["server", "--print-config", "-o", "num.partitons=3"])
+    assert printed.exit_code == 1
+    assert "num.partitions" in printed.output
