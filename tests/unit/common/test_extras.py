@@ -8,9 +8,9 @@ from headrace.common.extras import MissingExtraError, requires_extra
 
 def test_names_the_extra_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"needs pyarrow.*pip install 'headrace\[arrow\]'") as raised:
-        with requires_extra("arrow"):
-            import pyarrow  # noqa: F401
+    expected = r"needs pyarrow.*pip install 'headrace\[arrow\]'"
+    with pytest.raises(MissingExtraError, match=expected) as raised, requires_extra("arrow"):
+        import pyarrow  # noqa: F401
     assert isinstance(raised.value, HeadraceError)
     assert isinstance(raised.value, ImportError)
 
