@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         LongDeserializer,
         StringDeserializer,
     )
-    from headrace.client.consumer.subscription import ConsumerRebalanceListener
-    from headrace.client.group.assignors.base import Assignor
+    from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
+    from headrace.client.group.assignors.assignor import Assignor
     from headrace.client.producer.producer import Producer
     from headrace.client.producer.serializers import (
         DoubleSerializer,
@@ -63,10 +63,10 @@ __all__ = [
 
 _HOMES = {
     "Admin": "headrace.client.admin.admin",
-    "Assignor": "headrace.client.group.assignors.base",
+    "Assignor": "headrace.client.group.assignors.assignor",
     "Consumer": "headrace.client.consumer.consumer",
     "ConsumerGroupMetadata": "headrace.client.types",
-    "ConsumerRebalanceListener": "headrace.client.consumer.subscription",
+    "ConsumerRebalanceListener": "headrace.client.consumer.subscription_state",
     "ConsumerRecord": "headrace.records",
     "DoubleDeserializer": "headrace.client.consumer.deserializers",
     "DoubleSerializer": "headrace.client.producer.serializers",

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from headrace.client.background import check_loop
-from headrace.client.consumer.base import (
-    ConsumerBase,
+from headrace.client.consumer.abstract_consumer import (
+    AbstractConsumer,
     Offsets,
     at_times,
     check_limit,
@@ -21,9 +21,9 @@ from headrace.client.consumer.base import (
     only_offsets,
     wanted_times,
 )
-from headrace.client.consumer.core import ConsumerCore, offsets_given
+from headrace.client.consumer.core import ConsumerCore, offsets_to_commit_from
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST
-from headrace.client.consumer.subscription import ConsumerRebalanceListener
+from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.types import OffsetAndMetadata, OffsetAndTimestamp
 from headrace.common.clock import Clock
@@ -40,7 +40,7 @@ __all__ = ["Consumer", "ConsumerRebalanceListener", "ConsumerRecord"]
 T = TypeVar("T")
 
 
-class Consumer(ConsumerBase):
+class Consumer(AbstractConsumer):
     """Reads records from topics.
 
         async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -91,7 +91,7 @@ class Consumer(ConsumerBase):
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """As `headrace.Consumer.poll`."""
         limit = self.config.max_poll_records if max_records is None else check_limit(max_records)
-        found = await self._wait(timeout_ms, lambda: self._core.rows.take(limit))
+        found = await self._wait(timeout_ms, lambda: self._core.collector.collect(limit))
         if not found:
             return {}
         return self._polled(found, update_offsets)
@@ -111,8 +111,8 @@ class Consumer(ConsumerBase):
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> "pa.Table":
         """As `headrace.Consumer.poll_arrow`."""
         limit = None if max_records is None else check_limit(max_records)
-        table = await self._wait(timeout_ms, lambda: self._core.rows.take_arrow(limit))
-        return self._core.rows.take_arrow(0) if table is None else table
+        table = await self._wait(timeout_ms, lambda: self._core.collector.collect_arrow(limit))
+        return self._core.collector.collect_arrow(0) if table is None else table
 
     async def _wait(self, timeout_ms: float, take: Callable[[], T]) -> T | None:
         """What a function takes, as soon as that is something. Meanwhile the user's turns are taken."""
@@ -258,7 +258,7 @@ class Consumer(ConsumerBase):
         self, offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None" = None, timeout_ms: float | None = None
     ) -> None:
         """Commits offsets (those of the next records to read), or all positions, and waits for it."""
-        await self._core.commit(offsets_given(offsets, self._subscription), timeout_ms)
+        await self._core.commit(offsets_to_commit_from(offsets, self._subscription), timeout_ms)
 
     def commit_async(
         self,
@@ -267,7 +267,7 @@ class Consumer(ConsumerBase):
     ) -> "asyncio.Future[None]":
         """Commits without waiting; the future may be awaited. `callback(offsets, error)` is called by a later poll."""
         chosen = callback or self.config.default_offset_commit_callback
-        return self._core.commit_async(offsets_given(offsets, self._subscription), chosen)
+        return self._core.commit_async(offsets_to_commit_from(offsets, self._subscription), chosen)
 
     @overload
     async def committed(

@@ -8,9 +8,10 @@
     log_cb         a LogEvent for each line of this client's log
     oauth_cb       the settings, when a token is needed; returns the token and when it ends (see `token`)
 
-(Three kinds of events have places of their own: partition EOF in `consumer.rows`, offsets committed in `group.commits`,
-delivery reports in `producer`.) Everything here is called on the loop: in its thread with the blocking clients, so a
-callback must be quick and must not call the client and wait. What a callback raises goes to the log.
+(Three kinds of events have places of their own: partition EOF in `consumer.fetch_collector`, offsets committed in
+`group.commit_request_manager`, delivery reports in `producer`.) Everything here is called on the loop: in its thread
+with the blocking clients, so a callback must be quick and must not call the client and wait. What a callback raises
+goes to the log.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ class LogEvent(NamedTuple):
     level: int
     """As in `logging`."""
     facility: str
-    """The part of the client: `client.group.membership`, say."""
+    """The part of the client: `client.group.consumer_coordinator`, say."""
     text: str
 
 

@@ -27,13 +27,13 @@ _UNKNOWN = -1001
 
 
 def consumer_source(core: "ConsumerCore") -> Source:
-    traffic = core.rows.traffic
+    traffic = core.collector.traffic
 
     def fill(found: dict[str, Any]) -> None:
         found["rxmsgs"], found["rxmsg_bytes"] = traffic.records, traffic.bytes
         view = core.client.metadata.view
         read_committed = core.settings.isolation_level == "read_committed"
-        committed = core.membership.commits.last if core.membership is not None else {}
+        committed = core.coordinator.commits.last if core.coordinator is not None else {}
         with core.subscription.lock:
             for state in core.subscription.states():
                 records, size = traffic.partitions.get(state.tp, (0, 0))
@@ -65,8 +65,8 @@ def consumer_source(core: "ConsumerCore") -> Source:
                     rxbytes=size,
                     msgs=records,
                 )
-        if core.membership is not None:
-            found["cgrp"] = core.membership.statistics()
+        if core.coordinator is not None:
+            found["cgrp"] = core.coordinator.statistics()
 
     return fill
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from headrace.client.consumer.ranges import EARLIEST, LATEST, RangeClient
+from headrace.client.consumer.range_client import EARLIEST, LATEST, RangeClient
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition

@@ -27,7 +27,7 @@ from headrace.common.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.client.consumer.ranges import RangeColumns
+    from headrace.client.consumer.range_client import RangeColumns
 
 __all__ = ["RowsBuilder", "source_schema", "wanted_columns"]
 

@@ -11,7 +11,7 @@ from tests.support.apache_kafka.broker import run_java
 from tests.support.coordinator.group_cases import changes, random_members, random_topics, wanted, with_owned
 
 from headrace.client.group.assignors import Topics, make_assignors
-from headrace.client.group.protocol import Subscription, decode_assignment, encode_subscription
+from headrace.client.group.consumer_protocol import Subscription, decode_assignment, encode_subscription
 from headrace.common.types import TopicPartition
 
 DRIVER = Path(__file__).parents[2] / "support" / "java" / "AssignorDriver.java"

@@ -11,7 +11,7 @@ from tests.support.client.other_assignors import Given, as_aiokafka, as_kafka_py
 from tests.support.coordinator.group_cases import changes, random_members, random_topics, wanted, with_owned
 
 from headrace.client.group.assignors import Topics, make_assignors
-from headrace.client.group.protocol import Subscription
+from headrace.client.group.consumer_protocol import Subscription
 from headrace.common.types import TopicPartition
 
 seeds = st.integers(0, 2**32)

@@ -11,7 +11,7 @@ from tests.support.net.wire_calls import batch, produce
 from tests.support.net.wire_client import WireClient
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
-from headrace.client.consumer.subscription import ConsumerRebalanceListener
+from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError, WakeupError
 from headrace.testing import EmbeddedBroker
 

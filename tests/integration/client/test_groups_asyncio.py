@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace import TopicPartition, aio
-from headrace.client.consumer.subscription import ConsumerRebalanceListener
+from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 60.0

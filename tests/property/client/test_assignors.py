@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.coordinator.group_cases import changes, random_members, random_topics, wanted, with_owned
 
 from headrace.client.group.assignors import Topics, make_assignors
-from headrace.client.group.protocol import Subscription
+from headrace.client.group.consumer_protocol import Subscription
 from headrace.common.types import TopicPartition
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")

@@ -10,7 +10,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
 from headrace.client.group.assignors import Topics
-from headrace.client.group.protocol import Subscription, encode_subscription
+from headrace.client.group.consumer_protocol import Subscription, encode_subscription
 from headrace.common.types import TopicPartition
 
 with warnings.catch_warnings():  # as in `other_clients`

@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.broker.process import eventually
 
 from headrace import Consumer, TopicPartition
-from headrace.client.consumer.subscription import ConsumerRebalanceListener
+from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 
 PATIENCE = 60.0
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from headrace.client.group.assignors import Topics
 from headrace.client.group.assignors.sticky import StickyTopic, StickyUserData
-from headrace.client.group.protocol import Subscription, group_by_topic
+from headrace.client.group.consumer_protocol import Subscription, group_by_topic
 from headrace.common.types import TopicPartition
 from headrace.protocol import encode
 

@@ -15,11 +15,11 @@ from tests.support.coordinator.groups import GROUP, GroupBench
 
 from headrace.client.config.common import ClientSettings
 from headrace.client.config.consumer import CONSUMER_KEYS
-from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.errors import KafkaConnectionError
 from headrace.client.events import ClientEvents
+from headrace.client.group.consumer_coordinator import ConsumerCoordinator
 from headrace.client.group.member import MemberState
-from headrace.client.group.membership import Membership
 from headrace.client.metadata_cache import ClusterView, PartitionInfo, TopicInfo
 from headrace.common.backoff import Backoff
 from headrace.common.errors import KafkaError, NotCoordinatorError, RequestTimedOutError
@@ -269,7 +269,7 @@ class User:
             settings=self.settings,
             events=ClientEvents(self.settings),
         )
-        self.membership = Membership(core, self.settings, self.subscription, self, sender=self.network)  # type: ignore[arg-type]
+        self.membership = ConsumerCoordinator(core, self.settings, self.subscription, self, sender=self.network)  # type: ignore[arg-type]
         self.told: list[tuple[str, frozenset[TopicPartition]]] = []
         self.read: list[tuple[TopicPartition, int]] = []
         self.errors: list[Exception] = []

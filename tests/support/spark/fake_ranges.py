@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.client.consumer.ranges import EARLIEST, LATEST
+from headrace.client.consumer.range_client import EARLIEST, LATEST
 from headrace.client.errors import KafkaTimeoutError
 from headrace.common.types import TopicPartition
 

@@ -70,7 +70,7 @@ def test_log_lines_of_the_own_thread() -> None:
     events = make(log_cb=told.append)
     events.start()
     try:
-        logger = logging.getLogger("headrace.client.group.membership")
+        logger = logging.getLogger("headrace.client.group.consumer_coordinator")
         logger.warning("one %d", 1)
         logging.getLogger("headrace.broker").warning("not a client's")
         other = threading.Thread(target=lambda: logger.warning("another client's"))
@@ -79,7 +79,7 @@ def test_log_lines_of_the_own_thread() -> None:
     finally:
         events.stop()
     logging.getLogger("headrace.client").warning("after the end")
-    assert told == [LogEvent(logging.WARNING, "client.group.membership", "one 1")]
+    assert told == [LogEvent(logging.WARNING, "client.group.consumer_coordinator", "one 1")]
 
 
 def test_tokens() -> None:

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from tests.support.spark.fake_ranges import FakeRanges
 
 from headrace.client.consumer.errors import OffsetsLostError
-from headrace.client.consumer.ranges import RangeColumns
+from headrace.client.consumer.range_client import RangeColumns
 from headrace.client.errors import KafkaTimeoutError
 from headrace.common.errors import UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition

@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
-from headrace.client.consumer.ranges import RangeColumns
+from headrace.client.consumer.range_client import RangeColumns
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
 from headrace.spark.schema import RowsBuilder, source_schema, wanted_columns

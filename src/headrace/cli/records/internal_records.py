@@ -72,7 +72,7 @@ def group_value(data: bytes) -> tuple[int, Json]:
 
 
 def _subscription(data: bytes) -> Any:
-    from headrace.client.group.protocol import decode_subscription
+    from headrace.client.group.consumer_protocol import decode_subscription
 
     found = decode_subscription(data)
     return {
@@ -85,7 +85,7 @@ def _subscription(data: bytes) -> Any:
 
 
 def _assignment(data: bytes) -> Any:
-    from headrace.client.group.protocol import decode_assignment
+    from headrace.client.group.consumer_protocol import decode_assignment
 
     if not data:
         return {"assignedPartitions": [], "userData": None}

@@ -21,7 +21,7 @@ from headrace.client.admin.types import (
 )
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import IllegalArgumentError, check, error_for
-from headrace.client.group.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from headrace.client.group.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.errors import HeadraceError, KafkaError
 from headrace.common.types import TopicPartition

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from headrace.client.background import FORKED, LoopThread
-from headrace.client.consumer.base import (
-    ConsumerBase,
+from headrace.client.consumer.abstract_consumer import (
+    AbstractConsumer,
     Offsets,
     at_times,
     check_limit,
@@ -21,9 +21,9 @@ from headrace.client.consumer.base import (
     only_offsets,
     wanted_times,
 )
-from headrace.client.consumer.core import ConsumerCore, offsets_given
+from headrace.client.consumer.core import ConsumerCore, offsets_to_commit_from
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST
-from headrace.client.consumer.subscription import ConsumerRebalanceListener
+from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.types import OffsetAndMetadata, OffsetAndTimestamp
 from headrace.common.clock import SystemClock
@@ -39,7 +39,7 @@ __all__ = ["Consumer", "ConsumerRebalanceListener", "ConsumerRecord"]
 T = TypeVar("T")
 
 
-class Consumer(ConsumerBase):
+class Consumer(AbstractConsumer):
     """Reads records from topics.
 
         with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -92,7 +92,7 @@ class Consumer(ConsumerBase):
         """Records by partition: at most `max_records` (`max_poll_records` if not given), at least one if there is any
         within `timeout_ms`. With `update_offsets=False` the positions stay: the next poll returns the same."""
         limit = self.config.max_poll_records if max_records is None else check_limit(max_records)
-        found = self._wait(timeout_ms, lambda: self._core.rows.take(limit))
+        found = self._wait(timeout_ms, lambda: self._core.collector.collect(limit))
         if not found:
             return {}
         return self._polled(found, update_offsets)
@@ -101,8 +101,8 @@ class Consumer(ConsumerBase):
         """As `poll`, but one Arrow table with the columns topic, partition, offset, timestamp, timestamp_type, key,
         value and headers, and without deserializers. Without `max_records`: everything that has been fetched."""
         limit = None if max_records is None else check_limit(max_records)
-        table = self._wait(timeout_ms, lambda: self._core.rows.take_arrow(limit))
-        return self._core.rows.take_arrow(0) if table is None else table
+        table = self._wait(timeout_ms, lambda: self._core.collector.collect_arrow(limit))
+        return self._core.collector.collect_arrow(0) if table is None else table
 
     def _wait(self, timeout_ms: float, take: Callable[[], T]) -> T | None:
         """What a function takes, as soon as that is something. Meanwhile the user's turns are taken."""
@@ -244,7 +244,7 @@ class Consumer(ConsumerBase):
         self, offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None" = None, timeout_ms: float | None = None
     ) -> None:
         """Commits offsets (those of the next records to read), or all positions, and waits for it."""
-        self._run(self._core.commit(offsets_given(offsets, self._subscription), timeout_ms))
+        self._run(self._core.commit(offsets_to_commit_from(offsets, self._subscription), timeout_ms))
 
     def commit_async(
         self,
@@ -252,7 +252,7 @@ class Consumer(ConsumerBase):
         callback: Callable[[Offsets, KafkaError | None], object] | None = None,
     ) -> "Future[None]":
         """Commits without waiting. `callback(offsets, error)` is called by a later poll or by close."""
-        core, given = self._core, offsets_given(offsets, self._subscription)
+        core, given = self._core, offsets_to_commit_from(offsets, self._subscription)
         chosen = callback or self.config.default_offset_commit_callback
 
         async def commit() -> None:

@@ -14,18 +14,18 @@ from typing import Any
 
 from headrace.client import serialization
 from headrace.client.config.common import ClientSettings
+from headrace.client.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from headrace.client.consumer.deserializers import prepare
 from headrace.client.consumer.fetch_buffer import FetchBuffer
-from headrace.client.consumer.fetch_collector import Rows
+from headrace.client.consumer.fetch_collector import FetchCollector
 from headrace.client.consumer.fetcher import Fetcher, FetchLimits
-from headrace.client.consumer.list_offsets import FoundOffset, find_offsets
-from headrace.client.consumer.positions import Positions
-from headrace.client.consumer.reset import ResetPolicy
-from headrace.client.consumer.subscription import SubscriptionMode, SubscriptionState
+from headrace.client.consumer.list_offsets import ListOffsetData, list_offsets
+from headrace.client.consumer.offset_fetcher import OffsetFetcher
+from headrace.client.consumer.subscription_state import SubscriptionMode, SubscriptionState
 from headrace.client.consumer.user_callbacks import UserCallbacks
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError
-from headrace.client.group.membership import Membership
+from headrace.client.group.consumer_coordinator import ConsumerCoordinator
 from headrace.client.metadata import check_name
 from headrace.client.metadata_cache import ClusterView
 from headrace.client.statistics_sources import consumer_source
@@ -61,7 +61,7 @@ class ConsumerCore:
                 f"fetch.max.wait.ms ({settings.fetch_max_wait_ms}) has to be below request.timeout.ms "
                 f"({settings.request_timeout_ms}), or every fetch without records would time out"
             )
-        policy = ResetPolicy(settings.auto_offset_reset)
+        policy = AutoOffsetResetStrategy(settings.auto_offset_reset)
         room = settings.fetch_max_bytes + settings.max_partition_fetch_bytes
         if settings.receive_message_max_bytes < room:
             settings = settings.replace(receive_message_max_bytes=room)
@@ -73,21 +73,21 @@ class ConsumerCore:
         self.buffer = FetchBuffer()
         self.buffer.took = self.changed
         self.user_callbacks = UserCallbacks(self.loop, notify)
-        self.membership: Membership | None = None
+        self.coordinator: ConsumerCoordinator | None = None
         if settings.group_id:
             told = self._committed if settings.interceptors else None
-            self.membership = Membership(self.client, settings, self.subscription, self, on_commit=told)
+            self.coordinator = ConsumerCoordinator(self.client, settings, self.subscription, self, on_commit=told)
         self._notify = notify
         self._read_committed = settings.isolation_level == READ_COMMITTED
         self._errors: dict[object, Exception] = {}
         """What the next polls raise: one for each partition, and one of the group."""
         self._work_is_due = False
         self._is_abandoned = False
-        self.positions = Positions(
+        self.offset_fetcher = OffsetFetcher(
             self.client.pool,
             self.client.metadata,
             self.subscription,
-            committed=self.membership.commits if self.membership is not None else None,
+            committed=self.coordinator.commits if self.coordinator is not None else None,
             policy=policy,
             read_committed=self._read_committed,
             backoff=self.client.backoff,
@@ -100,12 +100,12 @@ class ConsumerCore:
             self.client.metadata,
             self.subscription,
             self.buffer,
-            self.positions,
+            self.offset_fetcher,
             _limits(settings),
             self.client.backoff,
             notify,
         )
-        self.rows = Rows(
+        self.collector = FetchCollector(
             self.subscription,
             self.buffer,
             prepare(settings.key_deserializer),
@@ -117,8 +117,8 @@ class ConsumerCore:
         self.closed = False
 
     async def start(self) -> None:
-        if self.membership is not None:
-            await self.membership.start()
+        if self.coordinator is not None:
+            await self.coordinator.start()
         self.subscription_changed()
 
     # What changed
@@ -142,7 +142,7 @@ class ConsumerCore:
             return
         with self.subscription.lock:
             self.buffer.sweep()
-        self.positions.work()
+        self.offset_fetcher.work()
         self.fetcher.kick()
 
     def _positions_found(self) -> None:
@@ -158,16 +158,16 @@ class ConsumerCore:
             self._match(metadata.view)
         metadata.set_tracked(subscription.topics)
         self._take_all(metadata.view)
-        if self.membership is not None:
-            self.membership.subscription_changed()
+        if self.coordinator is not None:
+            self.coordinator.subscription_changed()
         self._work()
 
     def _metadata_changed(self, old: ClusterView, new: ClusterView) -> None:  # noqa: ARG002
         subscription = self.subscription
         if subscription.mode is SubscriptionMode.PATTERN and self._match(new):
             self.client.metadata.set_tracked(subscription.topics)
-            if self.membership is not None:
-                self.membership.subscription_changed()
+            if self.coordinator is not None:
+                self.coordinator.subscription_changed()
         for name in subscription.topics:
             topic = new.topic(name)
             if topic is not None and topic.error is not None and not topic.error.retriable:
@@ -181,7 +181,7 @@ class ConsumerCore:
 
     def _take_all(self, view: ClusterView) -> None:
         """Without a group a subscription means all partitions of its topics, as in kafka-python."""
-        if self.membership is not None or not self.subscription.is_subscribed:
+        if self.coordinator is not None or not self.subscription.is_subscribed:
             return
         wanted = [
             TopicPartition(name, each.partition)
@@ -240,20 +240,20 @@ class ConsumerCore:
     def poll_began(self) -> None:
         """Any thread."""
         self.subscription.user_is_done()
-        if self.membership is not None:
-            self.membership.poll_began()
+        if self.coordinator is not None:
+            self.coordinator.poll_began()
 
     def poll_ended(self) -> None:
         """Any thread."""
-        if self.membership is not None:
-            self.membership.poll_ended()
+        if self.coordinator is not None:
+            self.coordinator.poll_ended()
 
     # Questions
 
-    def _group(self) -> Membership:
-        if self.membership is None:
+    def _group(self) -> ConsumerCoordinator:
+        if self.coordinator is None:
             raise IllegalStateError("this consumer has no group: offsets are committed for a group.id")
-        return self.membership
+        return self.coordinator
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None) -> None:
         await self._group().commits.commit(offsets, timeout_ms=timeout_ms)
@@ -287,13 +287,13 @@ class ConsumerCore:
 
     async def offsets_at(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
-    ) -> dict[TopicPartition, FoundOffset]:
+    ) -> dict[TopicPartition, ListOffsetData]:
         if not wanted:
             return {}
         for tp in wanted:
             if not isinstance(tp, TopicPartition):
                 raise TypeError(f"a partition is a TopicPartition, not {type(tp).__name__}")
-        return await find_offsets(
+        return await list_offsets(
             self.client.pool,
             self.client.metadata,
             wanted,
@@ -334,8 +334,8 @@ class ConsumerCore:
 
     async def unsubscribe(self) -> None:
         """Gives everything up and leaves the group. The user's turns have to be taken meanwhile."""
-        if self.membership is not None and self.subscription.is_subscribed:
-            await self.membership.leave()
+        if self.coordinator is not None and self.subscription.is_subscribed:
+            await self.coordinator.leave()
         self.subscription.unsubscribe()
         self._errors.clear()
         self.subscription_changed()
@@ -352,15 +352,15 @@ class ConsumerCore:
         if self.closed:
             return
         try:
-            if self.membership is not None:
+            if self.coordinator is not None:
                 if not autocommit:
                     self.subscription.commit_nothing()
-                await self.membership.close(timeout_ms=timeout_ms)
+                await self.coordinator.close(timeout_ms=timeout_ms)
         finally:
             self.closed = True
             self._unlisten()
             await self.fetcher.close()
-            await self.positions.close()
+            await self.offset_fetcher.close()
             await self.client.close()
             self.subscription.unsubscribe()
             with self.subscription.lock:
@@ -392,7 +392,7 @@ def _limits(settings: ClientSettings) -> FetchLimits:
     )
 
 
-def offsets_given(
+def offsets_to_commit_from(
     offsets: Mapping[TopicPartition, Any] | None, subscription: SubscriptionState
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The offsets of a commit: those of the user (numbers will do), or the positions."""

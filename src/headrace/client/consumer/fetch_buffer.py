@@ -19,7 +19,7 @@ from headrace.records import FetchedRecords
 _NEVER = -1
 
 
-class Entry:
+class CompletedFetch:
     """One thing that came for a partition: records, an error, or the news that its end is reached."""
 
     __slots__ = ("eof_offset", "error", "records", "size", "state", "version")
@@ -51,10 +51,10 @@ class FetchBuffer:
         """Of all replies that are not used up."""
         self.took: Callable[[], None] = _nothing
         self._call_at_bytes = _NEVER
-        self._queues: dict[TopicPartition, deque[Entry]] = {}
+        self._queues: dict[TopicPartition, deque[CompletedFetch]] = {}
         self._order: deque[TopicPartition] = deque()
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: CompletedFetch) -> None:
         tp = entry.state.tp
         queue = self._queues.get(tp)
         if queue is None:
@@ -76,7 +76,7 @@ class FetchBuffer:
         queue = self._queues.get(tp)
         return queue is not None and any(entry.error is not None and not entry.is_stale for entry in queue)
 
-    def next(self) -> Entry | None:
+    def next(self) -> CompletedFetch | None:
         """The entry whose turn it is, which stays here until `done`; None if nothing can be handed out now."""
         for _ in range(len(self._order)):
             tp = self._order[0]
@@ -93,7 +93,7 @@ class FetchBuffer:
             self._order.rotate(-1)
         return None
 
-    def done(self, entry: Entry) -> None:
+    def done(self, entry: CompletedFetch) -> None:
         """An entry is used up; the next partition's turn."""
         tp = entry.state.tp
         queue = self._queues.get(tp)
@@ -106,7 +106,7 @@ class FetchBuffer:
         """Has `took` called once, when so many bytes have gone or a partition has no more than one entry left."""
         self._call_at_bytes = max(0, self.size_in_bytes - size)
 
-    def _drop(self, queue: deque[Entry]) -> None:
+    def _drop(self, queue: deque[CompletedFetch]) -> None:
         self.size_in_bytes -= queue.popleft().size
         if self._call_at_bytes != _NEVER and (self.size_in_bytes <= self._call_at_bytes or len(queue) <= 1):
             self._call_at_bytes = _NEVER

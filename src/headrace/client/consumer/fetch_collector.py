@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client.consumer.errors import CorruptBatchError, RecordDeserializationError
-from headrace.client.consumer.fetch_buffer import Entry, FetchBuffer
+from headrace.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from headrace.client.consumer.partition_state import PartitionState
-from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.traffic import Traffic
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
@@ -23,7 +23,7 @@ _NO_LIMIT = 2**31 - 1
 _SMALLEST_RECORD = 7
 
 
-class Portion(NamedTuple):
+class CollectedRecords(NamedTuple):
     """Some records of one partition, of which the user has got none yet."""
 
     state: PartitionState
@@ -34,7 +34,7 @@ class Portion(NamedTuple):
     leader_epoch: int
 
 
-class Rows:
+class FetchCollector:
     """See the module."""
 
     def __init__(
@@ -51,15 +51,15 @@ class Rows:
         self._value_deserializer = value_deserializer
         self._on_eof = on_eof
         self.traffic = Traffic()
-        self._left: list[Portion] = []
+        self._left: list[CollectedRecords] = []
         """Records that iteration took and did not get to: the next ones of their partitions."""
 
-    def take(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def collect(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to so many records of any partitions; moves their positions behind them."""
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         lock = self._subscription.lock
         while max_records > 0:
-            portion = self.portion(max_records, quietly=bool(found))
+            portion = self.collect_partition(max_records, quietly=bool(found))
             if portion is None:
                 break
             with lock:
@@ -75,7 +75,7 @@ class Rows:
                 max_records -= len(portion.records)
         return found
 
-    def portion(self, max_records: int, quietly: bool = False) -> Portion | None:
+    def collect_partition(self, max_records: int, quietly: bool = False) -> CollectedRecords | None:
         """Records of the next partition, maybe none; None if nothing is there. Moves no position. Raises what stands in
         the way of the next record, unless `quietly`."""
         if self._left and (left := self._take_left(max_records)) is not None:
@@ -104,13 +104,13 @@ class Rows:
                 if fetched.is_done:
                     self._buffer.done(entry)
             self.traffic.note(entry.state.tp, len(records), entry.size if fetched.is_done else 0)
-            return Portion(entry.state, entry.version, records, fetched.next_offset, fetched.leader_epoch)
+            return CollectedRecords(entry.state, entry.version, records, fetched.next_offset, fetched.leader_epoch)
 
-    def put_back(self, portion: Portion, index: int) -> None:
+    def put_back(self, portion: CollectedRecords, index: int) -> None:
         """The records of a portion from an index on were not handed out: they come next, if they are still wanted."""
         self._left.append(portion._replace(records=portion.records[index:]))
 
-    def _take_left(self, max_records: int) -> Portion | None:
+    def _take_left(self, max_records: int) -> CollectedRecords | None:
         with self._subscription.lock:
             self._left = [portion for portion in self._left if portion.state.version == portion.version]
             found = next((portion for portion in self._left if portion.state.is_fetchable), None)
@@ -124,7 +124,7 @@ class Rows:
             records=found.records[:max_records], next_offset=found.records[max_records - 1].offset + 1
         )
 
-    def _special(self, entry: Entry) -> None:
+    def _special(self, entry: CompletedFetch) -> None:
         """Raises an error that came, or tells of a partition's end."""
         with self._subscription.lock:
             self._buffer.done(entry)
@@ -133,7 +133,7 @@ class Rows:
         if self._on_eof is not None:
             self._on_eof(entry.state.tp, entry.eof_offset)
 
-    def _explain(self, entry: Entry, fetched: FetchedRecords, error: Exception) -> KafkaError:
+    def _explain(self, entry: CompletedFetch, fetched: FetchedRecords, error: Exception) -> KafkaError:
         tp = entry.state.tp
         if isinstance(error, Undecodable):
             return RecordDeserializationError(tp, error.offset, error.field)
@@ -148,7 +148,7 @@ class Rows:
                 state.rewind()
         self._subscription.changed()
 
-    def take_arrow(self, max_records: int | None = None) -> "pa.Table":
+    def collect_arrow(self, max_records: int | None = None) -> "pa.Table":
         """Everything that is there, or up to so many records, as columns; positions move behind them."""
         from headrace.client.consumer.arrow_tables import TableBuilder
 

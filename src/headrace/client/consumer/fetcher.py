@@ -19,11 +19,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.client.consumer.errors import OffsetsLostError, RecordTooLargeError
-from headrace.client.consumer.fetch_buffer import Entry, FetchBuffer
-from headrace.client.consumer.fetch_sessions import FetchSession, Wanted
+from headrace.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
+from headrace.client.consumer.fetch_session_handler import FetchSessionHandler, RequestedPartition
+from headrace.client.consumer.offset_fetcher import OffsetFetcher
 from headrace.client.consumer.partition_state import FetchState, PartitionState
-from headrace.client.consumer.positions import Positions
-from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.errors import error_for, is_stale_metadata
 from headrace.client.metadata import Metadata
 from headrace.common.backoff import Backoff
@@ -82,7 +82,7 @@ class _Asked(NamedTuple):
 
     state: PartitionState
     version: int
-    wanted: Wanted
+    wanted: RequestedPartition
 
 
 class _Plan(NamedTuple):
@@ -101,7 +101,7 @@ class Fetcher:
         metadata: Metadata,
         subscription: SubscriptionState,
         buffer: FetchBuffer,
-        positions: Positions,
+        offset_fetcher: OffsetFetcher,
         limits: FetchLimits,
         backoff: Backoff,
         arrived: Callable[[], None],
@@ -111,14 +111,14 @@ class Fetcher:
         self._metadata = metadata
         self._subscription = subscription
         self._buffer = buffer
-        self._positions = positions
+        self._offset_fetcher = offset_fetcher
         self._limits = limits
         self._backoff = backoff
         self._arrived = arrived
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._kicks: dict[int, asyncio.Event] = {}
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
         self._under_way: dict[TopicPartition, int] = {}
         """The version that each partition was last asked under, while there is no reply."""
         self._timer: asyncio.TimerHandle | None = None
@@ -165,7 +165,7 @@ class Fetcher:
             if info is None or info.leader not in view.nodes:
                 self._metadata.request_update((tp.topic,))
                 continue
-            if not self._positions.check_leader(state, info.leader_epoch):
+            if not self._offset_fetcher.check_leader(state, info.leader_epoch):
                 hurried.add(view.nodes[info.leader])
                 continue
             if state.retry_at > now:
@@ -180,7 +180,7 @@ class Fetcher:
                 pressing.add(node_id)
             if node_id not in plans:
                 plans[node_id] = _Plan({}, False)
-            wanted = Wanted(
+            wanted = RequestedPartition(
                 view.topic_id(tp.topic), state.fetch_offset, self._limits.max_partition_bytes, state.leader_epoch
             )
             plans[node_id].asked[tp] = _Asked(state, state.version, wanted)
@@ -222,7 +222,7 @@ class Fetcher:
     async def _serve(self, node_id: int) -> None:
         """The task of one broker; it ends when the broker is no longer known."""
         kicks = self._kicks[node_id]
-        session = self._sessions.setdefault(node_id, FetchSession(self._limits.sessions))
+        session = self._sessions.setdefault(node_id, FetchSessionHandler(self._limits.sessions))
         failures = empty = 0
         try:
             while not self._closed and node_id in self._metadata.view.nodes:
@@ -269,7 +269,7 @@ class Fetcher:
             if not self._closed:
                 self._loop.call_soon(self.kick)
 
-    async def _ask(self, node_id: int, session: FetchSession, plan: _Plan, empty: int) -> FetchResponse:
+    async def _ask(self, node_id: int, session: FetchSessionHandler, plan: _Plan, empty: int) -> FetchResponse:
         if not self._pool.is_ready(node_id, PURPOSE):
             self._tell()
             await self._pool.connect(node_id, PURPOSE)
@@ -321,7 +321,7 @@ class Fetcher:
                 if asked.state.preferred_replica == node_id:
                     asked.state.forget_preferred()
                 if isinstance(error, UnsupportedVersionError) and asked.state.version == asked.version:
-                    self._put(Entry(asked.state, error=error))
+                    self._put(CompletedFetch(asked.state, error=error))
         self._tell()
         return failures + 1
 
@@ -376,11 +376,13 @@ class Fetcher:
             )
             if records.has_batches:
                 got = True
-                self._put(Entry(state, records))
+                self._put(CompletedFetch(state, records))
                 state.fetched(records.end_offset)
             else:
                 self._put(
-                    Entry(state, error=RecordTooLargeError(state.tp, state.fetch_offset, limits.max_partition_bytes))
+                    CompletedFetch(
+                        state, error=RecordTooLargeError(state.tp, state.fetch_offset, limits.max_partition_bytes)
+                    )
                 )
         self._look_for_end(state)
         state.failures = 0
@@ -388,9 +390,9 @@ class Fetcher:
 
     def _look_for_end(self, state: PartitionState) -> None:
         if self._limits.partition_eof and state.reached_end(self._limits.read_committed):
-            self._put(Entry(state, eof_offset=state.eof_offset))
+            self._put(CompletedFetch(state, eof_offset=state.eof_offset))
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: CompletedFetch) -> None:
         self._buffer.put(entry)
         self._news = True
 
@@ -428,7 +430,7 @@ class Fetcher:
         elif error.retriable and not isinstance(error, CorruptRecordError):
             self._hold_back(state)
         else:
-            self._put(Entry(state, error=type(error)(f"{state.tp} at offset {state.fetch_offset}: {error}")))
+            self._put(CompletedFetch(state, error=type(error)(f"{state.tp} at offset {state.fetch_offset}: {error}")))
             self._hold_back(state)
 
     def _out_of_range(self, node_id: int, state: PartitionState) -> None:
@@ -440,11 +442,11 @@ class Fetcher:
         elif self._buffer.has(state.tp):
             # The user still has records to take that lie before it.
             self._hold_back(state)
-        elif not self._positions.reset(state, f"{state.tp} has no offset {state.fetch_offset}"):
-            self._put(Entry(state, error=OffsetsLostError(state.tp, state.fetch_offset)))
+        elif not self._offset_fetcher.reset(state, f"{state.tp} has no offset {state.fetch_offset}"):
+            self._put(CompletedFetch(state, error=OffsetsLostError(state.tp, state.fetch_offset)))
             self._hold_back(state)
         else:
-            self._loop.call_soon(self._positions.work)
+            self._loop.call_soon(self._offset_fetcher.work)
 
     async def close(self) -> None:
         self._closed = True

@@ -1,7 +1,7 @@
-"""ListOffsets: offsets by time, asked of the leaders.
+"""Looks up offsets by timestamp with ListOffsets requests to the partition leaders.
 
-Owned by the loop. `ask_leaders` asks once and sorts answers from errors; `find_offsets` goes on asking until all are
-there or the time is up.
+Runs on the event loop. `list_offsets_once` sends one round of requests and separates results from errors;
+`list_offsets` retries until it has every offset or the timeout expires.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-__all__ = ["EARLIEST", "LATEST", "FoundOffset", "ask_leaders", "by_leader", "find_offsets"]
+__all__ = ["EARLIEST", "LATEST", "ListOffsetData", "group_by_leader", "list_offsets", "list_offsets_once"]
 
 _CONSUMER = -1
 _NEWEST_TIMESTAMP = -3
 _FIRST_WITH_NEWEST_TIMESTAMP = 7
 
 
-class FoundOffset(NamedTuple):
+class ListOffsetData(NamedTuple):
     offset: int
     """-1 if no record is as new as was asked for."""
     timestamp: int
     leader_epoch: int
 
 
-Answers = tuple[dict[TopicPartition, FoundOffset], dict[TopicPartition, KafkaError]]
+Answers = tuple[dict[TopicPartition, ListOffsetData], dict[TopicPartition, KafkaError]]
 
 
-def by_leader(
+def group_by_leader(
     view: ClusterView, tps: Iterable[TopicPartition]
 ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
     """Partitions by the broker to ask about them, and the errors of those that have none."""
@@ -60,12 +60,12 @@ def by_leader(
     return nodes, errors
 
 
-async def ask_leaders(
+async def list_offsets_once(
     pool: BrokerPool, view: ClusterView, wanted: Mapping[TopicPartition, int], read_committed: bool
 ) -> Answers:
     """Asks each leader once for the offsets at timestamps (or EARLIEST, or LATEST)."""
-    nodes, errors = by_leader(view, wanted)
-    found: dict[TopicPartition, FoundOffset] = {}
+    nodes, errors = group_by_leader(view, wanted)
+    found: dict[TopicPartition, ListOffsetData] = {}
     replies = await asyncio.gather(
         *(_ask(pool, view, node_id, {tp: wanted[tp] for tp in tps}, read_committed) for node_id, tps in nodes.items())
     )
@@ -96,7 +96,7 @@ async def _ask(
         reply: ListOffsetsResponse = await pool.send(node_id, request, min_version=needed)
     except KafkaError as error:
         return {}, dict.fromkeys(wanted, error)
-    found: dict[TopicPartition, FoundOffset] = {}
+    found: dict[TopicPartition, ListOffsetData] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     for topic in reply.topics:
         for part in topic.partitions:
@@ -105,11 +105,11 @@ async def _ask(
             if failed is not None:
                 errors[tp] = failed
             else:
-                found[tp] = FoundOffset(part.offset, part.timestamp, part.leader_epoch)
+                found[tp] = ListOffsetData(part.offset, part.timestamp, part.leader_epoch)
     return found, errors
 
 
-async def find_offsets(
+async def list_offsets(
     pool: BrokerPool,
     metadata: Metadata,
     wanted: Mapping[TopicPartition, int],
@@ -117,11 +117,11 @@ async def find_offsets(
     read_committed: bool,
     timeout_ms: float,
     backoff: Backoff,
-) -> dict[TopicPartition, FoundOffset]:
+) -> dict[TopicPartition, ListOffsetData]:
     """The offsets of all that is wanted. Raises the first error that another attempt would not mend, KafkaTimeoutError
     at last."""
     left = dict(wanted)
-    found: dict[TopicPartition, FoundOffset] = {}
+    found: dict[TopicPartition, ListOffsetData] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
@@ -131,7 +131,7 @@ async def find_offsets(
     try:
         async with asyncio.timeout_at(deadline):
             while True:
-                answered, errors = await ask_leaders(pool, metadata.view, left, read_committed)
+                answered, errors = await list_offsets_once(pool, metadata.view, left, read_committed)
                 found.update(answered)
                 left = {tp: timestamp for tp, timestamp in left.items() if tp not in answered}
                 if not left:

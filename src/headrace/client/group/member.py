@@ -15,7 +15,7 @@ gone on without it, and what it still has may be read by others.
 import logging
 from enum import Enum
 
-from headrace.client.group.protocol import NO_GENERATION
+from headrace.client.group.consumer_protocol import NO_GENERATION
 from headrace.client.types import ConsumerGroupMetadata
 
 __all__ = ["Member", "MemberState"]

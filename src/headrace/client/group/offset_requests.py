@@ -3,7 +3,7 @@ changed its shape (OffsetFetch v8 asks for several groups)."""
 
 from collections.abc import Iterable, Mapping
 
-from headrace.client.group.protocol import group_by_topic
+from headrace.client.group.consumer_protocol import group_by_topic
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.types import TopicPartition
 from headrace.protocol.messages.offset_commit import (

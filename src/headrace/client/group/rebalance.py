@@ -1,29 +1,27 @@
-"""One rebalance: give up what must be given up, join, learn who gets what, take it.
+"""One rebalance of a group member: revoke partitions, join, sync, apply the new assignment.
 
-Owner: the task of `Membership`. The steps, each of which may find that the member was expelled meanwhile (by the reply
-to a heartbeat or a commit) and then ends with `Retry`:
+Runs in the task of `ConsumerCoordinator`. At every step the member may turn out to have been removed from the group
+(a heartbeat or commit response says so); the step then raises `RetryJoin`:
 
-    prepare   eager: everything is revoked. Cooperative: what is not subscribed to any more. Expelled: all is lost
-    join      JoinGroup, until the coordinator answers that all members are there; a new member is first given its id
-    sync      the leader assigns; every member learns its part
-    apply     cooperative: what others are to get is revoked, and the group is joined once more. Then what is new
+    prepare   eager: revokes all partitions. Cooperative: revokes partitions of topics that are no longer subscribed.
+              Removed from the group: all partitions are lost
+    join      JoinGroup; the coordinator responds once all members have joined. A new member first gets a member id
+    sync      SyncGroup; the leader sends the assignment of the group, every member receives its own
+    apply     cooperative: revokes the partitions that move to other members and rejoins. Then adds the new partitions
 
-How replies are taken is what Kafka's own client does: an id that is not known is thrown away, a coordinator that is
-none is looked up again, what may pass is tried again, and the rest is an error for the user.
+Errors are handled as in Kafka's client: an unknown member id is dropped, a coordinator that moved is looked up again,
+retriable errors are retried, and all others are raised to the user.
 
-A partition that goes is first stopped, so that no more of its records are handed out; then the user has to come to a
-poll, which says that what was handed out is processed; then its offset is committed, and the listener is told.
+Revoking a partition takes three steps. Fetching stops, so that no more of its records are returned; the user enters
+the next poll, so the records of earlier polls count as processed; then the offset is committed and the listener called.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from headrace.client.consumer.subscription import SubscriptionState
-from headrace.client.group.assignors.base import Assignor, RebalanceProtocol, Topics
-from headrace.client.group.coordinator import GroupCoordinator
-from headrace.client.group.hooks import RebalanceHooks
-from headrace.client.group.member import Member, MemberState
-from headrace.client.group.protocol import (
+from headrace.client.consumer.subscription_state import SubscriptionState
+from headrace.client.group.assignors.assignor import Assignor, RebalanceProtocol, Topics
+from headrace.client.group.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
     Subscription,
@@ -32,6 +30,9 @@ from headrace.client.group.protocol import (
     encode_assignment,
     encode_subscription,
 )
+from headrace.client.group.coordinator_client import CoordinatorClient
+from headrace.client.group.member import Member, MemberState
+from headrace.client.group.rebalance_hooks import RebalanceHooks
 from headrace.common.errors import (
     IllegalGenerationError,
     InconsistentGroupProtocolError,
@@ -44,7 +45,7 @@ from headrace.common.types import TopicPartition
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-__all__ = ["Rebalance", "Retry"]
+__all__ = ["Rebalance", "RetryJoin"]
 
 _logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ _JOIN_MARGIN_MS = 5000
 """A JoinGroup is answered after the rebalance timeout at the latest, and then the reply has to travel."""
 
 
-class Retry(Exception):
+class RetryJoin(Exception):
     """The rebalance has to be begun again: at once, or after a wait."""
 
     def __init__(self, reason: str, at_once: bool = False):
@@ -63,7 +64,7 @@ class Retry(Exception):
 class Rebalance:
     def __init__(
         self,
-        coordinator: GroupCoordinator,
+        coordinator: CoordinatorClient,
         member: Member,
         subscription: SubscriptionState,
         assignors: Sequence[Assignor],
@@ -162,13 +163,13 @@ class Rebalance:
             return reply
         if isinstance(error, MemberIdRequiredError):
             member.named(reply.member_id)
-            raise Retry("the coordinator has given this member an id", at_once=True)
+            raise RetryJoin("the coordinator has given this member an id", at_once=True)
         if isinstance(error, UnknownMemberIdError):
             member.expelled()
-            raise Retry("the coordinator does not know this member", at_once=True)
+            raise RetryJoin("the coordinator does not know this member", at_once=True)
         if isinstance(error, IllegalGenerationError):
             member.expelled(keep_id=True)
-            raise Retry("the group has gone on without this member", at_once=True)
+            raise RetryJoin("the group has gone on without this member", at_once=True)
         raise self._failed(error)
 
     def _offer(self, assignor: Assignor) -> JoinGroupRequestProtocol:
@@ -184,7 +185,7 @@ class Rebalance:
     @staticmethod
     def _failed(error: KafkaError) -> Exception:
         if error.retriable or isinstance(error, RebalanceInProgressError):
-            return Retry(str(error), at_once=isinstance(error, RebalanceInProgressError))
+            return RetryJoin(str(error), at_once=isinstance(error, RebalanceInProgressError))
         return error
 
     # ---- sync
@@ -209,7 +210,7 @@ class Rebalance:
         reply: SyncGroupResponse = await self._coordinator.send(request, timeout_ms=self._join_timeout_ms)
         error = self._coordinator.error(reply.error_code)
         if member.identity != asked:
-            raise Retry("the member was expelled as it joined")
+            raise RetryJoin("the member was expelled as it joined")
         if error is None:
             if reply.protocol_name not in (None, member.protocol):
                 raise InconsistentGroupProtocolError(
@@ -219,7 +220,7 @@ class Rebalance:
             return decode_assignment(reply.assignment)
         if isinstance(error, UnknownMemberIdError | IllegalGenerationError):
             member.expelled(keep_id=isinstance(error, IllegalGenerationError))
-            raise Retry("the group has gone on without this member", at_once=True)
+            raise RetryJoin("the group has gone on without this member", at_once=True)
         raise self._failed(error)
 
     async def _assign(self, joined: JoinGroupResponse) -> dict[str, Assignment]:
@@ -259,4 +260,4 @@ class Rebalance:
 
     def _check(self, generation: int) -> None:
         if self._member.generation != generation:
-            raise Retry("the member was expelled as it took its partitions", at_once=True)
+            raise RetryJoin("the member was expelled as it took its partitions", at_once=True)

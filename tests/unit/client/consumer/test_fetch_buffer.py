@@ -1,6 +1,6 @@
 """The fetch buffer: turns of partitions, and what is stale."""
 
-from headrace.client.consumer.fetch_buffer import Entry, FetchBuffer
+from headrace.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from headrace.client.consumer.partition_state import COMMITTED_OFFSET, PartitionState
 from headrace.common.types import TopicPartition
 from headrace.records import FetchedRecords, encode_rows
@@ -15,7 +15,7 @@ def state_of(index):
 
 def entry_of(state, count=1):
     raw = bytes(encode_rows([(None, b"v", 1, None)] * count))
-    return Entry(state, FetchedRecords("t", state.tp.partition, raw, 0))
+    return CompletedFetch(state, FetchedRecords("t", state.tp.partition, raw, 0))
 
 
 def test_partitions_take_turns():
@@ -133,7 +133,7 @@ def test_the_loop_is_told_of_the_last_one_whatever_it_waits_for():
 def test_errors_are_seen():
     buffer = FetchBuffer()
     state = state_of(0)
-    buffer.put(Entry(state, error=ValueError("x")))
+    buffer.put(CompletedFetch(state, error=ValueError("x")))
     assert buffer.has_error(state.tp)
     state.seek(1)
     assert not buffer.has_error(state.tp)

@@ -13,9 +13,9 @@ from headrace.client.group.assignors import (
     make_assignors,
     rebalance_protocol,
 )
-from headrace.client.group.assignors.base import java_hash
+from headrace.client.group.assignors.assignor import java_hash
 from headrace.client.group.assignors.sticky import StickyUserData
-from headrace.client.group.protocol import Subscription
+from headrace.client.group.consumer_protocol import Subscription
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
 from headrace.protocol import decode

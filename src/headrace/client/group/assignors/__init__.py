@@ -3,7 +3,7 @@
 Of your own: a class with a name and `assign` (see `Assignor`), given in `partition.assignment.strategy`.
 """
 
-from headrace.client.group.assignors.base import Assignor, Topics, make_assignors, rebalance_protocol
+from headrace.client.group.assignors.assignor import Assignor, Topics, make_assignors, rebalance_protocol
 from headrace.client.group.assignors.range import RangeAssignor
 from headrace.client.group.assignors.round_robin import RoundRobinAssignor
 from headrace.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor

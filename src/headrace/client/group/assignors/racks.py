@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from headrace.client.group.assignors.base import Members, Topics
+from headrace.client.group.assignors.assignor import Members, Topics
 from headrace.common.types import TopicPartition
 
 __all__ = ["Racks", "are_racks_useful"]

@@ -10,7 +10,7 @@ first, within the same shares, to members in a rack with a replica; what is left
 
 from collections.abc import Callable
 
-from headrace.client.group.assignors.base import Assignor, Members, Topics
+from headrace.client.group.assignors.assignor import Assignor, Members, Topics
 from headrace.client.group.assignors.racks import are_racks_useful
 from headrace.client.group.assignors.round_robin import in_order
 from headrace.common.types import TopicPartition

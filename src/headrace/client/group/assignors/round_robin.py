@@ -5,8 +5,8 @@ by member id. A member that does not want the topic is passed over. With equal s
 one.
 """
 
-from headrace.client.group.assignors.base import Assignor, Members, Topics
-from headrace.client.group.protocol import Subscription
+from headrace.client.group.assignors.assignor import Assignor, Members, Topics
+from headrace.client.group.consumer_protocol import Subscription
 from headrace.common.types import TopicPartition
 
 __all__ = ["RoundRobinAssignor", "in_order"]

@@ -18,10 +18,10 @@ Otherwise see `sticky_balance`.
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from headrace.client.group.assignors.base import Assignor, Members, RebalanceProtocol, Topics, member_order
+from headrace.client.group.assignors.assignor import Assignor, Members, RebalanceProtocol, Topics, member_order
+from headrace.client.group.assignors.general_assignment import GeneralAssignment
 from headrace.client.group.assignors.racks import Racks
-from headrace.client.group.assignors.sticky_balance import Balance
-from headrace.client.group.protocol import NO_GENERATION, Subscription, group_by_topic
+from headrace.client.group.consumer_protocol import NO_GENERATION, Subscription, group_by_topic
 from headrace.common.types import TopicPartition
 from headrace.protocol import ProtocolError, decode, encode
 from headrace.protocol.message import INT32, STRING, Message, field
@@ -125,7 +125,7 @@ class StickyAssignor(Assignor):
         racks = Racks(topics, members)
         if len({frozenset(each.topics) for each in members.values()}) <= 1:
             return _assign_equal(topics, claims, racks), claims
-        return Balance(topics, members, claims.owned, claims.before, racks, self._keeps_far).run(), claims
+        return GeneralAssignment(topics, members, claims.owned, claims.before, racks, self._keeps_far).run(), claims
 
 
 class CooperativeStickyAssignor(StickyAssignor):

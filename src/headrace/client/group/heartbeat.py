@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from headrace.client.group.coordinator import GroupCoordinator
+from headrace.client.group.coordinator_client import CoordinatorClient
 from headrace.client.group.member import Member, MemberState
 from headrace.common.clock import Clock
 from headrace.common.errors import (
@@ -24,12 +24,12 @@ from headrace.common.errors import (
 )
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-__all__ = ["Heartbeats", "PollWatch"]
+__all__ = ["HeartbeatTask", "PollTimer"]
 
 _logger = logging.getLogger(__name__)
 
 
-class PollWatch:
+class PollTimer:
     """When the user last polled. Within a poll time does not count."""
 
     def __init__(self, clock: Clock, limit_ms: float):
@@ -57,12 +57,12 @@ class PollWatch:
         return self._ended + self._limit - self._clock.monotonic()
 
 
-class Heartbeats:
+class HeartbeatTask:
     def __init__(
         self,
-        coordinator: GroupCoordinator,
+        coordinator: CoordinatorClient,
         member: Member,
-        polls: PollWatch,
+        polls: PollTimer,
         *,
         interval_ms: float,
         session_timeout_ms: float,

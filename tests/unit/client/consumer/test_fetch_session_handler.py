@@ -5,7 +5,7 @@ import random
 import pytest
 
 from headrace.broker.fetch_sessions import FetchedPartition, FetchSessionCache
-from headrace.client.consumer.fetch_sessions import FetchSession, Wanted
+from headrace.client.consumer.fetch_session_handler import FetchSessionHandler, RequestedPartition
 from headrace.common.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, KafkaError
 from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.common.types import TopicPartition
@@ -16,7 +16,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def want(offset=0, topic_id=ID, epoch=3):
-    return Wanted(topic_id, offset, 1000, epoch)
+    return RequestedPartition(topic_id, offset, 1000, epoch)
 
 
 def summary(request):
@@ -29,7 +29,7 @@ def summary(request):
 
 
 def test_the_first_request_is_full_and_later_ones_name_changes():
-    session = FetchSession()
+    session = FetchSessionHandler()
     assert summary(session.plan({T0: want(5), T1: want(6)}, True)) == (0, 0, [("t", 0, 5), ("t", 1, 6)], [])
     session.answered(77, 0)
     assert summary(session.plan({T0: want(5), T1: want(8)}, True)) == (77, 1, [("t", 1, 8)], [])
@@ -40,7 +40,7 @@ def test_the_first_request_is_full_and_later_ones_name_changes():
 
 
 def test_a_new_leader_epoch_is_a_change():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({T0: want(epoch=1)}, True)
     session.answered(77, 0)
     request = session.plan({T0: want(epoch=2)}, True)
@@ -48,7 +48,7 @@ def test_a_new_leader_epoch_is_a_change():
 
 
 def test_no_reply_makes_a_new_session_in_the_place_of_the_old_one():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({T0: want()}, True)
     session.answered(77, 0)
     session.plan({T0: want()}, True)
@@ -62,7 +62,7 @@ def test_no_reply_makes_a_new_session_in_the_place_of_the_old_one():
     ("error", "session_id"), [(FetchSessionIdNotFoundError.code, 0), (InvalidFetchSessionEpochError.code, 77)]
 )
 def test_a_session_that_is_refused(error, session_id):
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({T0: want()}, True)
     session.answered(77, 0)
     session.plan({T0: want()}, True)
@@ -71,7 +71,7 @@ def test_a_session_that_is_refused(error, session_id):
 
 
 def test_a_broker_that_answers_with_another_session():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({T0: want()}, True)
     session.answered(77, 0)
     session.plan({T0: want()}, True)
@@ -80,28 +80,28 @@ def test_a_broker_that_answers_with_another_session():
 
 
 def test_no_room_for_a_session():
-    session = FetchSession()
+    session = FetchSessionHandler()
     for _ in range(3):
         assert summary(session.plan({T0: want()}, True)) == (0, 0, [("t", 0, 0)], [])
         session.answered(0, 0)
 
 
 def test_not_wanted():
-    session = FetchSession(enabled=False)
+    session = FetchSessionHandler(enabled=False)
     for _ in range(3):
         assert summary(session.plan({T0: want()}, True)) == (0, -1, [("t", 0, 0)], [])
         session.answered(77, 0)
 
 
 def test_names_and_ids_do_not_mix():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({T0: want(topic_id=ZERO_UUID)}, False)
     session.answered(77, 0)
     assert summary(session.plan({T0: want()}, True))[:2] == (77, 0)
 
 
 def test_a_topic_that_was_made_anew_has_another_id():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({T0: want()}, True)
     session.answered(77, 0)
     request = session.plan({T0: want(topic_id=Uuid(int=8))}, True)
@@ -110,7 +110,7 @@ def test_a_topic_that_was_made_anew_has_another_id():
 
 
 def test_epochs_begin_again_with_1():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({T0: want()}, True)
     session.answered(77, 0)
     session._epoch = 2**31 - 1
@@ -124,12 +124,12 @@ def test_the_broker_always_knows_what_is_wanted(seed):
     """Random wishes, against the broker's own sessions, with requests and replies that get lost and evictions."""
     chance = random.Random(seed)
     ids = {"a": Uuid(int=1), "b": Uuid(int=2)}
-    session = FetchSession()
+    session = FetchSessionHandler()
     cache = FetchSessionCache(1000, ManualClock(), random.Random(seed))
     answers = 0
     for number in range(200):
         wanted = {
-            TopicPartition(name, index): Wanted(ids[name], chance.randrange(3), 1000, 0)
+            TopicPartition(name, index): RequestedPartition(ids[name], chance.randrange(3), 1000, 0)
             for name in ids
             for index in range(4)
             if chance.random() < 0.5

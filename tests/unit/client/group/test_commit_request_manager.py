@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.support.net.virtual_loop import run
 
-from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.errors import CommitFailedError, IllegalStateError, KafkaConnectionError, KafkaTimeoutError
-from headrace.client.group.commits import Commits
-from headrace.client.group.coordinator import GroupCoordinator
+from headrace.client.group.commit_request_manager import CommitRequestManager
+from headrace.client.group.coordinator_client import CoordinatorClient
 from headrace.client.group.member import Member, MemberState
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.backoff import Backoff
@@ -124,8 +124,8 @@ class Bench:
         self.subscription = SubscriptionState()
         self.rejoins: list[str] = []
         self.told: list[tuple[dict[TopicPartition, int], type | None]] = []
-        self.commits = Commits(
-            GroupCoordinator(self.coordinator),
+        self.commits = CommitRequestManager(
+            CoordinatorClient(self.coordinator),
             self.member,
             self.subscription,
             Backoff(100, 1000, make_random(1)),

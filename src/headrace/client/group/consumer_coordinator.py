@@ -10,22 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.client.config.common import ClientSettings
-from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.core import ClientCore
 from headrace.client.group.assignors import Topics, make_assignors, rebalance_protocol
-from headrace.client.group.commits import Commits, OnCommit
-from headrace.client.group.coordinator import CoordinatorSender, GroupCoordinator, Sender
-from headrace.client.group.heartbeats import Heartbeats, PollWatch
-from headrace.client.group.hooks import RebalanceHooks
+from headrace.client.group.commit_request_manager import CommitRequestManager, OnCommit
+from headrace.client.group.coordinator_client import CoordinatorClient, CoordinatorSender, Sender
+from headrace.client.group.heartbeat import HeartbeatTask, PollTimer
 from headrace.client.group.member import Member, MemberState
-from headrace.client.group.rebalance import Rebalance, Retry
+from headrace.client.group.rebalance import Rebalance, RetryJoin
+from headrace.client.group.rebalance_hooks import RebalanceHooks
 from headrace.client.metadata_cache import ClusterView
 from headrace.client.types import ConsumerGroupMetadata
 from headrace.common.errors import ConfigError, FencedInstanceIdError, KafkaError
 from headrace.common.types import TopicPartition
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
-__all__ = ["DEFAULT_STRATEGY", "Membership"]
+__all__ = ["DEFAULT_STRATEGY", "ConsumerCoordinator"]
 
 _logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _AT_ONCE = 5
 DEFAULT_STRATEGY = ("range", "cooperative-sticky")
 
 
-class Membership:
+class ConsumerCoordinator:
     def __init__(
         self,
         core: ClientCore,
@@ -57,10 +57,10 @@ class Membership:
         self._hooks = hooks
         self.member = Member(settings.group_id, settings.group_instance_id)
         self._sender = sender or CoordinatorSender(core, settings.group_id)
-        self._coordinator = GroupCoordinator(self._sender)
-        self._polls = PollWatch(core.clock, settings.max_poll_interval_ms)
+        self._coordinator = CoordinatorClient(self._sender)
+        self._polls = PollTimer(core.clock, settings.max_poll_interval_ms)
         assignors = make_assignors(settings.partition_assignment_strategy or DEFAULT_STRATEGY)
-        self.commits = Commits(
+        self.commits = CommitRequestManager(
             self._coordinator,
             self.member,
             subscription,
@@ -71,7 +71,7 @@ class Membership:
             rejoin=self.request_rejoin,
             on_commit=on_commit,
         )
-        self._heartbeats = Heartbeats(
+        self._heartbeats = HeartbeatTask(
             self._coordinator,
             self.member,
             self._polls,
@@ -206,7 +206,7 @@ class Membership:
             try:
                 await self._join()
                 failures = 0
-            except Retry as retry:
+            except RetryJoin as retry:
                 _logger.info("%s: joins again: %s", self.member, retry)
                 self._needs_join.set()
                 if not retry.at_once or failures >= _AT_ONCE:

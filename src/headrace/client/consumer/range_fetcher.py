@@ -1,10 +1,10 @@
-"""The fetches and the decoding behind `ranges`: one stretch of a partition, a reply at a time, into Arrow.
+"""Fetches and decodes one range of a partition's offsets into Arrow arrays; used by `range_client`.
 
-`RangeFetch` belongs to the loop and keeps one fetch under way ahead of the caller; `Portions` belongs to the caller's
-thread. `fetch_once` is one request outside of any session.
+`RangeFetcher` runs on the event loop and keeps one fetch in flight ahead of the caller. `RangeDecoder` runs in the
+caller's thread. `fetch_once` sends one Fetch request without a fetch session.
 
-Invariant: whatever another attempt may mend is tried again until nothing has come for `patience_ms`; an offset that the
-log does not have is an error at once.
+Invariant: retriable errors are retried until no data has arrived for `patience_ms`; an offset that the log does not
+have is an error immediately.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.consumer.errors import OffsetsLostError, RecordTooLargeError
-from headrace.client.consumer.fetch_sessions import FetchSession, Wanted
+from headrace.client.consumer.fetch_session_handler import FetchSessionHandler, RequestedPartition
 from headrace.client.core import ClientCore
 from headrace.client.errors import KafkaTimeoutError, error_for, is_stale_metadata
 from headrace.common.errors import (
@@ -31,7 +31,7 @@ from headrace.records import FetchedRecords
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Portions", "RangeColumns", "RangeFetch", "fetch_once"]
+__all__ = ["RangeColumns", "RangeDecoder", "RangeFetcher", "fetch_once"]
 
 _PURPOSE = "fetch"
 _FIRST_WITH_TOPIC_IDS = 13
@@ -57,7 +57,7 @@ class RangeColumns(NamedTuple):
         return len(self.offsets)
 
 
-class RangeFetch:
+class RangeFetcher:
     """The fetches of one stretch, one ahead of the caller. Owned by the loop."""
 
     def __init__(self, core: ClientCore, tp: TopicPartition, start: int, end: int, patience_ms: float):
@@ -148,7 +148,7 @@ class RangeFetch:
         version = core.pool.version(node_id, ApiKey.FETCH)
         topic_id = view.topic_id(tp.topic)
         settings = core.settings
-        wanted = Wanted(topic_id, offset, settings.max_partition_fetch_bytes, info.leader_epoch)
+        wanted = RequestedPartition(topic_id, offset, settings.max_partition_fetch_bytes, info.leader_epoch)
         reply = await fetch_once(
             core,
             node_id,
@@ -200,7 +200,7 @@ async def fetch_once(
     core: ClientCore,
     node_id: int,
     version: int | None,
-    wanted: dict[TopicPartition, Wanted],
+    wanted: dict[TopicPartition, RequestedPartition],
     max_wait_ms: float,
     min_bytes: int,
     max_bytes: int,
@@ -212,7 +212,7 @@ async def fetch_once(
         and version >= _FIRST_WITH_TOPIC_IDS
         and all(each.topic_id != ZERO_UUID for each in wanted.values())
     )
-    request = FetchSession(enabled=False).plan(wanted, by_id)
+    request = FetchSessionHandler(enabled=False).plan(wanted, by_id)
     request.max_wait_ms = int(max_wait_ms)
     request.min_bytes = min_bytes
     request.max_bytes = max_bytes
@@ -224,7 +224,7 @@ async def fetch_once(
     return reply
 
 
-class Portions:
+class RangeDecoder:
     """Collects records of several replies into Arrow arrays of the wanted size. Belongs to the caller's thread."""
 
     def __init__(self, end: int, target_bytes: int, timestamp_unit: str):

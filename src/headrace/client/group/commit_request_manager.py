@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError, error_for
-from headrace.client.group.coordinator import GroupCoordinator
+from headrace.client.group.coordinator_client import CoordinatorClient
 from headrace.client.group.member import Member
 from headrace.client.group.offset_requests import commit_request, commit_results, fetch_request, fetch_results
 from headrace.client.types import OffsetAndMetadata
@@ -29,7 +29,7 @@ from headrace.common.errors import (
 )
 from headrace.common.types import TopicPartition
 
-__all__ = ["Commits", "Offsets", "OnCommit"]
+__all__ = ["CommitRequestManager", "Offsets", "OnCommit"]
 
 _logger = logging.getLogger(__name__)
 
@@ -53,10 +53,10 @@ class _Commit:
         self.last_error: KafkaError | None = None
 
 
-class Commits:
+class CommitRequestManager:
     def __init__(
         self,
-        coordinator: GroupCoordinator,
+        coordinator: CoordinatorClient,
         member: Member,
         subscription: SubscriptionState,
         backoff: Backoff,

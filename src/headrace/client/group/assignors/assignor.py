@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
-from headrace.client.group.protocol import Subscription
+from headrace.client.group.consumer_protocol import Subscription
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
 

@@ -1,8 +1,8 @@
-"""The way to a group's coordinator.
+"""Sends requests to a group's coordinator.
 
-Owner: the loop. Membership and commits send everything through here, on a connection of its own, so that it does not
-wait behind fetches. When a request fails in a way that may mean that the coordinator is gone or another, it is looked
-up again before the next one.
+Runs on the event loop. `ConsumerCoordinator` and `CommitRequestManager` send all their requests through here, on a
+separate connection, so that they do not queue behind fetches. When an error suggests that the coordinator failed or
+moved, the next request looks it up again.
 """
 
 import logging
@@ -19,7 +19,7 @@ from headrace.common.errors import (
 )
 from headrace.protocol import Message
 
-__all__ = ["CoordinatorSender", "GroupCoordinator", "Sender"]
+__all__ = ["CoordinatorClient", "CoordinatorSender", "Sender"]
 
 _logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class CoordinatorSender:
             self._core.pool.disconnect(node_id, COORDINATOR, "a rebalance was broken off")
 
 
-class GroupCoordinator:
+class CoordinatorClient:
     """Checks replies, and forgets a coordinator that is none any more."""
 
     def __init__(self, sender: Sender):

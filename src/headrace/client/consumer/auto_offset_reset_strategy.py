@@ -20,7 +20,7 @@ _NAMES = {
 """Kafka's names, and the older ones that librdkafka and kafka-python still take."""
 
 
-class ResetPolicy:
+class AutoOffsetResetStrategy:
     """What `auto.offset.reset` says."""
 
     def __init__(self, text: str):

@@ -23,7 +23,7 @@ FINAL_EPOCH = -1
 _LAST_EPOCH = 2**31 - 1
 
 
-class Wanted(NamedTuple):
+class RequestedPartition(NamedTuple):
     """What is asked of one partition."""
 
     topic_id: Uuid
@@ -32,14 +32,14 @@ class Wanted(NamedTuple):
     leader_epoch: int
 
 
-class FetchSession:
+class FetchSessionHandler:
     """See the module."""
 
     def __init__(self, enabled: bool = True):
         self._enabled = enabled
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._known: dict[TopicPartition, Wanted] = {}
+        self._known: dict[TopicPartition, RequestedPartition] = {}
         self._by_id = False
 
     @property
@@ -47,7 +47,7 @@ class FetchSession:
         """The next request names only what changed."""
         return self._enabled and self._epoch != INITIAL_EPOCH
 
-    def plan(self, wanted: dict[TopicPartition, Wanted], by_id: bool) -> FetchRequest:
+    def plan(self, wanted: dict[TopicPartition, RequestedPartition], by_id: bool) -> FetchRequest:
         """The request for these partitions and no others; limits are for the caller to set. With `by_id` topics go by
         their ids (Fetch v13)."""
         if by_id != self._by_id:
@@ -74,7 +74,7 @@ class FetchSession:
         self,
         session_id: int,
         epoch: int,
-        changed: dict[TopicPartition, Wanted],
+        changed: dict[TopicPartition, RequestedPartition],
         forgotten: "list[tuple[TopicPartition, Uuid]] | tuple[()]",
     ) -> FetchRequest:
         topics: dict[tuple[str, Uuid], list[FetchPartition]] = {}

@@ -5,7 +5,7 @@
     for columns in client.read(tp, 0, 1000):        # Arrow arrays, a few MB each
         ...
 
-No group, no subscription, no position that lives on. A thread of its own runs the loop; `RangeFetch` keeps one fetch
+No group, no subscription, no position that lives on. A thread of its own runs the loop; `RangeFetcher` keeps one fetch
 under way while the caller works on the last reply, and asks for nothing behind the end. Decoding happens in the
 caller's thread.
 
@@ -22,9 +22,9 @@ from headrace.client.background import LoopThread
 from headrace.client.config.common import ClientSettings
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.consumer.errors import CorruptBatchError
-from headrace.client.consumer.fetch_sessions import Wanted
-from headrace.client.consumer.list_offsets import EARLIEST, LATEST, by_leader, find_offsets
-from headrace.client.consumer.range_fetch import Portions, RangeColumns, RangeFetch, fetch_once
+from headrace.client.consumer.fetch_session_handler import RequestedPartition
+from headrace.client.consumer.list_offsets import EARLIEST, LATEST, group_by_leader, list_offsets
+from headrace.client.consumer.range_fetcher import RangeColumns, RangeDecoder, RangeFetcher, fetch_once
 from headrace.client.core import ClientCore
 from headrace.client.metadata import check_name
 from headrace.common.errors import CorruptRecordError, KafkaError, UnknownTopicOrPartitionError
@@ -97,7 +97,7 @@ class RangeClient:
         if not wanted:
             return {}
         found = self._thread.run(
-            find_offsets(
+            list_offsets(
                 self._core.pool,
                 self._core.metadata,
                 wanted,
@@ -115,7 +115,7 @@ class RangeClient:
 
     async def _wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
         view, loop = self._core.metadata.view, self._core.loop
-        nodes, _ = by_leader(view, positions)
+        nodes, _ = group_by_leader(view, positions)
         if not nodes:
             await asyncio.sleep(timeout_ms / 1000)
             return False
@@ -141,7 +141,7 @@ class RangeClient:
             await core.pool.connect(node_id, _WAIT_PURPOSE)
             version = core.pool.version(node_id, ApiKey.FETCH)
             wanted = {
-                tp: Wanted(view.topic_id(tp.topic), offset, 1, view.leader_epoch(tp))
+                tp: RequestedPartition(view.topic_id(tp.topic), offset, 1, view.leader_epoch(tp))
                 for tp, offset in positions.items()
             }
             reply = await fetch_once(core, node_id, version, wanted, timeout_ms, 1, 1, _WAIT_PURPOSE)
@@ -170,8 +170,8 @@ class RangeClient:
         Raises OffsetOutOfRangeError if the log does not have `start`, or loses what comes next; `offset` of it tells
         where. Raises KafkaTimeoutError if nothing comes for `patience_ms`.
         """
-        fetch = RangeFetch(self._core, tp, start, end, patience_ms)
-        portions = Portions(end, target_bytes, timestamp_unit)
+        fetch = RangeFetcher(self._core, tp, start, end, patience_ms)
+        portions = RangeDecoder(end, target_bytes, timestamp_unit)
         try:
             while True:
                 try:

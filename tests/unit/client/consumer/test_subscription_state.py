@@ -5,7 +5,7 @@ import re
 import pytest
 
 from headrace.client.consumer.partition_state import EARLIEST_OFFSET, FetchState
-from headrace.client.consumer.subscription import ConsumerRebalanceListener, SubscriptionMode, SubscriptionState
+from headrace.client.consumer.subscription_state import ConsumerRebalanceListener, SubscriptionMode, SubscriptionState
 from headrace.client.errors import IllegalStateError
 from headrace.client.types import OffsetAndMetadata
 from headrace.common.types import TopicPartition

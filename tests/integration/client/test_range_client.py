@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import headrace
-from headrace.client.consumer.ranges import EARLIEST, LATEST, RangeClient, RangeColumns
+from headrace.client.consumer.range_client import EARLIEST, LATEST, RangeClient, RangeColumns
 from headrace.client.errors import KafkaTimeoutError
 from headrace.common.errors import NotLeaderForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition

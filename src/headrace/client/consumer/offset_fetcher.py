@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from headrace.client.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from headrace.client.consumer.errors import TruncatedError
-from headrace.client.consumer.list_offsets import EARLIEST, LATEST, FoundOffset, ask_leaders, by_leader
+from headrace.client.consumer.list_offsets import EARLIEST, LATEST, ListOffsetData, group_by_leader, list_offsets_once
 from headrace.client.consumer.partition_state import (
     COMMITTED_OFFSET,
     LATEST_OFFSET,
@@ -22,8 +23,7 @@ from headrace.client.consumer.partition_state import (
     OffsetQuery,
     PartitionState,
 )
-from headrace.client.consumer.reset import ResetPolicy
-from headrace.client.consumer.subscription import SubscriptionState
+from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.errors import NoOffsetForPartitionError, error_for, is_stale_metadata
 from headrace.client.metadata import Metadata
 from headrace.client.types import OffsetAndMetadata
@@ -53,7 +53,7 @@ class CommittedOffsets(Protocol):
     async def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
 
 
-class Positions:
+class OffsetFetcher:
     """See the module."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Positions:
         subscription: SubscriptionState,
         *,
         committed: CommittedOffsets | None,
-        policy: ResetPolicy,
+        policy: AutoOffsetResetStrategy,
         read_committed: bool,
         backoff: Backoff,
         clock: Clock,
@@ -202,9 +202,9 @@ class Positions:
             if state.query.kind == "tail":
                 starts[state.tp] = EARLIEST
         view = self._metadata.view
-        found, errors = await ask_leaders(self._pool, view, wanted, self._read_committed)
+        found, errors = await list_offsets_once(self._pool, view, wanted, self._read_committed)
         if starts:
-            begins, failures = await ask_leaders(self._pool, view, starts, self._read_committed)
+            begins, failures = await list_offsets_once(self._pool, view, starts, self._read_committed)
             errors.update(failures)
         else:
             begins = {}
@@ -225,8 +225,8 @@ class Positions:
         self,
         state: PartitionState,
         query: OffsetQuery,
-        found: FoundOffset,
-        begin: FoundOffset | None,
+        found: ListOffsetData,
+        begin: ListOffsetData | None,
         leader_epoch: int,
     ) -> None:
         if found.offset < 0:
@@ -249,7 +249,7 @@ class Positions:
     async def _validate(self, asked: Asked) -> None:
         view = self._metadata.view
         states = {state.tp: (state, version) for state, version in asked}
-        nodes, errors = by_leader(view, states)
+        nodes, errors = group_by_leader(view, states)
         try:
             await asyncio.gather(
                 *(

@@ -5,7 +5,7 @@ import struct
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
-from headrace.client.group.protocol import (
+from headrace.client.group.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,

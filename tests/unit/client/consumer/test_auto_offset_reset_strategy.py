@@ -2,8 +2,8 @@
 
 import pytest
 
+from headrace.client.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy, parse_duration_ms
 from headrace.client.consumer.partition_state import EARLIEST_OFFSET, LATEST_OFFSET, OffsetQuery
-from headrace.client.consumer.reset import ResetPolicy, parse_duration_ms
 from headrace.common.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ from headrace.common.errors import ConfigError
     ],
 )
 def test_what_is_looked_up(text, expected):
-    policy = ResetPolicy(text)
+    policy = AutoOffsetResetStrategy(text)
     assert policy.query(now_ms=10_000_000) == expected
     assert policy.is_none is (expected is None)
 

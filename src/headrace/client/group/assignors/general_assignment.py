@@ -12,11 +12,11 @@ of a move from A to B after one of the same topic from B to A, the latter is tak
 from collections import Counter
 from collections.abc import Mapping
 
-from headrace.client.group.assignors.base import Members, Topics, bucket, java_hash
+from headrace.client.group.assignors.assignor import Members, Topics, bucket, java_hash
 from headrace.client.group.assignors.racks import Racks
 from headrace.common.types import TopicPartition
 
-__all__ = ["Balance"]
+__all__ = ["GeneralAssignment"]
 
 
 class _Moves:
@@ -45,7 +45,7 @@ def _set_order(tp: TopicPartition) -> tuple[int, int]:
     return bucket(value, 16), tp.partition
 
 
-class Balance:
+class GeneralAssignment:
     """One assignment in the making."""
 
     def __init__(

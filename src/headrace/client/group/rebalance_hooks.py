@@ -1,6 +1,6 @@
 """What group membership asks of the consumer it belongs to.
 
-Owner: the loop. Every method is called, and every coroutine awaited, by the task of `Membership`.
+Owner: the loop. Every method is called, and every coroutine awaited, by the task of `ConsumerCoordinator`.
 """
 
 from typing import Protocol

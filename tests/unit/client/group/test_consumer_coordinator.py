@@ -1,4 +1,4 @@
-"""Membership in virtual time, against the broker's own coordinator."""
+"""ConsumerCoordinator in virtual time, against the broker's own coordinator."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

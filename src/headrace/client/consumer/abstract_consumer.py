@@ -10,23 +10,23 @@ from collections.abc import Iterable, Mapping
 from headrace.client.config.common import ClientSettings
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.consumer.core import ConsumerCore
-from headrace.client.consumer.fetch_collector import Portion
-from headrace.client.consumer.list_offsets import FoundOffset
+from headrace.client.consumer.fetch_collector import CollectedRecords
+from headrace.client.consumer.list_offsets import ListOffsetData
 from headrace.client.consumer.partition_state import EARLIEST_OFFSET, LATEST_OFFSET, OffsetQuery
-from headrace.client.consumer.subscription import ConsumerRebalanceListener, SubscriptionState
+from headrace.client.consumer.subscription_state import ConsumerRebalanceListener, SubscriptionState
 from headrace.client.errors import IllegalStateError, NotAssignedError, WakeupError
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
 from headrace.common.types import TopicPartition
 from headrace.records import ConsumerRecord
 
-__all__ = ["ConsumerBase", "Offsets", "at_times", "check_limit", "check_timeout", "only_offsets", "wanted_times"]
+__all__ = ["AbstractConsumer", "Offsets", "at_times", "check_limit", "check_timeout", "only_offsets", "wanted_times"]
 
 _logger = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-class ConsumerBase:
+class AbstractConsumer:
     """See the module. A face sets `_core`, and says how a poll that waits is woken."""
 
     def __init__(self, topics: "tuple[str | Mapping[str, object], ...]", configs: dict[str, object]):
@@ -48,7 +48,7 @@ class ConsumerBase:
         self._is_closing = False
         """Listeners that are told of the end may still use the consumer."""
         self._wakeup = False
-        self._portion: Portion | None = None
+        self._portion: CollectedRecords | None = None
         """What iteration has taken and not yet given to the user."""
         self._index = 0
         if names:
@@ -174,9 +174,9 @@ class ConsumerBase:
 
     def enforce_rebalance(self, reason: str = "the program asked for it") -> None:
         """Has the group share its partitions anew."""
-        if self._core.membership is None:
+        if self._core.coordinator is None:
             raise IllegalStateError("this consumer has no group")
-        self._core.call(self._core.membership.request_rejoin, reason)
+        self._core.call(self._core.coordinator.request_rejoin, reason)
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster is known."""
@@ -190,12 +190,12 @@ class ConsumerBase:
         portion, self._portion = self._portion, None
         if portion is not None and self._index < len(portion.records):
             if self.config.interceptors:
-                self._core.rows.rewind(portion.state, portion.version)
+                self._core.collector.rewind(portion.state, portion.version)
             else:
-                self._core.rows.put_back(portion, self._index)
+                self._core.collector.put_back(portion, self._index)
 
-    def _next_portion(self) -> list[Portion]:
-        while (portion := self._core.rows.portion(self.config.max_poll_records)) is not None:
+    def _next_portion(self) -> list[CollectedRecords]:
+        while (portion := self._core.collector.collect_partition(self.config.max_poll_records)) is not None:
             if portion.records and self.config.interceptors:
                 tp = portion.state.tp
                 portion = portion._replace(records=list(self._intercept({tp: portion.records}).get(tp, ())))
@@ -279,12 +279,12 @@ def wanted_times(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicParti
     return timestamps
 
 
-def at_times(found: Mapping[TopicPartition, FoundOffset]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+def at_times(found: Mapping[TopicPartition, ListOffsetData]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     return {
         tp: OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch) if each.offset >= 0 else None
         for tp, each in found.items()
     }
 
 
-def only_offsets(found: Mapping[TopicPartition, FoundOffset]) -> dict[TopicPartition, int]:
+def only_offsets(found: Mapping[TopicPartition, ListOffsetData]) -> dict[TopicPartition, int]:
     return {tp: each.offset for tp, each in found.items()}
