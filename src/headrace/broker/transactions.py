@@ -32,11 +32,11 @@ from headrace.common.errors import (
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
-from headrace.common.types import Buffer, TopicPartition
+from headrace.common.types import TopicPartition
 from headrace.coordinator.runtime import OperationResult, ProducerInfo, Runtime, ShardContext
 from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionShard
 from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION, Transaction, TransactionState
-from headrace.records import ControlType, encode_marker
+from headrace.records import BatchHeader, ControlType, encode_marker
 from headrace.storage.log import Log
 from headrace.storage.producer_state import AppendOrigin
 
@@ -162,15 +162,15 @@ class Transactions:
 
     # ---- appends
 
-    def check_append(self, partition: Partition, records: Buffer, transactional_id: str | None, version: int) -> None:
+    def check_append(
+        self, partition: Partition, header: BatchHeader, transactional_id: str | None, version: int
+    ) -> None:
         """Refuses records for a transaction that they do not belong to (KIP-890).
 
         Without this a late batch could open a transaction that nobody ends. A partition in which the producer has
         written in this transaction is known to belong to it. Newer producers do not add partitions; this does it.
         """
-        producer = ProducerInfo(
-            int.from_bytes(records[43:51], "big", signed=True), int.from_bytes(records[51:53], "big", signed=True)
-        )
+        producer = ProducerInfo(header.producer_id, header.producer_epoch)
         log = partition.check_leader()
         if transactional_id is None:
             raise TransactionalIdAuthorizationFailedError("records of a transaction need a transactional id")
@@ -179,7 +179,7 @@ class Transactions:
         adds = version >= _FIRST_THAT_ADDS
         if not adds and not self.verifies:
             return
-        if adds and producer.producer_id not in log.producers.entries and int.from_bytes(records[53:57], "big"):
+        if adds and producer.producer_id not in log.producers.entries and header.base_sequence:
             # Each transaction has an epoch of its own and so begins with 0: what comes first here is on its way yet.
             raise OutOfOrderSequenceNumberError(f"producer {producer.producer_id} begins in {partition.tp} without 0")
         try:

@@ -40,6 +40,10 @@ cdef class RecordBatch:
     cdef int _seal(self, uint8_t* p) except -1
 
 
+cdef class BatchHeader:
+    cdef uint8_t _bytes[HEADER_BYTES]
+
+
 cdef class BatchRecords:
     cdef readonly RecordBatch batch
     cdef Py_buffer _view

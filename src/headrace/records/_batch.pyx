@@ -289,6 +289,52 @@ cdef class RecordBatch:
 
 @cython.final
 @cython.freelist(64)
+cdef class BatchHeader:
+    """A copy of the header that starts a buffer, with nothing checked except that it is complete.
+
+    For bytes that a client sent and that nobody has checked yet: a magic or a length that makes no sense can be read.
+    """
+
+    def __cinit__(self, buffer):
+        cdef Py_buffer view
+        cdef Py_ssize_t available
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        available = view.len
+        if available >= HEADER_BYTES:
+            memcpy(self._bytes, view.buf, HEADER_BYTES)
+        PyBuffer_Release(&view)
+        if available < HEADER_BYTES:
+            raise CorruptRecordError(f"Batch is cut short: {available} bytes, a header has {HEADER_BYTES}", 0)
+
+    @property
+    def base_offset(self): return <int64_t>load64(self._bytes + AT_BASE_OFFSET)
+
+    @property
+    def size_in_bytes(self):
+        """The size of the whole batch according to the header."""
+        return 12 + <int64_t><int32_t>load32(self._bytes + AT_LENGTH)
+
+    @property
+    def magic(self): return <int8_t>self._bytes[AT_MAGIC]
+
+    @property
+    def codec(self): return load16(self._bytes + AT_ATTRIBUTES) & CODEC_MASK
+
+    @property
+    def is_transactional(self): return (load16(self._bytes + AT_ATTRIBUTES) & TRANSACTIONAL_BIT) != 0
+
+    @property
+    def producer_id(self): return <int64_t>load64(self._bytes + AT_PRODUCER_ID)
+
+    @property
+    def producer_epoch(self): return <int16_t>load16(self._bytes + AT_PRODUCER_EPOCH)
+
+    @property
+    def base_sequence(self): return <int32_t>load32(self._bytes + AT_BASE_SEQUENCE)
+
+
+@cython.final
+@cython.freelist(64)
 @cython.no_gc
 cdef class BatchRecords:
     """The records of a batch, each parsed and checked, none made into an object.

@@ -21,7 +21,7 @@ from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.shard import CommitRequest, GroupShard
 from headrace.coordinator.runtime import OperationResult, ProducerInfo, Runtime
 from headrace.coordinator.transaction.config import TransactionConfig
-from headrace.records import BatchBuilder, ControlType, RecordBatch, decode_rows, read_marker
+from headrace.records import BatchBuilder, BatchHeader, ControlType, RecordBatch, decode_rows, read_marker
 from headrace.storage.producer_state import AppendOrigin, ProducerStateManager
 from headrace.testing.clock import ManualClock
 
@@ -172,7 +172,7 @@ class World:
         builder.append(b"", value, self.clock.time_ms())
         data = builder.build()
         partition: Any = self.partitions[tp]
-        self.transactions.check_append(partition, data, ID, version)
+        self.transactions.check_append(partition, BatchHeader(data), ID, version)
         partition.append(data, -1)
 
     def commit_offset(self, producer: ProducerInfo, offset: int) -> None:

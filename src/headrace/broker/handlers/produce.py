@@ -32,7 +32,6 @@ from headrace.common.errors import (
     UnsupportedCompressionTypeError,
     message_of,
 )
-from headrace.common.types import Buffer
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.produce import (
     LeaderIdAndEpoch,
@@ -44,6 +43,7 @@ from headrace.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from headrace.records import BATCH_HEADER_BYTES, BatchHeader, Compression
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
@@ -52,12 +52,8 @@ _logger = logging.getLogger(__name__)
 
 _FIRST_WITH_ZSTD = 7
 _FIRST_WITH_TOPIC_IDS = 13
-_ATTRIBUTES_BYTE = 22
-_CODEC_MASK = 7
-_TRANSACTIONAL = 0x10
-_ZSTD = 4
-_SMALLEST_BATCH = 61
-_NO_OFFSET = bytes(8)
+_MAGIC = 2
+_ZSTD = Compression.ZSTD.value
 
 
 # Older versions of librdkafka do not compress where version 0 is not announced (KAFKA-18659). None sends it.
@@ -73,10 +69,15 @@ def handle(broker: "Broker", request: ProduceRequest, context: RequestContext) -
         replies: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
-                partition = _partition(broker, name, data, acks, version)
-                records = _one_batch(data.records)
-                if records[_ATTRIBUTES_BYTE] & _TRANSACTIONAL:
-                    broker.transactions.check_append(partition, records, request.transactional_id, version)
+                records = data.records
+                size = len(records) if records is not None else 0
+                header = BatchHeader(records) if records is not None and size >= BATCH_HEADER_BYTES else None
+                partition = _partition(broker, name, data.index, header, acks, version)
+                if records is None or header is None:
+                    raise InvalidRecordError(f"expected one record batch, got {size} bytes: fewer than its header has")
+                _check_batch(header, size)
+                if header.is_transactional:
+                    broker.transactions.check_append(partition, header, request.transactional_id, version)
                 result = partition.append(records, acks)
             except KafkaError as error:
                 failed = True
@@ -113,40 +114,30 @@ def _name_of(broker: "Broker", topic: TopicProduceData, version: int) -> str | N
     return topic.name if version < _FIRST_WITH_TOPIC_IDS else broker.image.topic_name(topic.topic_id)
 
 
-def _partition(broker: "Broker", name: str | None, data: PartitionProduceData, acks: int, version: int) -> Partition:
-    """The partition to append to, after all checks that need no look at the batch itself."""
+def _partition(
+    broker: "Broker", name: str | None, index: int, header: BatchHeader | None, acks: int, version: int
+) -> Partition:
+    """The partition to append to, after all checks of the request."""
     if not -1 <= acks <= 1:
         raise InvalidRequiredAcksError(f"acks is 0, 1 or -1 (all), not {acks}")
     if name is None:
         raise UnknownTopicIdError("this broker knows no topic of that id")
     if name in INTERNAL_TOPICS:
         raise InvalidTopicError(f"clients may not write to the internal topic {name}")
-    records = data.records
-    if (
-        version < _FIRST_WITH_ZSTD
-        and records is not None
-        and len(records) >= _SMALLEST_BATCH
-        and records[_ATTRIBUTES_BYTE] & _CODEC_MASK == _ZSTD
-    ):
+    if version < _FIRST_WITH_ZSTD and header is not None and header.codec == _ZSTD:
         raise UnsupportedCompressionTypeError(f"zstd needs Produce version {_FIRST_WITH_ZSTD}, not {version}")
-    return broker.replicas.find(name, data.index)
+    return broker.replicas.find(name, index)
 
 
-def _one_batch(records: Buffer | None) -> Buffer:
+def _check_batch(header: BatchHeader, size: int) -> None:
     """A client sends one batch of magic 2 for each partition (KIP-98), whose offsets begin with 0. A batch that is cut
     short is left to the log."""
-    size = 0 if records is None else len(records)
-    if records is None or size < _SMALLEST_BATCH:
-        raise InvalidRecordError(f"expected one record batch, got {size} bytes: fewer than its header has")
-    if records[16] != 2:
-        raise InvalidRecordError(f"expected a record batch of magic 2, got magic {records[16]}")
-    said = 12 + int.from_bytes(records[8:12], "big", signed=True)
-    if _SMALLEST_BATCH <= said < size:
-        raise InvalidRecordError(f"expected one record batch, got {size} bytes for one of {said}")
-    if records[:8] != _NO_OFFSET:
-        base_offset = int.from_bytes(records[:8], "big", signed=True)
-        raise InvalidRecordError(f"expected a record batch whose base offset is 0, not {base_offset}")
-    return records
+    if header.magic != _MAGIC:
+        raise InvalidRecordError(f"expected a record batch of magic {_MAGIC}, got magic {header.magic}")
+    if BATCH_HEADER_BYTES <= header.size_in_bytes < size:
+        raise InvalidRecordError(f"expected one record batch, got {size} bytes for one of {header.size_in_bytes}")
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"expected a record batch whose base offset is 0, not {header.base_offset}")
 
 
 def _error_reply(data: PartitionProduceData, error: KafkaError) -> PartitionProduceResponse:
