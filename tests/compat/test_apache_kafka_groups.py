@@ -13,7 +13,7 @@ from tests.support.broker.process import Broker, Headrace, Kafka, eventually
 from tests.support.coordinator.groups import GroupBench, subscription
 from tests.support.net.wire_client import WireClient
 
-from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.group.classic_group import GroupState
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest

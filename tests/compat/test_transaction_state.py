@@ -14,12 +14,12 @@ from tests.support.storage.files import open_manager
 
 from headrace.broker.config.coordinators import TRANSACTION_TOPIC
 from headrace.common.types import TopicPartition
-from headrace.coordinator.transaction.states import Transaction
+from headrace.coordinator.transaction.metadata import TransactionMetadata
 
 
-def loaded(directory: Path) -> dict[str, Transaction]:
+def loaded(directory: Path) -> dict[str, TransactionMetadata]:
     """What coordinators make of all partitions of a directory."""
-    found: dict[str, Transaction] = {}
+    found: dict[str, TransactionMetadata] = {}
     with open_manager(directory, topic_configs()) as manager:
         for log in manager:
             if log.tp.topic == TRANSACTION_TOPIC and log.log_end_offset:

@@ -13,9 +13,10 @@ from tests.support.cluster.fake_cluster import FakeBroker, FakeCluster, async_te
 
 from headrace.cluster import znodes
 from headrace.cluster.controller import Controller
-from headrace.cluster.elections import Election
-from headrace.cluster.embedded import EmbeddedStore
-from headrace.cluster.requests import IsrChange
+from headrace.cluster.controller_requests import IsrChange
+from headrace.cluster.embedded_store import EmbeddedStore
+from headrace.cluster.leader_election import Election
+from headrace.cluster.node_tree import Change
 from headrace.cluster.store import (
     ANY_VERSION,
     Operation,
@@ -26,7 +27,6 @@ from headrace.cluster.store import (
     WatchEvent,
 )
 from headrace.cluster.topics import TopicSpec
-from headrace.cluster.tree import Change
 from headrace.cluster.znodes import Leadership
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.common.errors import KafkaError
-from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import OperationResult, Result
+from headrace.coordinator.group.shard import GroupCoordinatorShard
+from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult
 
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
@@ -28,7 +28,7 @@ async def give_way(done: int) -> None:
 def ask_shards(
     broker: "Broker",
     group_ids: Sequence[str],
-    operation: Callable[[GroupShard, str], Result[T]],
+    operation: Callable[[GroupCoordinatorShard, str], CoordinatorResult[T]],
     failed: Callable[[str, KafkaError], T],
     done: Callable[[list[T]], None],
 ) -> None:
@@ -36,7 +36,7 @@ def ask_shards(
     found: dict[int, T] = {}
 
     def ask(place: int, group_id: str) -> None:
-        def finish(outcome: OperationResult[T]) -> None:
+        def finish(outcome: CoordinatorResponse[T]) -> None:
             try:
                 found[place] = outcome.result()
             except KafkaError as error:

@@ -15,7 +15,7 @@ from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.purgatory import DelayedOperation
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster.commands import BrokerEndpoint
-from headrace.cluster.image import ImageChange
+from headrace.cluster.metadata_image import ImageChange
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -26,8 +26,11 @@ from headrace.common.errors import (
     NotLeaderForPartitionError,
     UnknownTopicOrPartitionError,
 )
-from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import Committed, OperationResult, Runtime, ShardContext, partition_for
+from headrace.coordinator.group.shard import GroupCoordinatorShard
+from headrace.coordinator.partitioner import partition_for
+from headrace.coordinator.result import CommitCallback, CoordinatorResponse
+from headrace.coordinator.runtime import CoordinatorRuntime
+from headrace.coordinator.shard import ShardContext
 from headrace.records import RecordBatch
 from headrace.storage.producer_state import AppendOrigin
 
@@ -43,7 +46,7 @@ _LOAD_PAUSE_MS = 100
 class _DelayedCommit(DelayedOperation):
     """Completes when all replicas in sync have an offset, when this broker leads no more, or when its time is over."""
 
-    def __init__(self, partition: Partition, offset: int, timeout_ms: int, done: Committed):
+    def __init__(self, partition: Partition, offset: int, timeout_ms: int, done: CommitCallback):
         super().__init__(timeout_ms)
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
@@ -104,7 +107,7 @@ class CoordinatorLog:
     def is_committed(self, offset: int) -> bool:
         return self._partition.is_replicated(offset)
 
-    def when_committed(self, offset: int, done: Committed) -> None:
+    def when_committed(self, offset: int, done: CommitCallback) -> None:
         operation = _DelayedCommit(self._partition, offset, self._timeout_ms, done)
         self._replicas.produces.try_complete_else_watch(operation, [self._partition])
 
@@ -115,14 +118,14 @@ class Coordinators:
     def __init__(self, broker: "Broker"):
         self._broker = broker
         self._config = broker.config.coordinators
-        self._runtimes: dict[str, Runtime[Any]] = {}
-        self.groups: Runtime[GroupShard] = self.make_runtime(GROUP_TOPIC, self._make_group_shard)
+        self._runtimes: dict[str, CoordinatorRuntime[Any]] = {}
+        self.groups: CoordinatorRuntime[GroupCoordinatorShard] = self.make_runtime(GROUP_TOPIC, self._make_group_shard)
         broker.replicas.on_role_changed.append(self._role_changed)
         broker.image.add_listener(self._image_changed)
 
-    def make_runtime(self, topic: str, make_shard: Any) -> Runtime[Any]:
+    def make_runtime(self, topic: str, make_shard: Any) -> CoordinatorRuntime[Any]:
         """A runtime that follows the leadership of a topic's partitions from now on."""
-        runtime: Runtime[Any] = Runtime(
+        runtime: CoordinatorRuntime[Any] = CoordinatorRuntime(
             topic,
             make_shard,
             self._broker.clock,
@@ -133,8 +136,8 @@ class Coordinators:
         self._runtimes[topic] = runtime
         return runtime
 
-    def _make_group_shard(self, context: ShardContext) -> GroupShard:
-        return GroupShard(context, lambda: self._config.groups, self._broker.random)
+    def _make_group_shard(self, context: ShardContext) -> GroupCoordinatorShard:
+        return GroupCoordinatorShard(context, lambda: self._config.groups, self._broker.random)
 
     def _role_changed(self, partition: Partition) -> None:
         runtime = self._runtimes.get(partition.tp.topic)
@@ -155,7 +158,7 @@ class Coordinators:
     def _forget_topics(self, index: int, topics: set[str]) -> None:
         """In steps; when the partition is loaded, if it is not yet."""
 
-        def done(outcome: OperationResult[bool]) -> None:
+        def done(outcome: CoordinatorResponse[bool]) -> None:
             try:
                 if not outcome.result():
                     self._broker.driver.timer.add(0, partial(self._forget_topics, index, topics))
@@ -180,7 +183,7 @@ class Coordinators:
     def group_partition(self, group_id: str) -> int:
         return self.partition_of(GROUP_TOPIC, group_id)
 
-    def group_shard(self, group_id: str) -> GroupShard:
+    def group_shard(self, group_id: str) -> GroupCoordinatorShard:
         """For what writes nothing; raises what a client gets that asks the wrong broker, or too early."""
         return self.groups.shard(self.group_partition(group_id))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.cluster import znodes
-from headrace.cluster.image import MetadataImage
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.store import NoNode, WatchEvent
 
 if TYPE_CHECKING:

@@ -36,9 +36,9 @@ from headrace.cluster.commands import (
 )
 from headrace.cluster.config_store import ConfigEntity, ConfigStore, ConfigWatcher
 from headrace.cluster.controller import Controller
-from headrace.cluster.embedded import EmbeddedStore
-from headrace.cluster.image import ImageChange, MetadataImage
-from headrace.cluster.producer_ids import ProducerIds
+from headrace.cluster.embedded_store import EmbeddedStore
+from headrace.cluster.metadata_image import ImageChange, MetadataImage
+from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.cluster.registration import prepare_cluster, register_broker
 from headrace.cluster.topics import TopicAdmin, TopicSpec
 from headrace.common.clock import Clock, SystemClock
@@ -83,7 +83,7 @@ class Broker:
     fetch_sessions: FetchSessionCache
     channel: LocalChannel
     coordinators: Coordinators
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdManager
     transactions: Transactions
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None, seed: int | None = None):
@@ -141,7 +141,7 @@ class Broker:
             check_config=self._check_topic_config,
         )
         self.coordinators = Coordinators(self)
-        self.producer_ids = ProducerIds(self.store, self.node_id)
+        self.producer_ids = ProducerIdManager(self.store, self.node_id)
         self.transactions = Transactions(self)
         limits = self.configs.limits(config.limits)
         self.dispatcher = Dispatcher(self, self.clock, self.metrics, config.slow_request_ms)

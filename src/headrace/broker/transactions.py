@@ -33,9 +33,11 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import OperationResult, ProducerInfo, Runtime, ShardContext
-from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionShard
-from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION, Transaction, TransactionState
+from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
+from headrace.coordinator.runtime import CoordinatorRuntime
+from headrace.coordinator.shard import ShardContext
+from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION, TransactionMetadata, TransactionState
+from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionCoordinatorShard
 from headrace.records import BatchHeader, ControlType, encode_marker
 from headrace.storage.log import Log
 from headrace.storage.producer_state import AppendOrigin
@@ -60,10 +62,12 @@ class Transactions:
     def __init__(self, broker: "Broker"):
         self._broker = broker
         self._questions: set[asyncio.Task[bool]] = set()
-        self.runtime: Runtime[TransactionShard] = broker.coordinators.make_runtime(TRANSACTION_TOPIC, self._make_shard)
+        self.runtime: CoordinatorRuntime[TransactionCoordinatorShard] = broker.coordinators.make_runtime(
+            TRANSACTION_TOPIC, self._make_shard
+        )
 
-    def _make_shard(self, context: ShardContext) -> TransactionShard:
-        return TransactionShard(context, lambda: self._broker.config.transactions, self.send_markers)
+    def _make_shard(self, context: ShardContext) -> TransactionCoordinatorShard:
+        return TransactionCoordinatorShard(context, lambda: self._broker.config.transactions, self.send_markers)
 
     def partition_of(self, transactional_id: str) -> int:
         return self._broker.coordinators.partition_of(TRANSACTION_TOPIC, transactional_id)
@@ -82,7 +86,7 @@ class Transactions:
 
     # ---- markers
 
-    def send_markers(self, index: int, transaction: Transaction) -> None:
+    def send_markers(self, index: int, transaction: TransactionMetadata) -> None:
         """Writes the markers of a prepared transaction of a partition, and then has it completed."""
         _Ending(self, index, transaction, self.runtime.leader_epoch(index)).go_on()
 
@@ -201,7 +205,7 @@ class Transactions:
                 kind = TransactionAbortableError if version >= _FIRST_THAT_ABORTS else InvalidTxnStateError
                 raise kind(f"{tp} was not added to the transaction of {transactional_id!r}")
             return
-        added: list[OperationResult[None]] = []
+        added: list[CoordinatorResponse[None]] = []
         self.runtime.write(
             index,
             lambda shard: shard.add_partitions(transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
@@ -220,7 +224,7 @@ def _is_open(log: Log, producer: ProducerInfo) -> bool:
 class _Ending:
     """One prepared transaction, until all its partitions have their markers."""
 
-    def __init__(self, transactions: Transactions, index: int, prepared: Transaction, coordinator_epoch: int):
+    def __init__(self, transactions: Transactions, index: int, prepared: TransactionMetadata, coordinator_epoch: int):
         self._transactions = transactions
         self._index = index
         self._prepared = prepared
@@ -285,7 +289,7 @@ class _Ending:
     def _complete(self) -> None:
         self._transactions.runtime.write(self._index, lambda shard: shard.complete(self._prepared), self._completed)
 
-    def _completed(self, outcome: OperationResult[None]) -> None:
+    def _completed(self, outcome: CoordinatorResponse[None]) -> None:
         if outcome.error is not None and not isinstance(outcome.error, NotCoordinatorError):
             _logger.warning("cannot write that %r is complete: %s", self._prepared.transactional_id, outcome.error)
             self._transactions.later(self.go_on)

@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 
-from headrace.cluster import requests, znodes
+from headrace.cluster import controller_requests, znodes
 from headrace.cluster.commands import BrokerChannel, Command, CommandResult, LeaderAndIsr, StopReplica
 from headrace.cluster.config_store import ConfigEntity, ConfigStore
-from headrace.cluster.context import ControllerContext
+from headrace.cluster.controller_context import ControllerContext
+from headrace.cluster.controller_requests import IsrChange
 from headrace.cluster.controller_term import ControllerTerm, Watches
-from headrace.cluster.elections import Election
-from headrace.cluster.fencing import ControllerMoved, FencedStore
-from headrace.cluster.requests import IsrChange
+from headrace.cluster.fenced_store import ControllerMoved, FencedStore
+from headrace.cluster.leader_election import Election
 from headrace.cluster.store import (
     BadVersion,
     CoordinationStore,
@@ -135,21 +135,23 @@ class Controller:
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elects preferred leaders, or with Election.UNCLEAN whoever is there, for these partitions or all. Returns an
         error for each that got no new leader; of all partitions only those that needed one are reported."""
-        return await self._ask("elect leaders", lambda: requests.elect_leaders(self._active(), election, partitions))
+        return await self._ask(
+            "elect leaders", lambda: controller_requests.elect_leaders(self._active(), election, partitions)
+        )
 
     async def alter_isr(
         self, broker_id: int, broker_epoch: int, changes: Mapping[TopicPartition, IsrChange]
     ) -> dict[TopicPartition, Leadership | KafkaError]:
         """A leader's request to change ISRs (KIP-497). Returns what each partition has now, or why it stays."""
         return await self._ask(
-            "alter ISR", lambda: requests.alter_isr(self._active(), broker_id, broker_epoch, changes)
+            "alter ISR", lambda: controller_requests.alter_isr(self._active(), broker_id, broker_epoch, changes)
         )
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> set[TopicPartition]:
         """Takes leadership away from a broker that is about to stop. Returns the replicated partitions that it still
         leads, as no other replica could."""
         return await self._ask(
-            "controlled shutdown", lambda: requests.shut_down(self._active(), broker_id, broker_epoch)
+            "controlled shutdown", lambda: controller_requests.shut_down(self._active(), broker_id, broker_epoch)
         )
 
     def unclean_election_enabled(self, topic: str | None = None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from headrace.cluster import znodes
-from headrace.cluster.batch import CommandBatch
+from headrace.cluster.command_batch import CommandBatch
 from headrace.cluster.commands import (
     NO_LEADER,
     BrokerChannel,
@@ -19,12 +19,12 @@ from headrace.cluster.commands import (
     LeaderAndIsr,
     StopReplica,
 )
-from headrace.cluster.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
-from headrace.cluster.deletion import TopicDeleter
-from headrace.cluster.fencing import FencedStore
-from headrace.cluster.partition_states import PartitionStateMachine
-from headrace.cluster.replica_states import ReplicaStateMachine
+from headrace.cluster.controller_context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from headrace.cluster.fenced_store import FencedStore
+from headrace.cluster.partition_state_machine import PartitionStateMachine
+from headrace.cluster.replica_state_machine import ReplicaStateMachine
 from headrace.cluster.store import CoordinationStore, Delete, NoNode, Watch
+from headrace.cluster.topic_deletion_manager import TopicDeletionManager
 from headrace.cluster.znodes import TopicAssignment
 from headrace.common.errors import KafkaStorageError
 from headrace.common.types import TopicPartition
@@ -66,7 +66,7 @@ class ControllerTerm:
         self.batch = CommandBatch(self.context, channel, on_answer)
         self.partitions = PartitionStateMachine(self.context, fenced, self.batch, unclean_allowed)
         self.replicas = ReplicaStateMachine(self.context, fenced, self.batch)
-        self.deleter = TopicDeleter(self.context, store, fenced, self.batch, self.partitions, self.replicas)
+        self.deleter = TopicDeletionManager(self.context, store, fenced, self.batch, self.partitions, self.replicas)
         self._watches = watches
 
     def end(self) -> None:

@@ -13,8 +13,8 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from headrace.cluster.node_tree import Node
 from headrace.cluster.store import ConnectionLoss, StoreError
-from headrace.cluster.tree import Node
 
 FORMAT = int.from_bytes(b"HdR1")
 """SQLite's `application_id`: what kind of file it is, and the version of its layout."""

@@ -38,8 +38,8 @@ from headrace.broker.dispatch import REGISTRY, Api
 from headrace.broker.server import Broker
 from headrace.common.errors import GroupIdNotFoundError, InvalidGroupIdError
 from headrace.common.ids import ZERO_UUID
-from headrace.coordinator.group.classic import GroupState
-from headrace.coordinator.transaction.states import TransactionState
+from headrace.coordinator.group.classic_group import GroupState
+from headrace.coordinator.transaction.metadata import TransactionState
 from headrace.protocol import Message
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.create_topics import (

@@ -20,7 +20,7 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.ids import Uuid
-from headrace.coordinator.runtime import partition_for
+from headrace.coordinator.partitioner import partition_for
 from headrace.protocol import Message, encode_request
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest

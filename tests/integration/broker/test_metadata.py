@@ -8,7 +8,7 @@ from tests.support.net.wire_calls import topic_id
 from tests.support.net.wire_client import WireClient
 
 from headrace.broker.dispatch import REGISTRY
-from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.store import ConnectionLoss
 from headrace.common.ids import Uuid
 from headrace.protocol.apis import ApiKey

@@ -16,10 +16,10 @@ from tests.support.net.wire_client import ConnectionEnded, WireClient
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.local_channel import LocalChannel
 from headrace.broker.server import STORE_FILE, Broker
-from headrace.cluster import fencing, znodes
-from headrace.cluster.deletion import TopicDeleter
-from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster import fenced_store, znodes
+from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.store import Operation, OperationResult, delete_tree
+from headrace.cluster.topic_deletion_manager import TopicDeletionManager
 from headrace.cluster.topics import TopicSpec
 from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
@@ -245,11 +245,11 @@ def test_a_creation_that_was_broken_off_is_finished(
     tmp_path: Path, batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker dies after some of the partitions have got their leaders in the store."""
-    monkeypatch.setattr(fencing, "BATCH_OPERATIONS", 5)
-    multi = fencing.FencedStore.multi
+    monkeypatch.setattr(fenced_store, "BATCH_OPERATIONS", 5)
+    multi = fenced_store.FencedStore.multi
     left = batches
 
-    async def die(store: fencing.FencedStore, operations: Sequence[Operation]) -> list[OperationResult]:
+    async def die(store: fenced_store.FencedStore, operations: Sequence[Operation]) -> list[OperationResult]:
         nonlocal left
         if any("/topics/t/" in operation.path for operation in operations):
             if left == 0:
@@ -258,11 +258,11 @@ def test_a_creation_that_was_broken_off_is_finished(
         return await multi(store, operations)
 
     with EmbeddedBroker(data_dir=tmp_path) as broker:
-        monkeypatch.setattr(fencing.FencedStore, "multi", die)
+        monkeypatch.setattr(fenced_store.FencedStore, "multi", die)
         with pytest.raises(TimeoutError):
             broker._await(lambda running: asyncio.wait_for(make_topic(running, "t", 7), 0.3))
         broker.kill()
-        monkeypatch.setattr(fencing.FencedStore, "multi", multi)
+        monkeypatch.setattr(fenced_store.FencedStore, "multi", multi)
         broker.start()
         broker.wait_until(lambda running: running.image.topic_is_ready("t", 7))
         with WireClient(broker.address) as client:
@@ -273,7 +273,7 @@ def test_a_creation_that_was_broken_off_is_finished(
 def test_a_deletion_that_was_broken_off_is_finished(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 3}) as broker:
         monkeypatch.setattr(
-            *((LocalChannel, "send") if step == "before the logs" else (TopicDeleter, "_finish")), _never_done
+            *((LocalChannel, "send") if step == "before the logs" else (TopicDeletionManager, "_finish")), _never_done
         )
         broker._await(lambda running: running.topics.delete_topic("t"))
         broker.wait_until(lambda running: step == "before the logs" or not list(tmp_path.glob("t-?")))

@@ -10,7 +10,7 @@ from tests.support.net.wire_client import WireClient
 
 from headrace.broker.config.coordinators import TRANSACTION_TOPIC
 from headrace.broker.server import Broker
-from headrace.coordinator.runtime import partition_for
+from headrace.coordinator.partitioner import partition_for
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.store import (
     ANY_VERSION,
     BadVersion,

@@ -39,10 +39,10 @@ from headrace.common.errors import (
     UnknownMemberIdError,
     for_code,
 )
-from headrace.coordinator.group.classic import ClassicGroup, GroupState
+from headrace.coordinator.group.classic_group import ClassicGroup, GroupState
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import OperationResult, ProducerInfo
+from headrace.coordinator.group.shard import GroupCoordinatorShard
+from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
 
 GROUPS = ("a", "b")
@@ -185,7 +185,7 @@ class GroupModel(RuleBasedStateMachine):
         for _ in range(0, seconds, 4):
             for client in self.alive:
                 if client.generation >= 0 and client.join is None and client.sync is None:
-                    self.read_error(client, self.beat(client.identity))
+                    self.read_error(client, self.record_heartbeat(client.identity))
             self.bench.pass_time(4_000)
             self.check_waiting()
 
@@ -200,7 +200,7 @@ class GroupModel(RuleBasedStateMachine):
         elif not client.is_synced:
             self.send_sync(client)
         else:
-            self.read_error(client, self.beat(client.identity))
+            self.read_error(client, self.record_heartbeat(client.identity))
 
     def pick(self, which: int) -> FakeClient | None:
         return self.clients[-1 - which % len(self.clients)] if self.clients else None
@@ -226,7 +226,7 @@ class GroupModel(RuleBasedStateMachine):
     def beat_now(self, which: int) -> None:
         client = self.pick(which)
         if client is not None and client.generation >= 0:
-            self.read_error(client, self.beat(client.identity))
+            self.read_error(client, self.record_heartbeat(client.identity))
 
     @rule(
         which=WHICH,
@@ -293,7 +293,7 @@ class GroupModel(RuleBasedStateMachine):
         if instance != "own":
             said = replace(said, instance=instance)
         if kind == "beat":
-            self.beat(said)
+            self.record_heartbeat(said)
         elif kind == "sync":
             self.sync(said, ())
         elif kind == "join":
@@ -387,7 +387,7 @@ class GroupModel(RuleBasedStateMachine):
         assert may or (replies and replies[0].error_code), f"{said} may not ask for its share"
         return replies
 
-    def beat(self, said: Identity) -> type[KafkaError] | None:
+    def record_heartbeat(self, said: Identity) -> type[KafkaError] | None:
         oracle = self.oracles[said.group_id]
         may = oracle.may_succeed(said.member_id, said.instance, said.generation, self.now_ms)
         error = self.bench.heartbeat(said.member_id, said.generation, instance=said.instance, group_id=said.group_id)
@@ -445,7 +445,7 @@ class GroupModel(RuleBasedStateMachine):
             each for each in oracle.known if each == member_id or (not member_id and oracle.instances[each] == instance)
         }
 
-        def seen(outcome: OperationResult[list[MemberResponse]]) -> None:
+        def seen(outcome: CoordinatorResponse[list[MemberResponse]]) -> None:
             if outcome.error is None and outcome.result()[0].error_code == 0:
                 assert not was_dead, f"{member_id} left twice"
                 oracle.dead |= gone
@@ -611,7 +611,7 @@ class GroupModel(RuleBasedStateMachine):
         assert self.bench.context.scheduled() == {"expiry"}
 
 
-def offsets_of(shard: GroupShard, group_id: str) -> object:
+def offsets_of(shard: GroupCoordinatorShard, group_id: str) -> object:
     offsets = shard.offsets_of(group_id)
     return {tp: each[:5] for tp, each in offsets}, offsets.pending_partitions()
 
@@ -650,9 +650,9 @@ def check_sound(group: ClassicGroup, max_size: int) -> None:
     assert not group.pending_joins & members.keys()
     assert bool(members) == (group.state is not GroupState.EMPTY) or group.state is GroupState.PREPARING_REBALANCE
     if group.state is not GroupState.PREPARING_REBALANCE:
-        assert not any(member.join_reply for member in members.values())
+        assert not any(member.join_callback for member in members.values())
     if group.state is GroupState.PREPARING_REBALANCE:
-        assert not any(member.sync_reply for member in members.values())
+        assert not any(member.sync_callback for member in members.values())
     if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         assert len(members) <= max_size
         assert group.pending_syncs <= members.keys()

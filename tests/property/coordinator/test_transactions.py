@@ -15,7 +15,7 @@ from tests.support.coordinator.transactions import Coordinator
 
 from headrace.common.errors import ConcurrentTransactionsError, KafkaError, ProducerFencedError
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 
 NAMES = ("a", "b")
 PRODUCERS = st.integers(0, 20)

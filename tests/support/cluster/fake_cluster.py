@@ -17,8 +17,8 @@ from headrace.cluster.commands import (
     UpdateMetadata,
 )
 from headrace.cluster.controller import Controller
-from headrace.cluster.embedded import EmbeddedStore
-from headrace.cluster.image import MetadataImage
+from headrace.cluster.embedded_store import EmbeddedStore
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.registration import prepare_cluster, register_broker
 from headrace.cluster.store import CoordinationStore, NoNode
 from headrace.cluster.topics import TopicAdmin, TopicSpec

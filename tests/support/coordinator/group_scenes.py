@@ -5,7 +5,7 @@ from enum import Enum
 from tests.support.coordinator.groups import GROUP, GroupBench, subscription
 
 from headrace.common.errors import CoordinatorNotAvailableError
-from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.group.classic_group import GroupState
 from headrace.coordinator.group.config import GroupConfig
 
 INSTANCE = "i"

@@ -25,9 +25,9 @@ from headrace.common.backoff import Backoff
 from headrace.common.errors import KafkaError, NotCoordinatorError, RequestTimedOutError
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.membership import Client
+from headrace.coordinator.group.membership import ClientInfo
 from headrace.coordinator.group.shard import CommitRequest
-from headrace.coordinator.runtime import OperationResult
+from headrace.coordinator.result import CoordinatorResponse
 from headrace.net.nodes import Node
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -96,7 +96,7 @@ class Coordinator:
         if self.is_moved:
             reply(JoinGroupResponse(error_code=NotCoordinatorError.code))
             return
-        client = Client("client", "/host")
+        client = ClientInfo("client", "/host")
         self.bench.runtime.write(0, lambda shard: shard.members.join(request, client, 9, reply), _ignore)
 
     def _SyncGroupRequest(self, request: SyncGroupRequest, reply: Callable[[Any], None]) -> None:  # noqa: N802
@@ -115,7 +115,7 @@ class Coordinator:
         reply(HeartbeatResponse(error_code=code))
 
     def _LeaveGroupRequest(self, request: LeaveGroupRequest, reply: Callable[[Any], None]) -> None:  # noqa: N802
-        def done(outcome: OperationResult[Any]) -> None:
+        def done(outcome: CoordinatorResponse[Any]) -> None:
             code = outcome.error.code if isinstance(outcome.error, KafkaError) else 0
             reply(LeaveGroupResponse(error_code=code, members=[] if code else outcome.result()))
 
@@ -128,7 +128,7 @@ class Coordinator:
             for each in topic.partitions
         ]
 
-        def done(outcome: OperationResult[dict[TopicPartition, int]]) -> None:
+        def done(outcome: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
             failed = outcome.error.code if isinstance(outcome.error, KafkaError) else 0
             if self.is_moved:
                 failed = NotCoordinatorError.code
@@ -443,5 +443,5 @@ def partitions(topic: str, count: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in range(count)]
 
 
-def _ignore(_: OperationResult[Any]) -> None:
+def _ignore(_: CoordinatorResponse[Any]) -> None:
     """The group tells who waits."""

@@ -9,11 +9,12 @@ from tests.support.coordinator.runtime import Bench
 from headrace.common.errors import KafkaError
 from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
-from headrace.coordinator.group.classic import ClassicGroup, GroupState
+from headrace.coordinator.group.classic_group import ClassicGroup, GroupState
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.joining import Client
-from headrace.coordinator.group.shard import CommitRequest, GroupShard
-from headrace.coordinator.runtime import OperationResult, ProducerInfo, Result, ShardContext
+from headrace.coordinator.group.joining import ClientInfo
+from headrace.coordinator.group.shard import CommitRequest, GroupCoordinatorShard
+from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult, ProducerInfo
+from headrace.coordinator.shard import ShardContext
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
@@ -38,9 +39,9 @@ class GroupBench(Bench):
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         random = make_random(seed)
 
-        def make(context: ShardContext) -> GroupShard:
+        def make(context: ShardContext) -> GroupCoordinatorShard:
             self.context = context
-            return GroupShard(context, lambda: self.config, random)
+            return GroupCoordinatorShard(context, lambda: self.config, random)
 
         super().__init__(make)
 
@@ -80,7 +81,7 @@ class GroupBench(Bench):
         )
         told = [] if replies is None else replies
         self.runtime.write(
-            0, lambda shard: shard.members.join(request, Client(client_id, "/host"), version, told.append), _ignore
+            0, lambda shard: shard.members.join(request, ClientInfo(client_id, "/host"), version, told.append), _ignore
         )
         return told
 
@@ -162,7 +163,7 @@ class GroupBench(Bench):
         )
         told = [] if replies is None else replies
 
-        def done(outcome: OperationResult[dict[TopicPartition, int]]) -> None:
+        def done(outcome: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
             told.append(type(outcome.error) if outcome.error is not None else outcome.result()[tp])
 
         self.runtime.write(
@@ -178,13 +179,13 @@ class GroupBench(Bench):
 
     def ask(self, operation: Any) -> Any:
         """The reply of an operation that does not wait, or the class of its error."""
-        outcomes: list[OperationResult[Any]] = []
+        outcomes: list[CoordinatorResponse[Any]] = []
         self.runtime.write(0, operation, outcomes.append)
         (outcome,) = outcomes
         return type(outcome.error) if outcome.error is not None else outcome.result()
 
     def end_transaction(self, producer: ProducerInfo, committed: bool) -> None:
-        outcomes: list[OperationResult[None]] = []
+        outcomes: list[CoordinatorResponse[None]] = []
         self.runtime.end_transaction(0, producer, committed, 0, outcomes.append)
         outcomes[0].result()
 
@@ -217,9 +218,9 @@ class GroupBench(Bench):
         return [leader, *(each for each in self.group.members if each != leader)]
 
 
-def _ignore(_: OperationResult[Any]) -> None:
+def _ignore(_: CoordinatorResponse[Any]) -> None:
     """Requests that wait are told by the group."""
 
 
-def nothing(reply: Any = None) -> Result[Any]:
-    return Result((), reply)
+def nothing(reply: Any = None) -> CoordinatorResult[Any]:
+    return CoordinatorResult((), reply)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from headrace.common.errors import KafkaError
 from headrace.common.timing_wheel import Timer
-from headrace.coordinator.runtime import Committed, Runtime, S, ShardContext
+from headrace.coordinator.result import CommitCallback
+from headrace.coordinator.runtime import CoordinatorRuntime, S
+from headrace.coordinator.shard import ShardContext
 from headrace.records import RecordBatch
 from headrace.testing.clock import ManualClock
 
@@ -19,7 +21,7 @@ class MemoryLog:
         self.failure: KafkaError | None = None
         """What the next appends end in."""
         self.refused = 0
-        self._waiting: list[tuple[int, Committed]] = []
+        self._waiting: list[tuple[int, CommitCallback]] = []
 
     def start_offset(self) -> int:
         return self.batches[0].base_offset if self.batches else 0
@@ -51,7 +53,7 @@ class MemoryLog:
     def is_committed(self, offset: int) -> bool:
         return offset < self.committed
 
-    def when_committed(self, offset: int, done: Committed) -> None:
+    def when_committed(self, offset: int, done: CommitCallback) -> None:
         self._waiting.append((offset, done))
 
     def commit(self, error: KafkaError | None = None) -> None:
@@ -96,7 +98,7 @@ class Bench:
         self.timer = Timer(self.clock)
         self.log = MemoryLog()
         self.steps = Steps()
-        self.runtime: Runtime[S] = Runtime(
+        self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(
             "__internal", make_shard, self.clock, self.timer, self.steps, load_bytes=load_bytes
         )
         self.epoch = 0

@@ -18,8 +18,9 @@ from headrace.common.ids import make_random
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.shard import CommitRequest, GroupShard
-from headrace.coordinator.runtime import OperationResult, ProducerInfo, Runtime
+from headrace.coordinator.group.shard import CommitRequest, GroupCoordinatorShard
+from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
+from headrace.coordinator.runtime import CoordinatorRuntime
 from headrace.coordinator.transaction.config import TransactionConfig
 from headrace.records import BatchBuilder, BatchHeader, ControlType, RecordBatch, decode_rows, read_marker
 from headrace.storage.producer_state import AppendOrigin, ProducerStateManager
@@ -114,8 +115,8 @@ class World:
             appended=lambda partition: None,
         )
         random = make_random(0)
-        self.groups: Runtime[GroupShard] = self._make_runtime(
-            GROUP_TOPIC, lambda context: GroupShard(context, GroupConfig, random)
+        self.groups: CoordinatorRuntime[GroupCoordinatorShard] = self._make_runtime(
+            GROUP_TOPIC, lambda context: GroupCoordinatorShard(context, GroupConfig, random)
         )
         broker = SimpleNamespace(
             clock=self.clock,
@@ -133,8 +134,8 @@ class World:
             runtime.load(0, 1, self._logs[TopicPartition(runtime.topic, 0)])
             self._steps.run()
 
-    def _make_runtime(self, topic: str, make_shard: Any) -> Runtime[Any]:
-        return Runtime(topic, make_shard, self.clock, self.timer, self._steps)
+    def _make_runtime(self, topic: str, make_shard: Any) -> CoordinatorRuntime[Any]:
+        return CoordinatorRuntime(topic, make_shard, self.clock, self.timer, self._steps)
 
     def pass_time(self, ms: int) -> None:
         end = self.clock.now_ms + ms
@@ -146,8 +147,8 @@ class World:
 
     # ---- requests, as their handlers make them
 
-    def _call(self, runtime: Runtime[Any], operation: Any) -> Any:
-        outcomes: list[OperationResult[Any]] = []
+    def _call(self, runtime: CoordinatorRuntime[Any], operation: Any) -> Any:
+        outcomes: list[CoordinatorResponse[Any]] = []
         runtime.write(0, operation, outcomes.append)
         return outcomes[0].result()
 

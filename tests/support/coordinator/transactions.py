@@ -6,10 +6,11 @@ from tests.support.coordinator.runtime import Bench
 
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import OperationResult, ProducerInfo, ShardContext
+from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
+from headrace.coordinator.shard import ShardContext
 from headrace.coordinator.transaction.config import TransactionConfig
-from headrace.coordinator.transaction.shard import TransactionShard
-from headrace.coordinator.transaction.states import Transaction, TransactionState
+from headrace.coordinator.transaction.metadata import TransactionMetadata, TransactionState
+from headrace.coordinator.transaction.shard import TransactionCoordinatorShard
 
 ID = "orders"
 TIMEOUT_MS = 60_000
@@ -21,19 +22,21 @@ class Coordinator:
 
     def __init__(self, config: TransactionConfig | None = None) -> None:
         self.config = config or TransactionConfig()
-        self.to_mark: list[Transaction] = []
+        self.to_mark: list[TransactionMetadata] = []
         """Prepared transactions whose markers are to be written."""
         self.marked: list[tuple[int, int, bool]] = []
         """Producer id, epoch, and whether committed, of all markers that were written."""
         self.ids = count(1000)
         self.bench: Bench = Bench(self._make_shard)
 
-    def _make_shard(self, context: ShardContext) -> TransactionShard:
+    def _make_shard(self, context: ShardContext) -> TransactionCoordinatorShard:
         self.to_mark = []  # what an earlier life was about to send is gone
-        return TransactionShard(context, lambda: self.config, lambda _, prepared: self.to_mark.append(prepared))
+        return TransactionCoordinatorShard(
+            context, lambda: self.config, lambda _, prepared: self.to_mark.append(prepared)
+        )
 
     def _call(self, operation):  # type: ignore[no-untyped-def]
-        outcomes: list[OperationResult] = []
+        outcomes: list[CoordinatorResponse] = []
         self.bench.runtime.write(0, operation, outcomes.append)
         (outcome,) = outcomes
         return outcome.result()
@@ -67,7 +70,7 @@ class Coordinator:
             )
             self._call(lambda shard, prepared=prepared: shard.complete(prepared))
 
-    def get(self, name: str = ID) -> Transaction | None:
+    def get(self, name: str = ID) -> TransactionMetadata | None:
         return self.bench.shard.transactions.get(name)
 
     def state(self, name: str = ID) -> str | None:

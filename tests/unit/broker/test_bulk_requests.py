@@ -9,7 +9,7 @@ import pytest
 
 from headrace.broker.bulk_requests import _AT_ONCE, ask_shards, give_way
 from headrace.common.errors import GroupIdNotFoundError
-from headrace.coordinator.runtime import OperationResult, Result
+from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult
 
 
 class Groups:
@@ -21,13 +21,16 @@ class Groups:
         self._waits = waits
 
     def write(
-        self, index: int, operation: Callable[[Any], Result[str]], done: Callable[[OperationResult[str]], None]
+        self,
+        index: int,
+        operation: Callable[[Any], CoordinatorResult[str]],
+        done: Callable[[CoordinatorResponse[str]], None],
     ) -> None:
         self.asked += 1
         try:
-            outcome = OperationResult(operation(index).reply)
+            outcome = CoordinatorResponse(operation(index).response)
         except GroupIdNotFoundError as error:
-            outcome = OperationResult(error=error)
+            outcome = CoordinatorResponse(error=error)
         if self._waits:
             self.waiting.append(lambda: done(outcome))
         else:
@@ -39,10 +42,10 @@ def ask(groups: Groups, names: list[str]) -> list[list[str]]:
     replies: list[list[str]] = []
     broker: Any = SimpleNamespace(coordinators=SimpleNamespace(groups=groups, group_partition=len))
 
-    def operation(shard: Any, name: str) -> Result[str]:
+    def operation(shard: Any, name: str) -> CoordinatorResult[str]:
         if name == "not there":
             raise GroupIdNotFoundError("it is not there")
-        return Result((), f"{name} of {shard}")
+        return CoordinatorResult((), f"{name} of {shard}")
 
     ask_shards(broker, names, operation, lambda name, error: f"{name}: {error}", replies.append)
     return replies

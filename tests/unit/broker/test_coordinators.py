@@ -10,7 +10,7 @@ from headrace.broker.config.broker import BROKER_KEYS
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_config
 from headrace.broker.coordinators import CoordinatorLog, Coordinators
 from headrace.broker.purgatory import Purgatory
-from headrace.cluster.image import ImageChange
+from headrace.cluster.metadata_image import ImageChange
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -23,7 +23,7 @@ from headrace.common.errors import (
 )
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import OperationResult
+from headrace.coordinator.result import CoordinatorResponse
 from headrace.storage.producer_state import AppendOrigin
 from headrace.testing.clock import ManualClock
 
@@ -150,7 +150,7 @@ class Groups:
         shard = SimpleNamespace(forget_topics=lambda topics: self.asked.append((index, topics)))
         operation(shard)
         answer = self.answers[index].pop(0)
-        done(OperationResult(error=answer) if isinstance(answer, KafkaError) else OperationResult(answer))
+        done(CoordinatorResponse(error=answer) if isinstance(answer, KafkaError) else CoordinatorResponse(answer))
 
 
 def make_coordinators(groups: Groups) -> tuple[ManualClock, Timer, Any]:

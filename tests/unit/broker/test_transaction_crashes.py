@@ -12,7 +12,7 @@ import pytest
 from tests.support.coordinator.transaction_world import ADDS_ITSELF, OFFSETS, TARGETS, TIMEOUT_MS, Died, World
 
 from headrace.common.errors import ConcurrentTransactionsError
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 
 VERIFIES = 11
 """A version of Produce that only asks whether the partition was added."""

@@ -15,14 +15,14 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import OperationResult, ProducerInfo
-from headrace.coordinator.transaction.states import Transaction, TransactionState
+from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
+from headrace.coordinator.transaction.metadata import TransactionMetadata, TransactionState
 
 EPOCH = 4
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Runtime:
+class CoordinatorRuntime:
     def __init__(self) -> None:
         self.epoch: int | None = EPOCH
         self.completed = 0
@@ -33,19 +33,19 @@ class Runtime:
             raise NotCoordinatorError("gone")
         return self.epoch
 
-    def write(self, index: int, operation: object, done: Callable[[OperationResult[None]], None]) -> None:
+    def write(self, index: int, operation: object, done: Callable[[CoordinatorResponse[None]], None]) -> None:
         if self.failures:
-            done(OperationResult(error=self.failures.pop(0)))
+            done(CoordinatorResponse(error=self.failures.pop(0)))
             return
         self.completed += 1
-        done(OperationResult(None))
+        done(CoordinatorResponse(None))
 
 
 class Transactions:
     """Partitions that answer as the test says; without a word they take the marker."""
 
     def __init__(self) -> None:
-        self.runtime = Runtime()
+        self.runtime = CoordinatorRuntime()
         self.errors: dict[TopicPartition, KafkaError] = {}
         self.gone: set[TopicPartition] = set()
         self.silent = False
@@ -82,7 +82,7 @@ class Transactions:
 
 def begin(made: Transactions, *partitions: TopicPartition, committed: bool = True) -> None:
     state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
-    prepared = Transaction("id", 7, 3, 1000, state, frozenset(partitions))
+    prepared = TransactionMetadata("id", 7, 3, 1000, state, frozenset(partitions))
     _Ending(made, 0, prepared, EPOCH).go_on()  # type: ignore[arg-type]
 
 

@@ -3,7 +3,7 @@ from tests.support.cluster.fake_cluster import async_test, until
 
 from headrace.cluster import znodes
 from headrace.cluster.config_store import NOTIFICATION_RETENTION_MS, ConfigEntity, ConfigStore, ConfigWatcher
-from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster
 from headrace.common.errors import InvalidConfigurationError
 from headrace.common.ids import make_random

@@ -8,10 +8,10 @@ from headrace.cluster import controller as controller_module
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerInfo, LeaderAndIsr, StopReplica, UpdateMetadata
 from headrace.cluster.config_store import ConfigEntity, ConfigStore
-from headrace.cluster.context import PartitionStatus
 from headrace.cluster.controller import Controller
-from headrace.cluster.elections import Election
-from headrace.cluster.requests import IsrChange
+from headrace.cluster.controller_context import PartitionStatus
+from headrace.cluster.controller_requests import IsrChange
+from headrace.cluster.leader_election import Election
 from headrace.cluster.store import ConnectionLoss, Operation, Set
 from headrace.cluster.topics import TopicSpec
 from headrace.cluster.znodes import Leadership

@@ -5,7 +5,7 @@ from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerEndpoint, BrokerInfo
-from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster, read_brokers, register_broker
 from headrace.common.errors import DuplicateBrokerRegistrationError
 from headrace.common.ids import Uuid, make_random

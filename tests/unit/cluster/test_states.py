@@ -6,15 +6,15 @@ import pytest
 from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster import znodes
-from headrace.cluster.batch import CommandBatch
+from headrace.cluster.command_batch import CommandBatch
 from headrace.cluster.commands import BrokerInfo, Command, CommandResult, LeaderAndIsr, StopReplica, UpdateMetadata
-from headrace.cluster.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
-from headrace.cluster.elections import Election
-from headrace.cluster.embedded import EmbeddedStore
-from headrace.cluster.fencing import ControllerMoved, FencedStore
-from headrace.cluster.partition_states import IllegalTransition, PartitionStateMachine
+from headrace.cluster.controller_context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from headrace.cluster.embedded_store import EmbeddedStore
+from headrace.cluster.fenced_store import ControllerMoved, FencedStore
+from headrace.cluster.leader_election import Election
+from headrace.cluster.partition_state_machine import IllegalTransition, PartitionStateMachine
 from headrace.cluster.registration import prepare_cluster
-from headrace.cluster.replica_states import ReplicaStateMachine
+from headrace.cluster.replica_state_machine import ReplicaStateMachine
 from headrace.cluster.store import CoordinationStore
 from headrace.cluster.znodes import Leadership, ReplicaAssignment, TopicAssignment
 from headrace.common.errors import EligibleLeadersNotAvailableError, PreferredLeaderNotAvailableError

@@ -7,7 +7,7 @@ from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster import znodes
 from headrace.cluster.commands import BrokerInfo
-from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster, register_broker
 from headrace.cluster.store import CoordinationStore
 from headrace.cluster.topics import TopicAdmin, TopicSpec, check_topic_name, find_clash, is_internal

@@ -16,15 +16,9 @@ from headrace.common.errors import (
     RequestTimedOutError,
     UnknownError,
 )
-from headrace.coordinator.runtime import (
-    KeyValue,
-    OperationResult,
-    ProducerInfo,
-    Result,
-    ShardContext,
-    java_string_hash,
-    partition_for,
-)
+from headrace.coordinator.partitioner import java_string_hash, partition_for
+from headrace.coordinator.result import CoordinatorRecord, CoordinatorResponse, CoordinatorResult, ProducerInfo
+from headrace.coordinator.shard import ShardContext
 from headrace.records import BatchBuilder, Record
 
 
@@ -60,16 +54,16 @@ class Counters:
         self.unloaded += 1
 
 
-def add(key: bytes, amount: int = 1) -> Callable[[Counters], Result[int]]:
-    return lambda shard: Result(
-        [KeyValue(key, b"%d" % (shard.values.get(key, 0) + amount))], shard.values.get(key, 0) + amount
+def add(key: bytes, amount: int = 1) -> Callable[[Counters], CoordinatorResult[int]]:
+    return lambda shard: CoordinatorResult(
+        [CoordinatorRecord(key, b"%d" % (shard.values.get(key, 0) + amount))], shard.values.get(key, 0) + amount
     )
 
 
 class Answers(list):  # type: ignore[type-arg]
     """Takes outcomes: values, or the class of the error."""
 
-    def __call__(self, outcome: OperationResult[int]) -> None:
+    def __call__(self, outcome: CoordinatorResponse[int]) -> None:
         self.append(type(outcome.error) if outcome.error is not None else outcome.result())
 
 
@@ -123,7 +117,9 @@ def test_a_reload_gives_the_same_state(bench: Bench, answers: Answers) -> None:
 def test_a_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None:
     told: list[KafkaError | None] = []
     bench.log.failure = NotEnoughReplicasError("too few")
-    bench.runtime.write(0, lambda _: Result([KeyValue(b"a", b"1")], 1, after=told.append), answers)
+    bench.runtime.write(
+        0, lambda _: CoordinatorResult([CoordinatorRecord(b"a", b"1")], 1, on_completion=told.append), answers
+    )
     assert answers == [NotEnoughReplicasError]
     assert told == [bench.log.failure]
     assert bench.shard.values == {}
@@ -131,7 +127,9 @@ def test_a_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None
 
 def test_what_was_changed_in_advance_is_undone_only_if_nothing_was_written(bench: Bench, answers: Answers) -> None:
     told: list[object] = []
-    result = Result([KeyValue(b"a", b"1")], 1, after=told.append, undo=lambda: told.append("undone"))
+    result = CoordinatorResult(
+        [CoordinatorRecord(b"a", b"1")], 1, on_completion=told.append, undo=lambda: told.append("undone")
+    )
     bench.log.failure = NotEnoughReplicasError("too few")
     bench.runtime.write(0, lambda _: result, answers)
     assert told == ["undone", bench.log.failure]
@@ -144,10 +142,10 @@ def test_what_was_changed_in_advance_is_undone_only_if_nothing_was_written(bench
 
 
 def test_an_operation_that_raises(bench: Bench, answers: Answers) -> None:
-    def refuse(_: Counters) -> Result[int]:
+    def refuse(_: Counters) -> CoordinatorResult[int]:
         raise InvalidRequestError("no")
 
-    def break_down(_: Counters) -> Result[int]:
+    def break_down(_: Counters) -> CoordinatorResult[int]:
         raise ZeroDivisionError
 
     bench.runtime.write(0, refuse, answers)
@@ -237,20 +235,20 @@ def test_a_partition_that_cannot_be_loaded(bench: Bench) -> None:
 
 def test_a_replay_that_fails_after_the_append_starts_over_from_the_log(bench: Bench, answers: Answers) -> None:
     bench.runtime.write(0, add(b"a"), answers)
-    bench.runtime.write(0, lambda _: Result([KeyValue(b"poison", b"1")], 1), answers)
+    bench.runtime.write(0, lambda _: CoordinatorResult([CoordinatorRecord(b"poison", b"1")], 1), answers)
     assert answers == [1, UnknownError]
 
 
 def test_timers_run_operations_and_go_with_the_shard(bench: Bench) -> None:
     shard = bench.shard
-    shard.context.schedule("tick", 100, lambda: Result([KeyValue(b"ticks", b"1")], None))
-    shard.context.schedule("tick", 200, lambda: Result([KeyValue(b"ticks", b"2")], None))
+    shard.context.schedule("tick", 100, lambda: CoordinatorResult([CoordinatorRecord(b"ticks", b"1")], None))
+    shard.context.schedule("tick", 200, lambda: CoordinatorResult([CoordinatorRecord(b"ticks", b"2")], None))
     bench.pass_time(199)
     assert shard.values == {}
     bench.pass_time(1)
     assert shard.values == {b"ticks": 2}
     assert shard.context.scheduled() == set()
-    shard.context.schedule("tick", 100, lambda: Result([KeyValue(b"ticks", b"3")], None))
+    shard.context.schedule("tick", 100, lambda: CoordinatorResult([CoordinatorRecord(b"ticks", b"3")], None))
     bench.reload()
     bench.pass_time(1000)
     assert bench.shard.values == {b"ticks": 2}
@@ -259,7 +257,7 @@ def test_timers_run_operations_and_go_with_the_shard(bench: Bench) -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_transactional_records_count_from_their_marker_on(bench: Bench, answers: Answers, committed: bool) -> None:
     producer = ProducerInfo(7, 0)
-    bench.runtime.write(0, lambda _: Result([KeyValue(b"a", b"5")], 0, producer=producer), answers)
+    bench.runtime.write(0, lambda _: CoordinatorResult([CoordinatorRecord(b"a", b"5")], 0, producer=producer), answers)
     assert bench.shard.values == {}
     bench.reload()
     assert bench.shard.pending == {producer: {b"a": 5}}

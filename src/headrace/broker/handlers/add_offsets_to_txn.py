@@ -16,7 +16,7 @@ from headrace.common.errors import (
     ProducerFencedError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

@@ -19,7 +19,7 @@ from headrace.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import REGISTRY, HandlerResult, RequestContext, api, api_version_entry
 from headrace.common.errors import InvalidRequestError
-from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION
+from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.api_versions import (
     ApiVersionsRequest,

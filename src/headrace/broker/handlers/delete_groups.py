@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.broker.bulk_requests import ask_shards
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import KafkaError
-from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import Result
+from headrace.coordinator.group.shard import GroupCoordinatorShard
+from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -29,8 +29,8 @@ def handle(broker: "Broker", request: DeleteGroupsRequest, context: RequestConte
     return DEFERRED
 
 
-def _delete(shard: GroupShard, group_id: str) -> Result[DeletableGroupResult]:
-    return Result(shard.delete_group(group_id).records, DeletableGroupResult(group_id=group_id))
+def _delete(shard: GroupCoordinatorShard, group_id: str) -> CoordinatorResult[DeletableGroupResult]:
+    return CoordinatorResult(shard.delete_group(group_id).records, DeletableGroupResult(group_id=group_id))
 
 
 def _failed(group_id: str, error: KafkaError) -> DeletableGroupResult:

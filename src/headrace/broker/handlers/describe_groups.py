@@ -10,9 +10,9 @@ from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED_FO
 from headrace.broker.bulk_requests import ask_shards
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import GroupIdNotFoundError, KafkaError, message_of
-from headrace.coordinator.group.classic import GroupState
-from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import Result
+from headrace.coordinator.group.classic_group import GroupState
+from headrace.coordinator.group.shard import GroupCoordinatorShard
+from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -27,10 +27,10 @@ def handle(broker: "Broker", request: DescribeGroupsRequest, context: RequestCon
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED_FOR
     tells_missing = context.api_version >= _FIRST_WITH_NOT_FOUND
 
-    def describe(shard: GroupShard, group_id: str) -> Result[DescribedGroup]:
+    def describe(shard: GroupCoordinatorShard, group_id: str) -> CoordinatorResult[DescribedGroup]:
         found = shard.describe(group_id)
         found.authorized_operations = operations
-        return Result((), found)
+        return CoordinatorResult((), found)
 
     def failed(group_id: str, error: KafkaError) -> DescribedGroup:
         missing = isinstance(error, GroupIdNotFoundError)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
+from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
 from headrace.coordinator.transaction.shard import NeedsProducerId, TakeId
-from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 

@@ -19,7 +19,7 @@ from headrace.common.errors import (
     KafkaError,
     ProducerFencedError,
 )
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 from headrace.coordinator.transaction.shard import NeedsProducerId, TakeId
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

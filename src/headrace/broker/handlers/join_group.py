@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import KafkaError
-from headrace.coordinator.group.joining import Client
-from headrace.coordinator.runtime import OperationResult
+from headrace.coordinator.group.joining import ClientInfo
+from headrace.coordinator.result import CoordinatorResponse
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -25,12 +25,12 @@ _logger = logging.getLogger(__name__)
 _FIRST_WITH_NULL_PROTOCOL = 7
 
 
-def client_of(context: RequestContext) -> Client:
+def client_of(context: RequestContext) -> ClientInfo:
     """As Kafka shows it: the host with a slash before it."""
-    return Client(context.client_id or "", f"/{context.connection.peer[0]}")
+    return ClientInfo(context.client_id or "", f"/{context.connection.peer[0]}")
 
 
-def not_written(outcome: OperationResult[None]) -> None:
+def not_written(outcome: CoordinatorResponse[None]) -> None:
     """Those who wait were told by the group."""
     if outcome.error is not None:
         _logger.debug("the change of a group was not written: %s", outcome.error)

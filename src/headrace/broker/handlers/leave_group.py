@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import KafkaError, UnknownMemberIdError
-from headrace.coordinator.runtime import OperationResult
+from headrace.coordinator.result import CoordinatorResponse
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.leave_group import (
     LeaveGroupRequest,
@@ -29,7 +29,7 @@ def handle(broker: "Broker", request: LeaveGroupRequest, context: RequestContext
     if not several:
         request.members = [MemberIdentity(member_id=request.member_id)]
 
-    def done(outcome: OperationResult[list[MemberResponse]]) -> None:
+    def done(outcome: CoordinatorResponse[list[MemberResponse]]) -> None:
         try:
             members = outcome.result()
         except UnknownMemberIdError as error:  # there is no such group

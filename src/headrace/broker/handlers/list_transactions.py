@@ -11,7 +11,7 @@ import re2
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.errors import CoordinatorLoadInProgressError, InvalidRegularExpressionError
-from headrace.coordinator.transaction import states
+from headrace.coordinator.transaction import metadata
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -22,7 +22,7 @@ from headrace.protocol.messages.list_transactions import (
 if TYPE_CHECKING:
     from headrace.broker.server import Broker
 
-_STATES = {state.label for state in states.TransactionState}
+_STATES = {state.label for state in metadata.TransactionState}
 
 
 @api(ApiKey.LIST_TRANSACTIONS, 0, 2)
@@ -62,7 +62,7 @@ class _Filter:
         self._duration_ms = request.duration_filter
         self._now_ms = now_ms
 
-    def takes(self, transaction: states.Transaction) -> bool:
+    def takes(self, transaction: metadata.TransactionMetadata) -> bool:
         if self._states and transaction.state.label not in self._states:
             return False
         if self._producer_ids and transaction.producer_id not in self._producer_ids:

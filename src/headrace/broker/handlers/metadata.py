@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
 from headrace.broker.dispatch import RequestContext, api
 from headrace.cluster.commands import PartitionState
-from headrace.cluster.image import TopicImage
+from headrace.cluster.metadata_image import TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from headrace.common.errors import (
     HeadraceError,

@@ -21,7 +21,7 @@ from headrace.common.errors import (
 )
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.shard import CommitRequest, commit_error
-from headrace.coordinator.runtime import OperationResult
+from headrace.coordinator.result import CoordinatorResponse
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -59,7 +59,7 @@ def handle(broker: "Broker", request: OffsetCommitRequest, context: RequestConte
     if not offsets:
         return _response(request, names, codes, by_id)
 
-    def done(outcome: OperationResult[dict[TopicPartition, int]]) -> None:
+    def done(outcome: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
         try:
             codes.update(outcome.result())
         except KafkaError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import InvalidGroupIdError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import OperationResult
+from headrace.coordinator.result import CoordinatorResponse
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -30,7 +30,7 @@ def handle(broker: "Broker", request: OffsetDeleteRequest, context: RequestConte
     known = [tp for tp in asked if broker.image.partition(tp.topic, tp.partition) is not None]
     codes = dict.fromkeys(asked, UnknownTopicOrPartitionError.code)
 
-    def done(outcome: OperationResult[dict[TopicPartition, int]]) -> None:
+    def done(outcome: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
         try:
             codes.update(outcome.result())
         except KafkaError as error:

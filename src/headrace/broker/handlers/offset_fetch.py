@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from headrace.broker.bulk_requests import ask_shards
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, UnknownTopicIdError
-from headrace.coordinator.group.shard import GroupShard
-from headrace.coordinator.runtime import Result
+from headrace.coordinator.group.shard import GroupCoordinatorShard
+from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -45,8 +45,8 @@ def handle(broker: "Broker", request: OffsetFetchRequest, context: RequestContex
     by_name = {group.group_id: group for group in groups}
     reader = _Reader(broker, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS)
 
-    def read(shard: GroupShard, group_id: str) -> Result[OffsetFetchResponseGroup]:
-        return Result((), reader.group(shard, by_name[group_id]))
+    def read(shard: GroupCoordinatorShard, group_id: str) -> CoordinatorResult[OffsetFetchResponseGroup]:
+        return CoordinatorResult((), reader.group(shard, by_name[group_id]))
 
     def failed(group_id: str, error: KafkaError) -> OffsetFetchResponseGroup:
         # Consumers before 3.9 give up at COORDINATOR_NOT_AVAILABLE here; NOT_COORDINATOR makes them look again.
@@ -69,13 +69,13 @@ class _Reader:
         self._require_stable = require_stable
         self._by_id = by_id
 
-    def group(self, shard: GroupShard, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def group(self, shard: GroupCoordinatorShard, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         topics = asked.topics if asked.topics is not None else self._all_topics(shard, asked.group_id)
         return OffsetFetchResponseGroup(
             group_id=asked.group_id, topics=[self._topic(shard, asked.group_id, topic) for topic in topics]
         )
 
-    def _all_topics(self, shard: GroupShard, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
+    def _all_topics(self, shard: GroupCoordinatorShard, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
         for name, partitions in shard.offsets_of(group_id).committed.items():
             topic_id = self._broker.image.topic_id(name)
             if topic_id is not None:
@@ -83,7 +83,9 @@ class _Reader:
             elif not self._by_id:
                 yield OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))
 
-    def _topic(self, shard: GroupShard, group_id: str, asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    def _topic(
+        self, shard: GroupCoordinatorShard, group_id: str, asked: OffsetFetchRequestTopics
+    ) -> OffsetFetchResponseTopics:
         name = asked.name
         if self._by_id and not name:
             name = self._broker.image.topic_name(asked.topic_id) or ""
@@ -98,7 +100,9 @@ class _Reader:
             partitions = [self._partition(shard, group_id, name, index) for index in asked.partition_indexes]
         return OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=partitions)
 
-    def _partition(self, shard: GroupShard, group_id: str, topic: str, index: int) -> OffsetFetchResponsePartitions:
+    def _partition(
+        self, shard: GroupCoordinatorShard, group_id: str, topic: str, index: int
+    ) -> OffsetFetchResponsePartitions:
         committed, code = shard.fetch_offset(shard.offsets_of(group_id), topic, index, self._require_stable)
         if committed is None:
             return OffsetFetchResponsePartitions(

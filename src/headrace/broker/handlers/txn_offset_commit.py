@@ -20,8 +20,8 @@ from headrace.common.errors import (
 )
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.shard import CommitRequest, commit_error
-from headrace.coordinator.runtime import ProducerInfo
-from headrace.coordinator.transaction.states import EPOCH_PER_TRANSACTION
+from headrace.coordinator.result import ProducerInfo
+from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -18,7 +18,7 @@ from headrace.common.errors import (
     NotLeaderForPartitionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.write_txn_markers import (
     WritableTxnMarker,

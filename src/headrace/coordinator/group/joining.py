@@ -22,11 +22,12 @@ from headrace.common.errors import (
     UnknownMemberIdError,
 )
 from headrace.common.ids import Random, random_uuid
-from headrace.coordinator.group.classic import ClassicGroup, GroupState, JoinReply, Member
+from headrace.coordinator.group.classic_group import ClassicGroup, GroupState, JoinCallback, Member
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.rebalances import NOTHING, Rebalances
+from headrace.coordinator.group.rebalances import EMPTY_RESULT, Rebalances
 from headrace.coordinator.group.records import group_record
-from headrace.coordinator.runtime import Result, ShardContext
+from headrace.coordinator.result import CoordinatorResult
+from headrace.coordinator.shard import ShardContext
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 _logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ _FIRST_WITH_ID_REQUIRED = 4
 _FIRST_WITH_SKIP_ASSIGNMENT = 9
 
 
-class Client(NamedTuple):
+class ClientInfo(NamedTuple):
     """Who sends a request."""
 
     client_id: str
@@ -72,15 +73,19 @@ class Joining:
         self._config = config
         self._random = random
 
-    def join(self, request: JoinGroupRequest, client: Client, version: int, reply: JoinReply) -> Result[None]:
+    def join(
+        self, request: JoinGroupRequest, client: ClientInfo, version: int, reply: JoinCallback
+    ) -> CoordinatorResult[None]:
         """`reply` is called once, now or when the group's next generation begins."""
         try:
             return self._join(request, client, version, reply)
         except KafkaError as error:
             reply(JoinGroupResponse(error_code=error.code, member_id=request.member_id))
-            return NOTHING
+            return EMPTY_RESULT
 
-    def _join(self, request: JoinGroupRequest, client: Client, version: int, reply: JoinReply) -> Result[None]:
+    def _join(
+        self, request: JoinGroupRequest, client: ClientInfo, version: int, reply: JoinCallback
+    ) -> CoordinatorResult[None]:
         check_group_id(request.group_id)
         _check_lengths(request, client)
         config = self._config()
@@ -103,7 +108,7 @@ class Joining:
             was_member = request.member_id in group.members
             self._rebalances.remove(group, request.member_id, GroupMaxSizeReachedError)
             reply(JoinGroupResponse(error_code=GroupMaxSizeReachedError.code))
-            return self._rebalances.after_loss(group, was_member, "it is full")
+            return self._rebalances.rebalance_after_removal(group, was_member, "it is full")
         if not request.protocols or not group.supports(request.protocol_type, [p.name for p in request.protocols]):
             raise InconsistentGroupProtocolError(
                 f"group {group.group_id} has protocol type {group.protocol_type!r} and speaks "
@@ -121,12 +126,12 @@ class Joining:
             return True
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            return (member is not None and member.join_reply is not None) or group.joining < max_size
+            return (member is not None and member.join_callback is not None) or group.joining < max_size
         return member is not None or len(group.members) < max_size
 
     def _join_new(
-        self, group: ClassicGroup, request: JoinGroupRequest, client: Client, version: int, reply: JoinReply
-    ) -> Result[None]:
+        self, group: ClassicGroup, request: JoinGroupRequest, client: ClientInfo, version: int, reply: JoinCallback
+    ) -> CoordinatorResult[None]:
         instance_id = request.group_instance_id
         new_id = f"{instance_id or client.client_id}-{random_uuid(self._random).hex}"
         if instance_id is not None:
@@ -136,18 +141,18 @@ class Joining:
         if version < _FIRST_WITH_ID_REQUIRED:
             return self._add(group, new_id, request, client, reply)
         # A client that gives up and tries again would otherwise leave a member behind each time (KIP-394).
-        self._rebalances.add_pending(group, new_id, request.session_timeout_ms)
+        self._rebalances.add_pending_member(group, new_id, request.session_timeout_ms)
         reply(JoinGroupResponse(error_code=MemberIdRequiredError.code, member_id=new_id))
-        return NOTHING
+        return EMPTY_RESULT
 
     def _join_known(
-        self, group: ClassicGroup, request: JoinGroupRequest, client: Client, reply: JoinReply
-    ) -> Result[None]:
+        self, group: ClassicGroup, request: JoinGroupRequest, client: ClientInfo, reply: JoinCallback
+    ) -> CoordinatorResult[None]:
         member_id = request.member_id
         if member_id in group.pending_joins:
             if request.group_instance_id is not None:
                 raise UnknownMemberIdError(f"{member_id!r} was handed out to a member without an instance id")
-            self._rebalances.forget_pending(group, member_id)
+            self._rebalances.remove_pending_member(group, member_id)
             return self._add(group, member_id, request, client, reply)
         member = group.check_member(member_id, request.group_instance_id)
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -156,16 +161,16 @@ class Joining:
         if group.state is GroupState.COMPLETING_REBALANCE and not changed:
             # The reply to its join was lost; it is told again.
             reply(group.joined_response(member))
-            return NOTHING
+            return EMPTY_RESULT
         if group.state is GroupState.STABLE and not changed and member.member_id != group.leader_id:
             # The leader asks for a rebalance by joining: it saw the partitions change. Others have lost the reply.
             reply(group.joined_response(member))
-            return NOTHING
+            return EMPTY_RESULT
         return self._update(group, member, request, client, reply)
 
     def _add(
-        self, group: ClassicGroup, member_id: str, request: JoinGroupRequest, client: Client, reply: JoinReply
-    ) -> Result[None]:
+        self, group: ClassicGroup, member_id: str, request: JoinGroupRequest, client: ClientInfo, reply: JoinCallback
+    ) -> CoordinatorResult[None]:
         member = Member(
             member_id,
             request.group_instance_id,
@@ -176,47 +181,49 @@ class Joining:
             _protocols(request),
         )
         member.is_new = True
-        member.join_reply = reply
+        member.join_callback = reply
         if not group.members:
             group.protocol_type = request.protocol_type
         group.add(member)
         if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_rebalance:
             group.new_member_added = True
-        self._rebalances.expect_beat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return self._rebalances.start_or_complete(group, f"{member_id} joined")
+        self._rebalances.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        return self._rebalances.prepare_or_complete_rebalance(group, f"{member_id} joined")
 
     def _update(
-        self, group: ClassicGroup, member: Member, request: JoinGroupRequest, client: Client, reply: JoinReply
-    ) -> Result[None]:
+        self, group: ClassicGroup, member: Member, request: JoinGroupRequest, client: ClientInfo, reply: JoinCallback
+    ) -> CoordinatorResult[None]:
         _supersede_join(member)
-        _set_wishes(member, request, client)
-        member.join_reply = reply
-        return self._rebalances.start_or_complete(group, f"{member.member_id} joined again")
+        _update_member_from_request(member, request, client)
+        member.join_callback = reply
+        return self._rebalances.prepare_or_complete_rebalance(group, f"{member.member_id} joined again")
 
     def _replace_static(
         self,
         group: ClassicGroup,
         new_id: str,
         request: JoinGroupRequest,
-        client: Client,
+        client: ClientInfo,
         version: int,
-        reply: JoinReply,
-    ) -> Result[None]:
+        reply: JoinCallback,
+    ) -> CoordinatorResult[None]:
         """A static member's process has started again: it takes the place of the old one, which is fenced (KIP-345)."""
         member = group.members[group.static_members[request.group_instance_id or ""]]
         old_id, old_leader = member.member_id, group.leader_id
         before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
-        old_client = Client(member.client_id, member.client_host)
+        old_client = ClientInfo(member.client_id, member.client_host)
         _logger.info("group %s: static member %s is %s now", group.group_id, member.group_instance_id, new_id)
         member.refuse(FencedInstanceIdError)
         self._rebalances.rename(group, member, new_id)
-        _set_wishes(member, request, client)
+        _update_member_from_request(member, request, client)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
-            member.join_reply = reply
-            self._rebalances.expect_beat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+            member.join_callback = reply
+            self._rebalances.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
             member.is_new = True
-            return self._rebalances.start_or_complete(group, f"static member {member.group_instance_id} was replaced")
-        self._rebalances.beat(group, member)
+            return self._rebalances.prepare_or_complete_rebalance(
+                group, f"static member {member.group_instance_id} was replaced"
+            )
+        self._rebalances.record_heartbeat(group, member)
 
         def undo() -> None:
             self._rebalances.rename(group, member, old_id)
@@ -241,7 +248,7 @@ class Joining:
         value = group.to_value(
             {each.member_id: each.assignment for each in group.members.values()}, self._context.now_ms()
         )
-        return Result([group_record(group.group_id, value)], None, after=stored, undo=undo)
+        return CoordinatorResult([group_record(group.group_id, value)], None, on_completion=stored, undo=undo)
 
 
 def check_group_id(group_id: str) -> None:
@@ -251,7 +258,7 @@ def check_group_id(group_id: str) -> None:
         raise InvalidGroupIdError(f"a group's name has at most {_LONGEST_NAME} bytes")
 
 
-def _check_lengths(request: JoinGroupRequest, client: Client) -> None:
+def _check_lengths(request: JoinGroupRequest, client: ClientInfo) -> None:
     """Newer versions have room for more than a record, or an older version, can say again."""
     names = [request.protocol_type, request.group_instance_id or "", client.client_id]
     names += [protocol.name for protocol in request.protocols]
@@ -267,7 +274,7 @@ def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
 
 
-def _set_wishes(member: Member, request: JoinGroupRequest, client: Client) -> None:
+def _update_member_from_request(member: Member, request: JoinGroupRequest, client: ClientInfo) -> None:
     member.protocols = _protocols(request)
     member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
     member.session_timeout_ms = request.session_timeout_ms
@@ -276,4 +283,4 @@ def _set_wishes(member: Member, request: JoinGroupRequest, client: Client) -> No
 
 def _supersede_join(member: Member) -> None:
     """A second request of a member answers the first: its client does not wait for that any more."""
-    member.answer_join(JoinGroupResponse(error_code=RebalanceInProgressError.code, member_id=member.member_id))
+    member.complete_join(JoinGroupResponse(error_code=RebalanceInProgressError.code, member_id=member.member_id))

@@ -28,12 +28,13 @@ from headrace.common.errors import (
     code_of,
 )
 from headrace.common.ids import Random
-from headrace.coordinator.group.classic import ClassicGroup, GroupState, JoinReply, Member, SyncReply
+from headrace.coordinator.group.classic_group import ClassicGroup, GroupState, JoinCallback, Member, SyncCallback
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.joining import Client, Joining, check_group_id, write_error
-from headrace.coordinator.group.rebalances import NOTHING, Rebalances
+from headrace.coordinator.group.joining import ClientInfo, Joining, check_group_id, write_error
+from headrace.coordinator.group.rebalances import EMPTY_RESULT, Rebalances
 from headrace.coordinator.group.records import group_record
-from headrace.coordinator.runtime import Result, ShardContext
+from headrace.coordinator.result import CoordinatorResult
+from headrace.coordinator.shard import ShardContext
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
@@ -54,21 +55,23 @@ class Membership:
         self.rebalances = Rebalances(context, config)
         self._joining = Joining(context, groups, self.rebalances, config, random)
 
-    def join(self, request: JoinGroupRequest, client: Client, version: int, reply: JoinReply) -> Result[None]:
+    def join(
+        self, request: JoinGroupRequest, client: ClientInfo, version: int, reply: JoinCallback
+    ) -> CoordinatorResult[None]:
         """`reply` is called once, now or when the group's next generation begins."""
         return self._joining.join(request, client, version, reply)
 
     # ---- syncing
 
-    def sync(self, request: SyncGroupRequest, reply: SyncReply) -> Result[None]:
+    def sync(self, request: SyncGroupRequest, reply: SyncCallback) -> CoordinatorResult[None]:
         """`reply` is called once, now or when the leader's assignment is stored."""
         try:
             return self._sync(request, reply)
         except KafkaError as error:
             reply(SyncGroupResponse(error_code=error.code))
-            return NOTHING
+            return EMPTY_RESULT
 
-    def _sync(self, request: SyncGroupRequest, reply: SyncReply) -> Result[None]:
+    def _sync(self, request: SyncGroupRequest, reply: SyncCallback) -> CoordinatorResult[None]:
         group = self._group_of_member(request.group_id)
         member = group.check_member(request.member_id, request.group_instance_id)
         group.check_generation(request.generation_id)
@@ -81,23 +84,25 @@ class Membership:
         if group.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgressError(f"group {group.group_id} waits for its members to join")
         group.pending_syncs.discard(member.member_id)
-        self.rebalances.beat(group, member)
+        self.rebalances.record_heartbeat(group, member)
         if group.state is GroupState.STABLE:
             # Through the runtime: the assignment may not be committed yet.
-            return Result((), None, after=partial(self._answer_stable, group, request, reply))
-        member.answer_sync(SyncGroupResponse(error_code=RebalanceInProgressError.code))
-        member.sync_reply = reply
+            return CoordinatorResult((), None, on_completion=partial(self._answer_stable, group, request, reply))
+        member.complete_sync(SyncGroupResponse(error_code=RebalanceInProgressError.code))
+        member.sync_callback = reply
         if member.member_id != group.leader_id:
-            return NOTHING
+            return EMPTY_RESULT
         given = {assignment.member_id: bytes(assignment.assignment) for assignment in request.assignments}
         value = group.to_value(given, self._context.now_ms())
-        return Result(
-            [group_record(group.group_id, value)], None, after=partial(self._assigned, group, group.generation_id)
+        return CoordinatorResult(
+            [group_record(group.group_id, value)],
+            None,
+            on_completion=partial(self._assigned, group, group.generation_id),
         )
 
     @staticmethod
     def _answer_stable(
-        group: ClassicGroup, request: SyncGroupRequest, reply: SyncReply, error: KafkaError | None
+        group: ClassicGroup, request: SyncGroupRequest, reply: SyncCallback, error: KafkaError | None
     ) -> None:
         """As the group is by now: a member that was replaced meanwhile gets nothing."""
         if error is None:
@@ -118,8 +123,8 @@ class Membership:
         if error is None:
             if group.state is GroupState.STABLE:
                 for member in group.members.values():
-                    if member.answer_sync(group.synced_response(member.assignment)):
-                        self.rebalances.beat(group, member)
+                    if member.complete_sync(group.synced_response(member.assignment)):
+                        self.rebalances.record_heartbeat(group, member)
             return
         _logger.warning("group %s: the assignment could not be written: %s", group.group_id, error)
         self.rebalances.refuse_syncs(group, write_error(error))
@@ -129,10 +134,10 @@ class Membership:
                 ("retry", group.group_id), 0, partial(self._rebalance_after_failure, group, generation_id)
             )
 
-    def _rebalance_after_failure(self, group: ClassicGroup, generation_id: int) -> Result[None]:
+    def _rebalance_after_failure(self, group: ClassicGroup, generation_id: int) -> CoordinatorResult[None]:
         if group.generation_id == generation_id and group.can_rebalance and group.members:
             return self.rebalances.prepare(group, "an assignment could not be written")
-        return NOTHING
+        return EMPTY_RESULT
 
     # ---- heartbeats
 
@@ -143,17 +148,17 @@ class Membership:
         group.check_generation(request.generation_id)
         if group.state is GroupState.EMPTY:
             raise UnknownMemberIdError(f"group {group.group_id} is empty")
-        self.rebalances.beat(group, member)
+        self.rebalances.record_heartbeat(group, member)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgressError(f"group {group.group_id} waits for its members to join")
 
     def note_commit(self, group: ClassicGroup, member: Member) -> None:
         """A commit is as good as a heartbeat."""
-        self.rebalances.beat(group, member)
+        self.rebalances.record_heartbeat(group, member)
 
     # ---- leaving
 
-    def leave(self, request: LeaveGroupRequest) -> Result[list[MemberResponse]]:
+    def leave(self, request: LeaveGroupRequest) -> CoordinatorResult[list[MemberResponse]]:
         """Raises an error of the whole request."""
         group = self._group_of_member(request.group_id)
         left: list[Member] = []
@@ -164,10 +169,10 @@ class Membership:
             try:
                 member = self._leaving(group, identity)
                 if member is None:
-                    self.rebalances.forget_pending(group, identity.member_id)
+                    self.rebalances.remove_pending_member(group, identity.member_id)
                     forgotten = True
                 else:
-                    self.rebalances.drop(group, member)
+                    self.rebalances.remove_member(group, member)
                     left.append(member)
                     _logger.info(
                         "group %s: %s left: %s", group.group_id, member.member_id, identity.reason or "no reason given"
@@ -182,9 +187,9 @@ class Membership:
                 )
             )
         if not left and not forgotten:
-            return Result((), replies)
-        outcome = self.rebalances.after_loss(group, bool(left), "members left")
-        return Result(outcome.records, replies, outcome.after)
+            return CoordinatorResult((), replies)
+        outcome = self.rebalances.rebalance_after_removal(group, bool(left), "members left")
+        return CoordinatorResult(outcome.records, replies, outcome.on_completion)
 
     @staticmethod
     def _leaving(group: ClassicGroup, identity: MemberIdentity) -> Member | None:
@@ -201,13 +206,13 @@ class Membership:
     def loaded(self, group: ClassicGroup) -> None:
         """The members of a group that was just read have a whole session to be heard of."""
         for member in group.members.values():
-            self.rebalances.beat(group, member)
+            self.rebalances.record_heartbeat(group, member)
         if len(group.members) > self._config().max_size:
             self._context.schedule(("retry", group.group_id), 0, partial(self._shrink, group))
 
-    def _shrink(self, group: ClassicGroup) -> Result[None]:
+    def _shrink(self, group: ClassicGroup) -> CoordinatorResult[None]:
         if group.state is not GroupState.STABLE:
-            return NOTHING
+            return EMPTY_RESULT
         return self.rebalances.prepare(group, f"it has more than group.max.size={self._config().max_size} members")
 
     def remove_group(self, group: ClassicGroup, error: type[KafkaError]) -> None:
@@ -216,7 +221,7 @@ class Membership:
         for kind in ("join", "sync", "retry"):
             self._context.cancel((kind, group.group_id))
         for member_id in list(group.pending_joins):
-            self.rebalances.forget_pending(group, member_id)
+            self.rebalances.remove_pending_member(group, member_id)
         for member in list(group.members.values()):
             self._context.cancel(("member", group.group_id, member.member_id))
             member.refuse(error)

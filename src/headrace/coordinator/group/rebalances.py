@@ -15,15 +15,16 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.common.errors import KafkaError, RebalanceInProgressError, UnknownMemberIdError
-from headrace.coordinator.group.classic import ClassicGroup, GroupState, Member
+from headrace.coordinator.group.classic_group import ClassicGroup, GroupState, Member
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.records import group_record
-from headrace.coordinator.runtime import Result, ShardContext
+from headrace.coordinator.result import CoordinatorResult
+from headrace.coordinator.shard import ShardContext
 from headrace.protocol.messages.sync_group import SyncGroupResponse
 
 _logger = logging.getLogger(__name__)
 
-NOTHING: Result[None] = Result((), None)
+EMPTY_RESULT: CoordinatorResult[None] = CoordinatorResult((), None)
 
 
 class Rebalances:
@@ -35,12 +36,12 @@ class Rebalances:
 
     # ---- the join phase
 
-    def start_or_complete(self, group: ClassicGroup, reason: str) -> Result[None]:
+    def prepare_or_complete_rebalance(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
         if group.can_rebalance:
             return self.prepare(group, reason)
         return self._complete_if_all_joined(group)
 
-    def prepare(self, group: ClassicGroup, reason: str) -> Result[None]:
+    def prepare(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
         _logger.info("group %s rebalances after generation %d: %s", group.group_id, group.generation_id, reason)
         self.refuse_syncs(group, RebalanceInProgressError)  # also those whose assignment is not committed yet
         self._context.cancel(("sync", group.group_id))
@@ -52,67 +53,67 @@ class Rebalances:
             if group.all_joined:
                 return self._complete_join(group)
             self._schedule_join_end(group, group.rebalance_timeout_ms)
-            return NOTHING
+            return EMPTY_RESULT
         # The first of several that start together would otherwise have a generation of its own.
         delay_ms = self._config().initial_rebalance_delay_ms
         left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         if delay_ms <= 0:
             return self._complete_join(group)
         self._schedule_initial_end(group, delay_ms, left_ms)
-        return NOTHING
+        return EMPTY_RESULT
 
     def _schedule_join_end(self, group: ClassicGroup, delay_ms: int) -> None:
         self._context.schedule(("join", group.group_id), delay_ms, partial(self._join_phase_over, group))
 
-    def _join_phase_over(self, group: ClassicGroup) -> Result[None]:
-        return self._complete_join(group) if group.state is GroupState.PREPARING_REBALANCE else NOTHING
+    def _join_phase_over(self, group: ClassicGroup) -> CoordinatorResult[None]:
+        return self._complete_join(group) if group.state is GroupState.PREPARING_REBALANCE else EMPTY_RESULT
 
     def _schedule_initial_end(self, group: ClassicGroup, delay_ms: int, left_ms: int) -> None:
         self._context.schedule(("join", group.group_id), delay_ms, partial(self._initial_delay_over, group, left_ms))
 
-    def _initial_delay_over(self, group: ClassicGroup, left_ms: int) -> Result[None]:
+    def _initial_delay_over(self, group: ClassicGroup, left_ms: int) -> CoordinatorResult[None]:
         if group.state is not GroupState.PREPARING_REBALANCE:
-            return NOTHING
+            return EMPTY_RESULT
         if group.new_member_added and left_ms > 0:
             group.new_member_added = False
             delay_ms = min(self._config().initial_rebalance_delay_ms, left_ms)
             self._schedule_initial_end(group, delay_ms, left_ms - delay_ms)
-            return NOTHING
+            return EMPTY_RESULT
         return self._complete_join(group)
 
-    def _complete_if_all_joined(self, group: ClassicGroup) -> Result[None]:
+    def _complete_if_all_joined(self, group: ClassicGroup) -> CoordinatorResult[None]:
         if group.state is GroupState.PREPARING_REBALANCE and not group.is_initial_rebalance and group.all_joined:
             return self._complete_join(group)
-        return NOTHING
+        return EMPTY_RESULT
 
-    def _complete_join(self, group: ClassicGroup) -> Result[None]:
+    def _complete_join(self, group: ClassicGroup) -> CoordinatorResult[None]:
         """Ends the join phase: who has not joined is out, unless it is static, and a generation begins."""
         self._context.cancel(("join", group.group_id))
-        for member in [m for m in group.members.values() if m.join_reply is None and not m.is_static]:
+        for member in [m for m in group.members.values() if m.join_callback is None and not m.is_static]:
             _logger.info("group %s: %s did not join again", group.group_id, member.member_id)
-            self.drop(group, member)
+            self.remove_member(group, member)
         if not group.members:
             return self._become_empty(group)
         if not group.elect_joined_leader():
             # Only static members are left, and none is here: they keep their places until their sessions end.
             self._schedule_join_end(group, group.rebalance_timeout_ms)
-            return NOTHING
+            return EMPTY_RESULT
         group.is_initial_rebalance = False
         group.next_generation(self._context.now_ms())
         _logger.info("group %s: generation %d has %d members", group.group_id, group.generation_id, len(group.members))
         for member in list(group.members.values()):
             group.pending_syncs.add(member.member_id)
             member.is_new = False
-            self.expect_beat(group, member, member.session_timeout_ms)
-            member.answer_join(group.joined_response(member))
+            self.expect_heartbeat(group, member, member.session_timeout_ms)
+            member.complete_join(group.joined_response(member))
         self._context.schedule(
             ("sync", group.group_id),
             group.rebalance_timeout_ms,
             partial(self._sync_phase_over, group, group.generation_id),
         )
-        return NOTHING
+        return EMPTY_RESULT
 
-    def _become_empty(self, group: ClassicGroup) -> Result[None]:
+    def _become_empty(self, group: ClassicGroup) -> CoordinatorResult[None]:
         value = group.to_value({}, self._context.now_ms())
         value.generation, value.protocol, value.leader = group.generation_id + 1, None, None
 
@@ -124,33 +125,33 @@ class Rebalances:
                 group.is_stored = was_stored
 
         group.is_initial_rebalance = False
-        return Result([group_record(group.group_id, value)], None, after=stored)
+        return CoordinatorResult([group_record(group.group_id, value)], None, on_completion=stored)
 
-    def _sync_phase_over(self, group: ClassicGroup, generation_id: int) -> Result[None]:
+    def _sync_phase_over(self, group: ClassicGroup, generation_id: int) -> CoordinatorResult[None]:
         if group.generation_id != generation_id or group.state not in (
             GroupState.COMPLETING_REBALANCE,
             GroupState.STABLE,
         ):
-            return NOTHING
+            return EMPTY_RESULT
         late = [group.members[member_id] for member_id in group.pending_syncs if member_id in group.members]
         if not late:
-            return NOTHING
+            return EMPTY_RESULT
         for member in late:
             _logger.info("group %s: %s did not ask for its assignment", group.group_id, member.member_id)
-            self.drop(group, member)
+            self.remove_member(group, member)
         return self.prepare(group, "members did not ask for their assignment")
 
     def refuse_syncs(self, group: ClassicGroup, error: type[KafkaError]) -> None:
         for member in group.members.values():
-            if member.answer_sync(SyncGroupResponse(error_code=error.code)):
-                self.beat(group, member)
+            if member.complete_sync(SyncGroupResponse(error_code=error.code)):
+                self.record_heartbeat(group, member)
 
     # ---- sessions
 
-    def beat(self, group: ClassicGroup, member: Member) -> None:
-        self.expect_beat(group, member, member.session_timeout_ms)
+    def record_heartbeat(self, group: ClassicGroup, member: Member) -> None:
+        self.expect_heartbeat(group, member, member.session_timeout_ms)
 
-    def expect_beat(self, group: ClassicGroup, member: Member, within_ms: int) -> None:
+    def expect_heartbeat(self, group: ClassicGroup, member: Member, within_ms: int) -> None:
         deadline_ms = self._context.steady_ms() + within_ms
         member.alive_until_ms = deadline_ms
         if member.timer_at_ms is None or member.timer_at_ms > deadline_ms:
@@ -159,48 +160,48 @@ class Rebalances:
     def _set_timer(self, group: ClassicGroup, member: Member, delay_ms: int, at_ms: int) -> None:
         member.timer_at_ms = at_ms
         self._context.schedule(
-            ("member", group.group_id, member.member_id), delay_ms, partial(self._session_looked_at, group, member)
+            ("member", group.group_id, member.member_id), delay_ms, partial(self._check_session, group, member)
         )
 
-    def _session_looked_at(self, group: ClassicGroup, member: Member) -> Result[None]:
+    def _check_session(self, group: ClassicGroup, member: Member) -> CoordinatorResult[None]:
         member.timer_at_ms = None
         if group.members.get(member.member_id) is not member:
-            return NOTHING
+            return EMPTY_RESULT
         left_ms = member.alive_until_ms - self._context.steady_ms()
         if left_ms > 0:
             self._set_timer(group, member, left_ms, member.alive_until_ms)
-            return NOTHING
+            return EMPTY_RESULT
         if member.is_waiting and not member.is_new:
-            return NOTHING  # its request is here; it is expected to beat from the reply on
+            return EMPTY_RESULT  # its request is here; it is expected to beat from the reply on
         return self._lose(group, member, "its session timed out")
 
     def rename(self, group: ClassicGroup, member: Member, new_id: str) -> None:
         self._context.cancel(("member", group.group_id, member.member_id))
         member.timer_at_ms = None
         group.rename_static(member, new_id)
-        self.beat(group, member)
+        self.record_heartbeat(group, member)
 
     # ---- losing members
 
-    def _lose(self, group: ClassicGroup, member: Member, reason: str) -> Result[None]:
+    def _lose(self, group: ClassicGroup, member: Member, reason: str) -> CoordinatorResult[None]:
         _logger.info("group %s lost %s: %s", group.group_id, member.member_id, reason)
-        self.drop(group, member)
-        return self.after_loss(group, True, f"{member.member_id} is lost")
+        self.remove_member(group, member)
+        return self.rebalance_after_removal(group, True, f"{member.member_id} is lost")
 
-    def after_loss(self, group: ClassicGroup, lost: bool, reason: str) -> Result[None]:
+    def rebalance_after_removal(self, group: ClassicGroup, lost: bool, reason: str) -> CoordinatorResult[None]:
         if group.state is GroupState.PREPARING_REBALANCE:
             if not group.members and not group.pending_joins:
                 return self._complete_join(group)
             return self._complete_if_all_joined(group)
         if lost and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             return self.prepare(group, reason)
-        return NOTHING
+        return EMPTY_RESULT
 
-    def drop(self, group: ClassicGroup, member: Member) -> None:
+    def remove_member(self, group: ClassicGroup, member: Member) -> None:
         self.remove(group, member.member_id, UnknownMemberIdError)
 
     def remove(self, group: ClassicGroup, member_id: str, error: type[KafkaError]) -> None:
-        self.forget_pending(group, member_id)
+        self.remove_pending_member(group, member_id)
         member = group.remove(member_id)
         if member is not None:
             self._context.cancel(("member", group.group_id, member_id))
@@ -209,16 +210,16 @@ class Rebalances:
 
     # ---- ids that were handed out
 
-    def add_pending(self, group: ClassicGroup, member_id: str, within_ms: int) -> None:
+    def add_pending_member(self, group: ClassicGroup, member_id: str, within_ms: int) -> None:
         group.pending_joins.add(member_id)
         self._context.schedule(
             ("pending", group.group_id, member_id), within_ms, partial(self._pending_expired, group, member_id)
         )
 
-    def _pending_expired(self, group: ClassicGroup, member_id: str) -> Result[None]:
+    def _pending_expired(self, group: ClassicGroup, member_id: str) -> CoordinatorResult[None]:
         group.pending_joins.discard(member_id)
-        return self.after_loss(group, False, "")
+        return self.rebalance_after_removal(group, False, "")
 
-    def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
+    def remove_pending_member(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_joins.discard(member_id)
         self._context.cancel(("pending", group.group_id, member_id))

@@ -14,7 +14,7 @@ import struct
 from headrace.common.errors import CorruptRecordError
 from headrace.common.ids import ZERO_UUID, Uuid
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import KeyValue
+from headrace.coordinator.result import CoordinatorRecord
 from headrace.protocol import Message, decode, encode
 from headrace.protocol.message import BYTES, INT32, INT64, STRING, UUID, ProtocolError, field
 
@@ -106,21 +106,21 @@ def decode_group_value(data: bytes) -> GroupMetadataValue:
     return value
 
 
-def offset_record(group: str, tp: TopicPartition, value: OffsetCommitValue | None) -> KeyValue:
+def offset_record(group: str, tp: TopicPartition, value: OffsetCommitValue | None) -> CoordinatorRecord:
     """Commits an offset, or takes it back."""
     key = encode(OffsetCommitKey(group=group, topic=tp.topic, partition=tp.partition), _OFFSET_KEY_VERSION)
     if value is None:
-        return KeyValue(_VERSION.pack(_OFFSET_KEY_VERSION) + key, None)
+        return CoordinatorRecord(_VERSION.pack(_OFFSET_KEY_VERSION) + key, None)
     version = _OFFSET_VALUE_VERSION if value.expire_timestamp_ms < 0 else _OFFSET_VALUE_VERSION_WITH_EXPIRY
-    return KeyValue(_VERSION.pack(_OFFSET_KEY_VERSION) + key, _VERSION.pack(version) + encode(value, version))
+    return CoordinatorRecord(_VERSION.pack(_OFFSET_KEY_VERSION) + key, _VERSION.pack(version) + encode(value, version))
 
 
-def group_record(group: str, value: GroupMetadataValue | None) -> KeyValue:
+def group_record(group: str, value: GroupMetadataValue | None) -> CoordinatorRecord:
     """Stores a group's generation with its members, or takes the group back."""
     key = _VERSION.pack(_GROUP_KEY_VERSION) + encode(GroupMetadataKey(group=group), _GROUP_KEY_VERSION)
     if value is None:
-        return KeyValue(key, None)
-    return KeyValue(key, _VERSION.pack(_GROUP_VALUE_VERSION) + encode(value, _GROUP_VALUE_VERSION))
+        return CoordinatorRecord(key, None)
+    return CoordinatorRecord(key, _VERSION.pack(_GROUP_VALUE_VERSION) + encode(value, _GROUP_VALUE_VERSION))
 
 
 def _version(data: bytes) -> int:

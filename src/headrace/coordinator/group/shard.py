@@ -34,11 +34,11 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import Random
 from headrace.common.types import TopicPartition
-from headrace.coordinator.group.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Member
+from headrace.coordinator.group.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState, Member
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.membership import Membership
 from headrace.coordinator.group.offsets import CommittedOffset, GroupOffsets
-from headrace.coordinator.group.rebalances import NOTHING
+from headrace.coordinator.group.rebalances import EMPTY_RESULT
 from headrace.coordinator.group.records import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -48,7 +48,8 @@ from headrace.coordinator.group.records import (
     group_record,
     offset_record,
 )
-from headrace.coordinator.runtime import KeyValue, ProducerInfo, Result, ShardContext
+from headrace.coordinator.result import CoordinatorRecord, CoordinatorResult, ProducerInfo
+from headrace.coordinator.shard import ShardContext
 from headrace.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from headrace.protocol.messages.list_groups import ListedGroup
 from headrace.records import Record
@@ -83,7 +84,7 @@ class CommitRequest:
         self.expire_after_ms = expire_after_ms
 
 
-class GroupShard:
+class GroupCoordinatorShard:
     def __init__(self, context: ShardContext, config: Callable[[], GroupConfig], random: Random):
         self._context = context
         self._config = config
@@ -159,7 +160,7 @@ class GroupShard:
 
     # ---- committing
 
-    def commit(self, request: CommitRequest) -> Result[dict[TopicPartition, int]]:
+    def commit(self, request: CommitRequest) -> CoordinatorResult[dict[TopicPartition, int]]:
         """Commits offsets, all or none of those that can be taken; the reply has an error code for each."""
         group, member = self._check_commit(request)
         if member is not None and group is not None:
@@ -168,7 +169,7 @@ class GroupShard:
 
     def commit_in_transaction(
         self, request: CommitRequest, producer: ProducerInfo
-    ) -> Result[dict[TopicPartition, int]]:
+    ) -> CoordinatorResult[dict[TopicPartition, int]]:
         """Commits offsets that count when the producer's transaction is committed (KIP-98, and KIP-447 for members)."""
         self._check_commit(request, transactional=True)
         return self._write_offsets(request, producer)
@@ -199,11 +200,11 @@ class GroupShard:
 
     def _write_offsets(
         self, request: CommitRequest, producer: ProducerInfo | None
-    ) -> Result[dict[TopicPartition, int]]:
+    ) -> CoordinatorResult[dict[TopicPartition, int]]:
         now_ms = self._context.now_ms()
         expire_ms = min(now_ms + request.expire_after_ms, _LATEST_MS) if request.expire_after_ms >= 0 else -1
         longest = self._config().offset_metadata_max_bytes
-        records: list[KeyValue] = []
+        records: list[CoordinatorRecord] = []
         codes: dict[TopicPartition, int] = {}
         for tp, offset, leader_epoch, metadata in request.offsets:
             metadata = metadata or ""
@@ -219,7 +220,7 @@ class GroupShard:
                 expire_timestamp_ms=expire_ms,
             )
             records.append(offset_record(request.group_id, tp, value))
-        return Result(records, codes, producer=producer)
+        return CoordinatorResult(records, codes, producer=producer)
 
     # ---- fetching offsets
 
@@ -275,16 +276,20 @@ class GroupShard:
             if not states or group.state.value.lower() in states
         ]
 
-    def delete_group(self, group_id: str) -> Result[None]:
+    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise GroupIdNotFoundError(f"there is no group {group_id!r}")
         if group.state is not GroupState.EMPTY:
             raise NonEmptyGroupError(f"group {group_id} has members")
         gone = sorted(self.offsets_of(group_id).all_partitions())
-        return Result([*(offset_record(group_id, tp, None) for tp in gone), group_record(group_id, None)], None)
+        return CoordinatorResult(
+            [*(offset_record(group_id, tp, None) for tp in gone), group_record(group_id, None)], None
+        )
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Result[dict[TopicPartition, int]]:
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> CoordinatorResult[dict[TopicPartition, int]]:
         """Takes offsets back, except of topics that members read."""
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
@@ -292,7 +297,7 @@ class GroupShard:
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroupError(f"group {group_id} has members, and what they read is not known")
         known = self.offsets_of(group_id).all_partitions()
-        records: list[KeyValue] = []
+        records: list[CoordinatorRecord] = []
         codes: dict[TopicPartition, int] = {}
         for tp in partitions:
             if group.state is not GroupState.EMPTY and group.is_subscribed(tp.topic):
@@ -301,9 +306,9 @@ class GroupShard:
             codes[tp] = 0
             if tp in known:
                 records.append(offset_record(group_id, tp, None))
-        return Result(records, codes)
+        return CoordinatorResult(records, codes)
 
-    def forget_topics(self, topics: set[str]) -> Result[bool]:
+    def forget_topics(self, topics: set[str]) -> CoordinatorResult[bool]:
         """Topics were deleted: what was committed of them means nothing any more. A thousand records at once; the reply
         is whether that was all."""
         gone = [
@@ -313,21 +318,21 @@ class GroupShard:
             if tp.topic in topics
         ]
         records = [offset_record(group_id, tp, None) for group_id, tp in gone[:_TOMBSTONES_AT_ONCE]]
-        return Result(records, len(records) == len(gone))
+        return CoordinatorResult(records, len(records) == len(gone))
 
     # ---- retention
 
     def _schedule_expiry(self) -> None:
         self._context.schedule("expiry", self._config().offsets_retention_check_interval_ms, self._expiry_due)
 
-    def _expiry_due(self) -> Result[None]:
+    def _expiry_due(self) -> CoordinatorResult[None]:
         self._schedule_expiry()
         return self.expire()
 
-    def expire(self) -> Result[None]:
+    def expire(self) -> CoordinatorResult[None]:
         """Takes back what is too old. A thousand records at once; the rest comes when those are written."""
         now_ms = self._context.now_ms()
-        records: list[KeyValue] = []
+        records: list[CoordinatorRecord] = []
         for group in list(self.groups.values()):
             room = _TOMBSTONES_AT_ONCE - len(records)
             if room <= 0:
@@ -342,9 +347,11 @@ class GroupShard:
                     self.members.remove_group(group, UnknownMemberIdError)  # never written: somebody asked for an id
                     del self.groups[group.group_id]
         if not records:
-            return NOTHING
+            return EMPTY_RESULT
         _logger.info("%d records of groups and offsets have expired", len(records))
-        return Result(records, None, after=self._expire_more if len(records) >= _TOMBSTONES_AT_ONCE else None)
+        return CoordinatorResult(
+            records, None, on_completion=self._expire_more if len(records) >= _TOMBSTONES_AT_ONCE else None
+        )
 
     def _expire_more(self, error: KafkaError | None) -> None:
         if error is None:

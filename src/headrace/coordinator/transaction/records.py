@@ -11,8 +11,8 @@ import struct
 
 from headrace.common.errors import CorruptRecordError
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import KeyValue
-from headrace.coordinator.transaction.states import Transaction, TransactionState
+from headrace.coordinator.result import CoordinatorRecord
+from headrace.coordinator.transaction.metadata import TransactionMetadata, TransactionState
 from headrace.protocol import Message, decode, encode
 from headrace.protocol.message import INT8, INT16, INT32, INT64, STRING, ProtocolError, field
 
@@ -57,13 +57,13 @@ def decode_key(data: bytes) -> str | None:
         raise CorruptRecordError(f"a key that cannot be read: {error}") from error
 
 
-def decode_transaction(transactional_id: str, data: bytes) -> Transaction:
+def decode_transaction(transactional_id: str, data: bytes) -> TransactionMetadata:
     try:
         value = decode(TransactionValue, _version(data), data, _VERSION.size)
         state = TransactionState.of(value.transaction_status)
     except (ProtocolError, ValueError) as error:
         raise CorruptRecordError(f"a transaction of {transactional_id!r} that cannot be read: {error}") from error
-    return Transaction(
+    return TransactionMetadata(
         transactional_id,
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,
@@ -82,7 +82,7 @@ def decode_transaction(transactional_id: str, data: bytes) -> Transaction:
     )
 
 
-def transaction_record(transaction: Transaction) -> KeyValue:
+def transaction_record(transaction: TransactionMetadata) -> CoordinatorRecord:
     topics: dict[str, list[int]] = {}
     for tp in sorted(transaction.partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -102,11 +102,11 @@ def transaction_record(transaction: Transaction) -> KeyValue:
     )
     tagged = transaction.version > 0 or transaction.previous_producer_id >= 0 or transaction.next_producer_id >= 0
     version = _TAGGED if tagged else _PLAIN
-    return KeyValue(_key(transaction.transactional_id), _VERSION.pack(version) + encode(value, version))
+    return CoordinatorRecord(_key(transaction.transactional_id), _VERSION.pack(version) + encode(value, version))
 
 
-def tombstone(transactional_id: str) -> KeyValue:
-    return KeyValue(_key(transactional_id), None)
+def tombstone(transactional_id: str) -> CoordinatorRecord:
+    return CoordinatorRecord(_key(transactional_id), None)
 
 
 def _key(transactional_id: str) -> bytes:

@@ -26,21 +26,22 @@ from headrace.common.errors import (
     ProducerFencedError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import Committed, ProducerInfo, Result, ShardContext
+from headrace.coordinator.result import CommitCallback, CoordinatorResult, ProducerInfo
+from headrace.coordinator.shard import ShardContext
 from headrace.coordinator.transaction.config import TransactionConfig
-from headrace.coordinator.transaction.records import decode_key, decode_transaction, tombstone, transaction_record
-from headrace.coordinator.transaction.states import (
+from headrace.coordinator.transaction.metadata import (
     EPOCH_PER_TRANSACTION,
     LAST_EPOCH,
     NO_PRODUCER,
-    Transaction,
+    TransactionMetadata,
     TransactionState,
 )
+from headrace.coordinator.transaction.records import decode_key, decode_transaction, tombstone, transaction_record
 from headrace.records import Record
 
 _logger = logging.getLogger(__name__)
 
-SendMarkers = Callable[[int, Transaction], None]
+SendMarkers = Callable[[int, TransactionMetadata], None]
 """Writes the markers of a prepared transaction of a partition, and then has it completed."""
 TakeId = Callable[[], int]
 """A new producer id; raises NeedsProducerId if none is at hand."""
@@ -56,11 +57,11 @@ class NeedsProducerId(CoordinatorLoadInProgressError):
     """The operation is to be repeated when there are producer ids."""
 
 
-class TransactionShard:
+class TransactionCoordinatorShard:
     """`transactions` is changed by `replay` alone."""
 
     def __init__(self, context: ShardContext, config: Callable[[], TransactionConfig], send_markers: SendMarkers):
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, TransactionMetadata] = {}
         self._context = context
         self._config = config
         self._send_markers = send_markers
@@ -95,7 +96,7 @@ class TransactionShard:
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerInfo | None, take_id: TakeId
-    ) -> Result[ProducerInfo | None]:
+    ) -> CoordinatorResult[ProducerInfo | None]:
         """Id and epoch for a producer. With `expected` it asks for a newer epoch than the one that it has.
 
         None if its transaction had to be aborted first: it is to ask again.
@@ -108,7 +109,7 @@ class TransactionShard:
             )
         known = self.transactions.get(transactional_id)
         if known is None:
-            return self._begin(Transaction(transactional_id, take_id(), 0, timeout_ms, updated_ms=self._now()))
+            return self._begin(TransactionMetadata(transactional_id, take_id(), 0, timeout_ms, updated_ms=self._now()))
         if expected is not None and expected.producer_id not in (known.producer_id, known.previous_producer_id):
             raise ProducerFencedError(f"{transactional_id!r} belongs to producer {known.producer_id} now")
         if known.state.is_prepared:
@@ -120,7 +121,7 @@ class TransactionShard:
             aborted = self._abort_fenced(known)
             if expected is not None:
                 self._bumped[transactional_id] = (expected, _producer_of(aborted))
-            return Result([transaction_record(aborted)], None, self._when_written([aborted]))
+            return CoordinatorResult([transaction_record(aborted)], None, self._when_written([aborted]))
         if expected is not None and expected != current:
             if self._bumped.get(transactional_id) != (expected, current):
                 raise _fenced(known, expected.producer_epoch)
@@ -132,7 +133,7 @@ class TransactionShard:
             changes = {"producer_epoch": known.producer_epoch + 1, "previous_producer_id": NO_PRODUCER}
         return self._begin(self._emptied(known, timeout_ms, **changes), expected)
 
-    def _emptied(self, known: Transaction, timeout_ms: int, **changes: int) -> Transaction:
+    def _emptied(self, known: TransactionMetadata, timeout_ms: int, **changes: int) -> TransactionMetadata:
         return known.to(
             TransactionState.EMPTY,
             self._now(),
@@ -143,25 +144,27 @@ class TransactionShard:
             **changes,
         )
 
-    def _begin(self, transaction: Transaction, had: ProducerInfo | None = None) -> Result[ProducerInfo | None]:
+    def _begin(
+        self, transaction: TransactionMetadata, had: ProducerInfo | None = None
+    ) -> CoordinatorResult[ProducerInfo | None]:
         given = _producer_of(transaction)
         if had is None:
             self._bumped.pop(transaction.transactional_id, None)
         elif had != given:
             self._bumped[transaction.transactional_id] = (had, given)
-        return Result([transaction_record(transaction)], given)
+        return CoordinatorResult([transaction_record(transaction)], given)
 
     # ---- partitions
 
     def add_partitions(
         self, transactional_id: str, producer: ProducerInfo, partitions: Collection[TopicPartition], version: int = 0
-    ) -> Result[None]:
+    ) -> CoordinatorResult[None]:
         known = self._find(transactional_id, producer)
         if known.state.is_prepared:
             raise _concurrent(known)
         ongoing = known.state is TransactionState.ONGOING
         if ongoing and known.partitions.issuperset(partitions):
-            return Result((), None)
+            return CoordinatorResult((), None)
         now_ms = self._now()
         added = known.to(
             TransactionState.ONGOING,
@@ -170,7 +173,7 @@ class TransactionShard:
             start_ms=known.start_ms if ongoing else now_ms,
             version=version,
         )
-        return Result([transaction_record(added)], None)
+        return CoordinatorResult([transaction_record(added)], None)
 
     def verify(
         self, transactional_id: str, producer: ProducerInfo, partitions: Iterable[TopicPartition]
@@ -186,7 +189,7 @@ class TransactionShard:
 
     def end(
         self, transactional_id: str, producer: ProducerInfo, commit: bool, version: int, take_id: TakeId
-    ) -> Result[ProducerInfo]:
+    ) -> CoordinatorResult[ProducerInfo]:
         """Commits or aborts. Answered with the producer's id and epoch from now on when the decision is written."""
         _check_id(transactional_id)
         known = self.transactions.get(transactional_id)
@@ -201,7 +204,7 @@ class TransactionShard:
         if known.state is prepared:
             raise _concurrent(known)
         if known.state is complete and (repeated or not own_epochs):
-            return Result((), _producer_of(known))
+            return CoordinatorResult((), _producer_of(known))
         if known.state is not TransactionState.ONGOING and (
             commit or repeated or not own_epochs or known.state.is_prepared
         ):
@@ -213,9 +216,11 @@ class TransactionShard:
         reply = _producer_of(ended) if ended.next_producer_id < 0 else ProducerInfo(ended.next_producer_id, 0)
         if reply != producer:
             self._bumped[transactional_id] = (producer, reply)
-        return Result([transaction_record(ended)], reply, self._when_written([ended]))
+        return CoordinatorResult([transaction_record(ended)], reply, self._when_written([ended]))
 
-    def _prepare(self, known: Transaction, state: TransactionState, version: int, take_id: TakeId) -> Transaction:
+    def _prepare(
+        self, known: TransactionMetadata, state: TransactionState, version: int, take_id: TakeId
+    ) -> TransactionMetadata:
         now_ms = self._now()
         if version < EPOCH_PER_TRANSACTION:
             return known.to(state, now_ms, version=version)  # its markers have the epoch that it has written with
@@ -231,10 +236,10 @@ class TransactionShard:
             version=EPOCH_PER_TRANSACTION,
         )
 
-    def complete(self, prepared: Transaction) -> Result[None]:
+    def complete(self, prepared: TransactionMetadata) -> CoordinatorResult[None]:
         """All partitions have their markers. Does nothing if the transaction is another by now."""
         if self.transactions.get(prepared.transactional_id) != prepared:
-            return Result((), None)
+            return CoordinatorResult((), None)
         committed = prepared.state is TransactionState.PREPARE_COMMIT
         changes: dict[str, int] = {}
         if prepared.next_producer_id >= 0:
@@ -250,9 +255,9 @@ class TransactionShard:
             partitions=frozenset(),
             **changes,
         )
-        return Result([transaction_record(done)], None)
+        return CoordinatorResult([transaction_record(done)], None)
 
-    def _when_written(self, prepared: list[Transaction]) -> Committed:
+    def _when_written(self, prepared: list[TransactionMetadata]) -> CommitCallback:
         def send(error: KafkaError | None) -> None:
             if error is None:
                 for transaction in prepared:
@@ -265,9 +270,9 @@ class TransactionShard:
 
         return send
 
-    def _send_again(self, prepared: list[Transaction]) -> Result[None]:
+    def _send_again(self, prepared: list[TransactionMetadata]) -> CoordinatorResult[None]:
         still = [each for each in prepared if self.transactions.get(each.transactional_id) == each]
-        return Result((), None, self._when_written(still) if still else None)
+        return CoordinatorResult((), None, self._when_written(still) if still else None)
 
     # ---- time
 
@@ -276,7 +281,7 @@ class TransactionShard:
         self._context.schedule(_TIMEOUTS, config.abort_interval_ms, self._abort_timed_out)
         self._context.schedule(_EXPIRY, config.remove_interval_ms, self._remove_expired)
 
-    def _abort_timed_out(self) -> Result[None]:
+    def _abort_timed_out(self) -> CoordinatorResult[None]:
         now_ms = self._now()
         late = [each for each in self.transactions.values() if each.has_timed_out(now_ms)]
         delay_ms = self._config().abort_interval_ms if len(late) <= _MOST_AT_ONCE else 1
@@ -286,16 +291,16 @@ class TransactionShard:
             _logger.info("the transaction of %r took too long and is aborted", each.transactional_id)
         aborted = [self._abort_fenced(each) for each in late]
         after = self._when_written(aborted) if aborted else None
-        return Result([transaction_record(each) for each in aborted], None, after)
+        return CoordinatorResult([transaction_record(each) for each in aborted], None, after)
 
-    def _abort_fenced(self, known: Transaction) -> Transaction:
+    def _abort_fenced(self, known: TransactionMetadata) -> TransactionMetadata:
         """The abort of a transaction whose producer is not to write again with its epoch.
 
         Version 0: the producer did not ask for this end, and so must not be taken for one that asks again.
         """
         return known.to(TransactionState.PREPARE_ABORT, self._now(), producer_epoch=known.producer_epoch + 1, version=0)
 
-    def _remove_expired(self) -> Result[None]:
+    def _remove_expired(self) -> CoordinatorResult[None]:
         config = self._config()
         oldest_ms = self._now() - config.id_expiration_ms
         unused = [
@@ -309,11 +314,11 @@ class TransactionShard:
         for transactional_id in unused:
             _logger.info("transactional id %r has not been used for long and is forgotten", transactional_id)
             self._bumped.pop(transactional_id, None)
-        return Result([tombstone(transactional_id) for transactional_id in unused], None)
+        return CoordinatorResult([tombstone(transactional_id) for transactional_id in unused], None)
 
     # ---- looking
 
-    def _find(self, transactional_id: str, producer: ProducerInfo) -> Transaction:
+    def _find(self, transactional_id: str, producer: ProducerInfo) -> TransactionMetadata:
         _check_id(transactional_id)
         known = self.transactions.get(transactional_id)
         if known is None or known.producer_id != producer.producer_id:
@@ -331,11 +336,11 @@ def _check_id(transactional_id: str) -> None:
         raise InvalidRequestError("a transactional id cannot be empty")
 
 
-def _producer_of(transaction: Transaction) -> ProducerInfo:
+def _producer_of(transaction: TransactionMetadata) -> ProducerInfo:
     return ProducerInfo(transaction.producer_id, transaction.producer_epoch)
 
 
-def _was_bumped_from(known: Transaction, producer: ProducerInfo) -> bool:
+def _was_bumped_from(known: TransactionMetadata, producer: ProducerInfo) -> bool:
     """Whether a producer's request to end its transaction, which gave it a new epoch, has come once before."""
     if known.version < EPOCH_PER_TRANSACTION or not (known.state.is_prepared or known.state.is_complete):
         return False
@@ -352,13 +357,13 @@ def _unknown(transactional_id: str) -> KafkaError:
     return InvalidProducerIdMappingError(f"{transactional_id!r} does not belong to this producer id")
 
 
-def _fenced(known: Transaction, epoch: int) -> KafkaError:
+def _fenced(known: TransactionMetadata, epoch: int) -> KafkaError:
     return ProducerFencedError(
         f"{known.transactional_id!r} has epoch {known.producer_epoch} of producer {known.producer_id}, not {epoch}"
     )
 
 
-def _concurrent(known: Transaction) -> KafkaError:
+def _concurrent(known: TransactionMetadata) -> KafkaError:
     return ConcurrentTransactionsError(
         f"the last transaction of {known.transactional_id!r} is still ending: {known.state.label}"
     )

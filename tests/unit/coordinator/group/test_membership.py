@@ -18,7 +18,7 @@ from headrace.common.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.group.classic_group import GroupState
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from headrace.coordinator.group.records import decode_group_value, decode_key

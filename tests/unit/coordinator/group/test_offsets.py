@@ -14,10 +14,10 @@ from headrace.common.errors import (
     UnstableOffsetCommitError,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.group.classic import GroupState
+from headrace.coordinator.group.classic_group import GroupState
 from headrace.coordinator.group.config import GroupConfig
 from headrace.coordinator.group.shard import commit_error
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE

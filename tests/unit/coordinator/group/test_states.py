@@ -32,9 +32,9 @@ from headrace.common.errors import (
     for_code,
 )
 from headrace.common.types import TopicPartition
-from headrace.coordinator.group.classic import PREDECESSORS, ClassicGroup, GroupState
+from headrace.coordinator.group.classic_group import PREDECESSORS, ClassicGroup, GroupState
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 
 PRODUCER = ProducerInfo(7, 0)
 

@@ -4,12 +4,12 @@ import pytest
 
 from headrace.common.errors import CorruptRecordError
 from headrace.common.types import TopicPartition
+from headrace.coordinator.transaction.metadata import TransactionMetadata, TransactionState
 from headrace.coordinator.transaction.records import decode_key, decode_transaction, tombstone, transaction_record
-from headrace.coordinator.transaction.states import Transaction, TransactionState
 
 
 def test_an_empty_transaction() -> None:
-    key, value = transaction_record(Transaction("ab", 7, 3, 60_000, updated_ms=5))
+    key, value = transaction_record(TransactionMetadata("ab", 7, 3, 60_000, updated_ms=5))
     assert key.hex(" ") == "00 00 00 02 61 62"
     assert value is not None
     assert value.hex() == "0000" + "0000000000000007" + "0003" + "0000ea60" + "00" + "ffffffff" + (
@@ -19,7 +19,7 @@ def test_an_empty_transaction() -> None:
 
 def test_partitions_are_grouped_by_topic() -> None:
     partitions = frozenset(TopicPartition(topic, index) for topic, index in (("b", 1), ("a", 2), ("b", 0)))
-    made = Transaction("ab", 7, 3, 1, TransactionState.ONGOING, partitions, 4, 5)
+    made = TransactionMetadata("ab", 7, 3, 1, TransactionState.ONGOING, partitions, 4, 5)
     _, value = transaction_record(made)
     assert value is not None
     body = value.hex()
@@ -34,7 +34,7 @@ def test_partitions_are_grouped_by_topic() -> None:
 @pytest.mark.parametrize("extra", [{}, {"version": 2}, {"previous_producer_id": 6}, {"next_producer_id": 9}])
 def test_there_and_back(state: TransactionState, extra: dict[str, int]) -> None:
     partitions = frozenset() if state is TransactionState.EMPTY else frozenset((TopicPartition("t", 3),))
-    made = Transaction("ab", 7, 3, 1, state, partitions, 4, 5, **extra)
+    made = TransactionMetadata("ab", 7, 3, 1, state, partitions, 4, 5, **extra)
     key, value = transaction_record(made)
     assert decode_key(key) == "ab"
     assert value is not None
@@ -58,7 +58,7 @@ def test_damaged_keys(data: bytes) -> None:
 
 
 def test_damaged_values() -> None:
-    _, value = transaction_record(Transaction("ab", 7, 3, 60_000))
+    _, value = transaction_record(TransactionMetadata("ab", 7, 3, 60_000))
     assert value is not None
     for damaged in (value[:-1], value[:16] + b"\x63" + value[17:], b""):
         with pytest.raises(CorruptRecordError):

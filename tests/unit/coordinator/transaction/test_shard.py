@@ -5,9 +5,9 @@ from tests.support.coordinator.transactions import ID, PARTITIONS, TIMEOUT_MS, C
 
 from headrace.common.errors import CoordinatorNotAvailableError, HeadraceError
 from headrace.common.types import TopicPartition
-from headrace.coordinator.runtime import ProducerInfo
+from headrace.coordinator.result import ProducerInfo
 from headrace.coordinator.transaction.config import TransactionConfig
-from headrace.coordinator.transaction.states import LAST_EPOCH, PREDECESSORS, Transaction, TransactionState
+from headrace.coordinator.transaction.metadata import LAST_EPOCH, PREDECESSORS, TransactionMetadata, TransactionState
 
 ONE = frozenset((TopicPartition("t", 0),))
 NEW = 2
@@ -87,7 +87,7 @@ def test_other_epochs_and_ids_are_refused_in_every_state(state: str) -> None:
 @pytest.mark.parametrize("target", TransactionState)
 def test_transitions_that_are_not_legal_are_refused(target: TransactionState) -> None:
     for source in TransactionState:
-        transaction = Transaction(ID, 1, 0, 1000, state=source)
+        transaction = TransactionMetadata(ID, 1, 0, 1000, state=source)
         if source in PREDECESSORS[target]:
             assert transaction.to(target, 5).state is target
         else:

@@ -17,7 +17,7 @@ from headrace.cluster.commands import (
     StopReplica,
     UpdateMetadata,
 )
-from headrace.cluster.context import ControllerContext
+from headrace.cluster.controller_context import ControllerContext
 from headrace.common.types import TopicPartition
 
 

@@ -11,17 +11,17 @@ import logging
 from collections.abc import Collection, Iterable
 
 from headrace.cluster import znodes
-from headrace.cluster.batch import CommandBatch
-from headrace.cluster.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
-from headrace.cluster.fencing import BATCH_OPERATIONS, FencedStore
-from headrace.cluster.partition_states import PartitionStateMachine
-from headrace.cluster.replica_states import ReplicaStateMachine
+from headrace.cluster.command_batch import CommandBatch
+from headrace.cluster.controller_context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from headrace.cluster.fenced_store import BATCH_OPERATIONS, FencedStore
+from headrace.cluster.partition_state_machine import PartitionStateMachine
+from headrace.cluster.replica_state_machine import ReplicaStateMachine
 from headrace.cluster.store import CoordinationStore, Delete, Operation, tree_deletions
 
 _logger = logging.getLogger(__name__)
 
 
-class TopicDeleter:
+class TopicDeletionManager:
     def __init__(
         self,
         context: ControllerContext,

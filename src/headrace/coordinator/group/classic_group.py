@@ -57,12 +57,12 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 }
 """From where each state may be entered."""
 
-JoinReply = Callable[[JoinGroupResponse], None]
-SyncReply = Callable[[SyncGroupResponse], None]
+JoinCallback = Callable[[JoinGroupResponse], None]
+SyncCallback = Callable[[SyncGroupResponse], None]
 
 
 class Member:
-    """One member. `join_reply` and `sync_reply` are set while a request of its waits."""
+    """One member. `join_callback` and `sync_callback` are set while a request of its waits."""
 
     __slots__ = (
         "alive_until_ms",
@@ -71,12 +71,12 @@ class Member:
         "client_id",
         "group_instance_id",
         "is_new",
-        "join_reply",
+        "join_callback",
         "member_id",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
-        "sync_reply",
+        "sync_callback",
         "timer_at_ms",
     )
 
@@ -102,8 +102,8 @@ class Member:
         self.assignment = assignment
         self.is_new = False
         """Whether it has joined and not yet been told a generation."""
-        self.join_reply: JoinReply | None = None
-        self.sync_reply: SyncReply | None = None
+        self.join_callback: JoinCallback | None = None
+        self.sync_callback: SyncCallback | None = None
         self.alive_until_ms = 0
         self.timer_at_ms: int | None = None
         """When its timer looks whether it is alive."""
@@ -117,21 +117,21 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        return self.join_reply is not None or self.sync_reply is not None
+        return self.join_callback is not None or self.sync_callback is not None
 
     def metadata(self, protocol: str) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
-    def answer_join(self, response: JoinGroupResponse) -> bool:
+    def complete_join(self, response: JoinGroupResponse) -> bool:
         """Returns whether a request waited."""
-        reply, self.join_reply = self.join_reply, None
+        reply, self.join_callback = self.join_callback, None
         if reply is None:
             return False
         reply(response)
         return True
 
-    def answer_sync(self, response: SyncGroupResponse) -> bool:
-        reply, self.sync_reply = self.sync_reply, None
+    def complete_sync(self, response: SyncGroupResponse) -> bool:
+        reply, self.sync_callback = self.sync_callback, None
         if reply is None:
             return False
         reply(response)
@@ -139,8 +139,8 @@ class Member:
 
     def refuse(self, error: type[KafkaError]) -> None:
         """Answers whatever waits with an error."""
-        self.answer_join(JoinGroupResponse(error_code=error.code, member_id=self.member_id))
-        self.answer_sync(SyncGroupResponse(error_code=error.code))
+        self.complete_join(JoinGroupResponse(error_code=error.code, member_id=self.member_id))
+        self.complete_sync(SyncGroupResponse(error_code=error.code))
 
 
 class ClassicGroup:
@@ -247,11 +247,11 @@ class ClassicGroup:
 
     @property
     def joining(self) -> int:
-        return sum(member.join_reply is not None for member in self.members.values())
+        return sum(member.join_callback is not None for member in self.members.values())
 
     @property
     def all_joined(self) -> bool:
-        return not self.pending_joins and all(member.join_reply is not None for member in self.members.values())
+        return not self.pending_joins and all(member.join_callback is not None for member in self.members.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -261,10 +261,10 @@ class ClassicGroup:
     def elect_joined_leader(self) -> bool:
         """Makes sure that the leader takes part in this rebalance; False if nobody does."""
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
-        if leader is not None and leader.join_reply is not None:
+        if leader is not None and leader.join_callback is not None:
             return True
         for member in self.members.values():
-            if member.join_reply is not None:
+            if member.join_callback is not None:
                 self.leader_id = member.member_id
                 return True
         return False

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.cluster.commands import NO_LEADER
-from headrace.cluster.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from headrace.cluster.controller_context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from headrace.cluster.controller_term import ControllerTerm
-from headrace.cluster.elections import Election
+from headrace.cluster.leader_election import Election
 from headrace.cluster.znodes import Leadership
 from headrace.common.errors import (
     ElectionNotNeededError,

@@ -11,7 +11,7 @@ from headrace.cluster.commands import (
     PartitionState,
     UpdateMetadata,
 )
-from headrace.cluster.image import NO_CONTROLLER, ImageChange, MetadataImage
+from headrace.cluster.metadata_image import NO_CONTROLLER, ImageChange, MetadataImage
 from headrace.common.errors import StaleControllerEpochError
 from headrace.common.ids import Uuid
 from headrace.common.types import TopicPartition

@@ -27,7 +27,7 @@ _FETCH_BELOW = BLOCK_SIZE // 10
 """With fewer ids than this left, the next block is fetched."""
 
 
-class ProducerIds:
+class ProducerIdManager:
     """`await next()` for an id. Many may wait at once; each gets its own."""
 
     def __init__(self, store: CoordinationStore, broker_id: int):

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from headrace.cluster.journal import Journal
+from headrace.cluster.node_tree import Change, Node, Tree
 from headrace.cluster.store import (
     ANY_VERSION,
     ConnectionLoss,
@@ -31,7 +32,6 @@ from headrace.cluster.store import (
     Watch,
     WatchEvent,
 )
-from headrace.cluster.tree import Change, Node, Tree
 from headrace.common.clock import Clock
 
 

@@ -5,8 +5,8 @@ import pytest
 from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster import znodes
-from headrace.cluster.embedded import EmbeddedStore
-from headrace.cluster.producer_ids import BLOCK_SIZE, ProducerIds, take_block
+from headrace.cluster.embedded_store import EmbeddedStore
+from headrace.cluster.producer_id_manager import BLOCK_SIZE, ProducerIdManager, take_block
 from headrace.cluster.registration import prepare_cluster
 from headrace.cluster.store import ANY_VERSION, ConnectionLoss, Stat, Watch
 from headrace.cluster.znodes import ProducerIdBlock
@@ -29,7 +29,7 @@ async def latest(store: EmbeddedStore) -> ProducerIdBlock:
 @async_test
 async def test_ids_follow_each_other_over_blocks() -> None:
     store = await make_store()
-    ids = ProducerIds(store, 3)
+    ids = ProducerIdManager(store, 3)
     assert [await ids.next() for _ in range(2 * BLOCK_SIZE + 1)] == list(range(2 * BLOCK_SIZE + 1))
     assert (await latest(store)).broker_id == 3
     await ids.close()
@@ -38,7 +38,7 @@ async def test_ids_follow_each_other_over_blocks() -> None:
 @async_test
 async def test_many_that_ask_at_once_get_an_id_each() -> None:
     store = await make_store()
-    one, other = ProducerIds(store, 1), ProducerIds(store, 2)
+    one, other = ProducerIdManager(store, 1), ProducerIdManager(store, 2)
     given = await asyncio.gather(*(each.next() for _ in range(1500) for each in (one, other)))
     assert len(set(given)) == len(given)
     await one.close()
@@ -48,10 +48,10 @@ async def test_many_that_ask_at_once_get_an_id_each() -> None:
 @async_test
 async def test_a_restart_begins_a_new_block() -> None:
     store = await make_store()
-    before = ProducerIds(store, 1)
+    before = ProducerIdManager(store, 1)
     assert await before.next() == 0
     await before.close()
-    assert await ProducerIds(store, 1).next() == BLOCK_SIZE
+    assert await ProducerIdManager(store, 1).next() == BLOCK_SIZE
 
 
 class KilledStore(EmbeddedStore):
@@ -81,7 +81,7 @@ async def test_kills_between_taking_and_using_a_block(tmp_path: Path) -> None:
         store = KilledStore(tmp_path / "coordination.db", ManualClock())
         await prepare_cluster(store, make_random(1))
         store.dies = dies
-        ids = ProducerIds(store, 1)
+        ids = ProducerIdManager(store, 1)
         if dies in ("before", "after"):
             with pytest.raises(Killed):
                 await take_block(store, 1)
@@ -101,7 +101,7 @@ async def test_kills_between_taking_and_using_a_block(tmp_path: Path) -> None:
 @async_test
 async def test_the_next_block_is_fetched_while_there_are_ids() -> None:
     store = await make_store()
-    ids = ProducerIds(store, 1)
+    ids = ProducerIdManager(store, 1)
     for _ in range(BLOCK_SIZE - 50):
         await ids.next()
     await ids._fetch_soon()
@@ -139,7 +139,7 @@ class BrokenStore(EmbeddedStore):
 async def test_a_store_that_does_not_answer_is_asked_again() -> None:
     store = BrokenStore(None, ManualClock())
     await prepare_cluster(store, make_random(1))
-    ids = ProducerIds(store, 1)
+    ids = ProducerIdManager(store, 1)
     store.works = False
     for _ in range(2):
         with pytest.raises(CoordinatorLoadInProgressError):

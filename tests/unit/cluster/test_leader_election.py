@@ -4,7 +4,12 @@ import itertools
 
 import pytest
 
-from headrace.cluster.elections import elect_for_offline, elect_for_reassignment, elect_for_shutdown, elect_preferred
+from headrace.cluster.leader_election import (
+    elect_for_offline,
+    elect_for_reassignment,
+    elect_for_shutdown,
+    elect_preferred,
+)
 from headrace.cluster.znodes import Leadership, ReplicaAssignment
 
 ASSIGNMENT = ReplicaAssignment((1, 2, 3))

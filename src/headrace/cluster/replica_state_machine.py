@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from headrace.cluster.batch import CommandBatch
+from headrace.cluster.command_batch import CommandBatch
 from headrace.cluster.commands import NO_LEADER
-from headrace.cluster.context import ControllerContext, Replica, ReplicaStatus
-from headrace.cluster.fencing import FencedStore
-from headrace.cluster.partition_states import IllegalTransition
+from headrace.cluster.controller_context import ControllerContext, Replica, ReplicaStatus
+from headrace.cluster.fenced_store import FencedStore
+from headrace.cluster.partition_state_machine import IllegalTransition
 from headrace.cluster.znodes import Leadership
 from headrace.common.types import TopicPartition
 

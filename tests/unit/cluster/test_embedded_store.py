@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.cluster.fake_cluster import async_test
 
-from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.journal import Journal
 from headrace.cluster.store import ConnectionLoss, Create, Delete, StoreError
 from headrace.testing.clock import ManualClock
@@ -169,7 +169,7 @@ async def test_a_full_disk_is_an_error_of_that_change(tmp_path: Path) -> None:
 WRITER = """
 import asyncio, itertools, sys
 from pathlib import Path
-from headrace.cluster.embedded import EmbeddedStore
+from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.store import Create, Set
 from headrace.common.clock import SystemClock
 

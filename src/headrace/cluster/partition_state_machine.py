@@ -9,16 +9,16 @@ Online there is an election. Leader and ISR are written to the store by compare-
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from headrace.cluster.batch import CommandBatch
-from headrace.cluster.context import ControllerContext, PartitionStatus
-from headrace.cluster.elections import (
+from headrace.cluster.command_batch import CommandBatch
+from headrace.cluster.controller_context import ControllerContext, PartitionStatus
+from headrace.cluster.fenced_store import FencedStore
+from headrace.cluster.leader_election import (
     Election,
     elect_for_offline,
     elect_for_reassignment,
     elect_for_shutdown,
     elect_preferred,
 )
-from headrace.cluster.fencing import FencedStore
 from headrace.cluster.znodes import DamagedNode, Leadership
 from headrace.common.errors import (
     EligibleLeadersNotAvailableError,

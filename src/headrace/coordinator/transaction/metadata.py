@@ -75,7 +75,7 @@ PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TransactionMetadata:
     """What is written down of a transactional id. A change makes a new one."""
 
     transactional_id: str
@@ -93,7 +93,7 @@ class Transaction:
     version: int = 0
     """How its client does transactions: EPOCH_PER_TRANSACTION, or 0 for the older ways."""
 
-    def to(self, state: TransactionState, now_ms: int, **changes: Any) -> "Transaction":
+    def to(self, state: TransactionState, now_ms: int, **changes: Any) -> "TransactionMetadata":
         """The next state. That it can come from this one is checked here, and nowhere else."""
         if self.state not in PREDECESSORS[state]:
             raise HeadraceError(
