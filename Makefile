@@ -1,14 +1,21 @@
 # Each target makes what it needs: a virtual environment in .venv, with the pinned versions of constraints.txt and the
-# compiled kernel. What the compatibility tests fetch (Apache Kafka's jars) goes to ~/.cache/headrace, or HEADRACE_CACHE.
+# compiled kernel. Another interpreter (PYTHON=python3.12) has an environment of its own beside it, .venv-3.12.
+# What the compatibility tests fetch (Apache Kafka's jars) goes to ~/.cache/headrace, or HEADRACE_CACHE.
 
 PYTHON ?= python3
+VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifeq ($(PYTHON),python3)
 VENV := .venv
+else
+VERSION := $(call VERSION_OF,$(PYTHON))
+VENV := .venv$(if $(filter-out $(call VERSION_OF,python3),$(VERSION)),-$(VERSION))
+endif
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour test check bench soak docs clean
+.PHONY: help run tour test quick check bench soak docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -41,8 +48,16 @@ run: $(VENV)/.built  ## a shop's events through two pipelines on Spark, audited:
 tour: $(VENV)/.built  ## a broker and Kafka clients: write, kill, read in a group, copy in transactions, check
 	@$(BIN)/python examples/broker_tour.py
 
-test: $(VENV)/.built  ## unit, property, integration and compatibility tests
-	@$(BIN)/python -m pytest
+# Tests wait more than they compute, so there are more workers than cores. WORKERS=0 runs all in one process.
+CORES := $(shell nproc 2>/dev/null || echo 2)
+WORKERS ?= $(shell expr $(CORES) '*' 2)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --durations=25 --durations-min=1
+
+test: $(VENV)/.built  ## unit, property, integration and compatibility tests: WORKERS=4
+	@$(PYTEST)
+
+quick: $(VENV)/.built  ## unit and property tests, in under two minutes: PYTHON=python3.12
+	@$(PYTEST) tests/unit tests/property
 
 check: $(VENV)/.built  ## format, lint, types, import rules
 	@echo "==> ruff"
@@ -66,7 +81,7 @@ docs: $(VENV)/.built  ## make the generated reference pages again
 	@$(BIN)/python docs/generate.py
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-data
+	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-data
 	find src -name "*.so" -delete
 	find src -name "*.pyx" | sed 's/pyx$$/c/' | xargs rm -f
 	rm -rf src/*.egg-info

@@ -1,12 +1,10 @@
 """Apache Kafka for these tests, and directories that it wrote; where it cannot be had, they skip with the reason.
 
-And consumer groups with members of any client. In all of these tests programs take part that we did not write, and some
-of those stall or misread memory once in some thousand runs: a test that fails is run a second time, and named.
+And consumer groups with members of any client.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 from tests.support.apache_kafka.broker import KafkaUnavailable, kafka_classpath
@@ -16,13 +14,6 @@ from tests.support.coordinator.group_lab import Lab
 from tests.support.coordinator.group_members import MemberHosts
 
 _numbers = count()
-_HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(_HERE):
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(scope="session")

@@ -213,7 +213,8 @@ def fetch_jars(
         return home
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _file_lock(root / f"{name}.lock"):
+        # One lock for all: processes that fill Maven's own repository at the same time may damage it.
+        with _file_lock(root / "maven.lock"):
             if not _is_complete(home, manifest):
                 _download(root, home, title, pom, {**(files or {}), "manifest": manifest})
     except OSError as error:
@@ -300,7 +301,7 @@ def _require_command(command: str) -> None:
     if not (hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get")):
         raise KafkaUnavailable(f"{command} is not installed")
     # The headless JDK, not just the JRE: .java files are run from source.
-    with _file_lock(Path(tempfile.gettempdir()) / "headrace-apt.lock"):
+    with apt_lock():
         if shutil.which(command):
             return
         _say("installing Java and Maven with apt-get; this may take some minutes")
@@ -309,6 +310,13 @@ def _require_command(command: str) -> None:
         _run_installer(["apt-get", "-qy", "install", "default-jdk-headless", "maven"], env)
     if not shutil.which(command):
         raise KafkaUnavailable(f"{command} is not installed and apt-get did not bring it")
+
+
+@contextlib.contextmanager
+def apt_lock() -> Iterator[None]:
+    """apt-get gives up at once while another one runs."""
+    with _file_lock(Path(tempfile.gettempdir()) / "headrace-apt.lock"):
+        yield
 
 
 def _run_installer(command: Sequence[str], env: Mapping[str, str] | None = None) -> None:

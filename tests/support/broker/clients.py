@@ -18,6 +18,7 @@ import aiokafka
 import aiokafka.codec
 import aiokafka.errors
 import confluent_kafka as confluent
+from tests.support.apache_kafka.jvm import apt_lock
 from tests.support.broker.java_clients import Java, to_fields, to_record
 from tests.support.broker.records import Headers, Record
 from tests.support.records.other_clients import kafka
@@ -432,10 +433,13 @@ def install_kcat() -> str | None:
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return "kcat is not installed"
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "-qy", "install", "kcat"], ["apt-get", "-q", "update"]) * 2:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        if shutil.which("kcat"):
-            return None
+    with apt_lock():
+        for command in (["apt-get", "-qy", "install", "kcat"], ["apt-get", "-q", "update"]) * 2:
+            if shutil.which("kcat"):
+                return None
+            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if shutil.which("kcat"):
+        return None
     return f"kcat cannot be installed: {done.stderr.decode(errors='replace').strip()[-300:]}"
 
 
