@@ -1,1 +1,1 @@
-"""The log: Kafka's files on disk, one directory per partition, and everything that keeps them in order."""
+"""The log layer: Kafka's files on disk, one directory per partition, with recovery, retention and compaction."""

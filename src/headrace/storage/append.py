@@ -1,7 +1,7 @@
-"""What happens to bytes before they are written: checking, and as leader the assigning of offsets, epoch and time.
+"""Validation of record batches before they are written; a leader also assigns offsets, leader epoch and timestamps.
 
-Nothing here touches the log. A leader's append trusts nothing (magic, length, CRC, every record); a follower's has been
-checked by its leader, so length, CRC and the order of offsets are enough.
+Nothing here touches the log. A leader validates everything (magic, length, CRC, every record). A follower receives
+batches that its leader has validated, so it checks only length, CRC and the order of offsets.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from headrace.storage.producer_state import AppendOrigin, check_client_batch
 
 
 class PreparedAppend(NamedTuple):
-    """Bytes that may be written, and what the log must know of them."""
+    """Validated batches, ready to be written, and the metadata that the log needs about them."""
 
     data: Buffer
     batches: list[RecordBatch]
@@ -43,7 +43,7 @@ class PreparedAppend(NamedTuple):
 
 
 def _plain(data: Buffer) -> Buffer:
-    """The buffer as single bytes in a row, so that its length is its size; a copy only if it has gaps."""
+    """Returns the buffer as contiguous bytes, so that `len` is its size; copies only if it is not contiguous."""
     view = memoryview(data)
     if not view.c_contiguous:
         return view.tobytes()
@@ -51,7 +51,7 @@ def _plain(data: Buffer) -> Buffer:
 
 
 def _writable(data: Buffer) -> Buffer:
-    """The bytes themselves if they may be patched, else a copy."""
+    """Returns the buffer itself if it is writable, else a copy."""
     plain = _plain(data)
     return bytearray(plain) if memoryview(plain).readonly else plain
 
@@ -66,20 +66,21 @@ def prepare_leader_append(
     origin: AppendOrigin,
     max_inflated_bytes: int,
 ) -> PreparedAppend:
-    """Checks batches as they come from a producer and makes them part of this log, in place where that is possible."""
+    """Validates a producer's batches and assigns offsets, leader epoch and timestamps, in place where possible."""
     if not NO_LEADER_EPOCH <= leader_epoch <= INT_MAX:
-        raise ValueError(f"a leader epoch is {NO_LEADER_EPOCH} to {INT_MAX}, not {leader_epoch}")
+        raise ValueError(f"leader epoch {leader_epoch} is out of range: expected {NO_LEADER_EPOCH} to {INT_MAX}")
     data = _writable(data)
     batches = split_batches(data)
     if not batches:
-        raise InvalidRecordError("an append needs at least one record batch, got no bytes")
+        raise InvalidRecordError("The append contains no record batch; expected at least one")
     codec = config.stored_codec()
     markers: list[EndTransactionMarker | None] = []
     rewritten = False
     for index, batch in enumerate(batches):
         if batch.size_in_bytes > config.max_message_bytes:
             raise MessageSizeTooLargeError(
-                f"the record batch has {batch.size_in_bytes} bytes, max.message.bytes is {config.max_message_bytes}"
+                f"The record batch size of {batch.size_in_bytes} bytes exceeds the maximum configured value of "
+                f"{config.max_message_bytes} (max.message.bytes)"
             )
         batch.check_crc()
         records = _check_batch(batch, config, now_ms, origin, max_inflated_bytes)
@@ -92,7 +93,8 @@ def prepare_leader_append(
         batches = split_batches(data)
     if len(data) > config.segment_bytes:
         raise RecordListTooLargeError(
-            f"the append has {len(data)} bytes, more than a segment holds: segment.bytes is {config.segment_bytes}"
+            f"The message batch size of {len(data)} bytes exceeds the maximum configured segment size of "
+            f"{config.segment_bytes} (segment.bytes)"
         )
     offset = next_offset
     log_append_time = config.log_append_time
@@ -111,13 +113,15 @@ def _check_batch(
     if origin is AppendOrigin.CLIENT:
         check_client_batch(batch)
     if batch.count <= 0:
-        raise InvalidRecordError(f"a record batch needs at least one record, the header says {batch.count}")
+        raise InvalidRecordError(f"The batch header has record count {batch.count}; expected at least 1")
     if batch.is_log_append_time and not config.log_append_time:
-        raise InvalidTimestampError("a producer may not send batches with LogAppendTime to a topic with CreateTime")
+        raise InvalidTimestampError(
+            "The batch has timestamp type LogAppendTime, but the topic has message.timestamp.type=CreateTime"
+        )
     records = batch.records(max_inflated_bytes)
     newest = records.check_appendable(require_keys=config.compact and not batch.is_control)
     if not config.log_append_time:
-        # Some producers set the header wrong; the log's time index relies on it.
+        # Some producers set a wrong max timestamp in the header; the time index relies on it.
         batch.patch_max_timestamp(newest, False)
         _check_timestamps(batch, records, config, now_ms)
     return records
@@ -127,15 +131,15 @@ def _check_timestamps(batch: RecordBatch, records: BatchRecords, config: LogConf
     newest_allowed = now_ms + config.message_timestamp_after_max_ms
     if batch.max_timestamp > newest_allowed:
         raise InvalidTimestampError(
-            f"timestamp {batch.max_timestamp} is more than message.timestamp.after.max.ms="
-            f"{config.message_timestamp_after_max_ms} ahead of the broker's {now_ms}"
+            f"Timestamp {batch.max_timestamp} is out of range: it is more than message.timestamp.after.max.ms="
+            f"{config.message_timestamp_after_max_ms} ahead of the broker's time {now_ms}"
         )
     if config.message_timestamp_before_max_ms < LONG_MAX:
         oldest = min((at for at in records.timestamps() if at != NO_TIMESTAMP), default=now_ms)
         if now_ms - oldest > config.message_timestamp_before_max_ms:
             raise InvalidTimestampError(
-                f"timestamp {oldest} is more than message.timestamp.before.max.ms="
-                f"{config.message_timestamp_before_max_ms} behind the broker's {now_ms}"
+                f"Timestamp {oldest} is out of range: it is more than message.timestamp.before.max.ms="
+                f"{config.message_timestamp_before_max_ms} behind the broker's time {now_ms}"
             )
 
 
@@ -143,30 +147,32 @@ def _recompress(records: BatchRecords, codec: Compression, config: LogConfig) ->
     batch = RecordBatch(recompress(records, codec, config.level_of(codec)))
     if batch.size_in_bytes > config.max_message_bytes:
         raise MessageSizeTooLargeError(
-            f"the record batch has {batch.size_in_bytes} bytes with compression.type={codec.name.lower()}, "
-            f"max.message.bytes is {config.max_message_bytes}"
+            f"The record batch size of {batch.size_in_bytes} bytes after compression with compression.type="
+            f"{codec.name.lower()} exceeds the maximum configured value of {config.max_message_bytes} "
+            "(max.message.bytes)"
         )
     return batch
 
 
 def prepare_follower_append(data: Buffer, next_offset: int) -> PreparedAppend:
-    """Checks batches as they come from a leader: offsets stay, and must lie behind the log's end in growing order."""
+    """Validates a leader's batches. Their offsets stay; they must increase and start at or after the log end offset."""
     data = _plain(data)
     batches = split_batches(data)
     if not batches:
-        raise InvalidRecordError("an append needs at least one record batch, got no bytes")
+        raise InvalidRecordError("The append contains no record batch; expected at least one")
     expected = next_offset
     for batch in batches:
         batch.check_crc()
         if batch.base_offset < expected:
             raise CorruptRecordError(
-                f"batch at byte {batch.position} begins with offset {batch.base_offset}, the log ends at {expected}",
+                f"Batch at byte {batch.position} has base offset {batch.base_offset}, which is below the expected "
+                f"next offset {expected}",
                 batch.position,
             )
         if batch.last_offset_delta < 0 or batch.next_offset <= batch.base_offset:
             raise CorruptRecordError(
-                f"batch at byte {batch.position} has base offset {batch.base_offset} and last offset delta "
-                f"{batch.last_offset_delta}, which no log can count",
+                f"Batch at byte {batch.position} has an invalid range of offsets: base offset {batch.base_offset}, "
+                f"last offset delta {batch.last_offset_delta}",
                 batch.position,
             )
         expected = batch.next_offset

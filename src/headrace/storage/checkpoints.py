@@ -1,14 +1,15 @@
-"""The small text files beside the logs.
+"""Small text files next to the logs: checkpoints, partition metadata and `meta.properties`.
 
 An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`, `cleaner-offset-checkpoint`):
 
     0                        version
-    2                        number of lines that follow
+    2                        number of entries
     orders 0 1234            topic, partition, offset
     orders 1 99
 
-`leader-epoch-checkpoint` in a partition's directory has the same head and lines of `epoch start-offset`.
-`partition.metadata` holds `version: 0` and `topic_id: <id>`. `meta.properties` names the node that owns a directory.
+`leader-epoch-checkpoint` in a partition's directory has the same first two lines, then lines of `epoch start-offset`.
+`partition.metadata` contains `version: 0` and `topic_id: <id>`. `meta.properties` names the node that owns a log
+directory.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,28 +36,31 @@ def format_checkpoint(lines: Iterable[str]) -> bytes:
 
 
 def parse_checkpoint(path: Path, data: bytes) -> list[list[str]]:
-    """The fields of each line; an empty file is one that Kafka had not filled yet. Any other form is refused."""
+    """Returns the fields of each entry. Kafka creates checkpoints empty, so an empty file has no entries.
+
+    Raises KafkaStorageError if the file is malformed.
+    """
     if not data:
         return []
     if not data.endswith(b"\n"):
-        raise KafkaStorageError(f"{path} is cut short: its last line has no end")
+        raise KafkaStorageError(f"{path} is truncated: its last line has no line end")
     try:
         lines = data.decode().splitlines()
         if lines[0].strip() != "0":
-            raise KafkaStorageError(f"{path} has version {lines[0]!r}, expected 0")
+            raise KafkaStorageError(f"{path} has unsupported version {lines[0]!r}; expected 0")
         count = int(lines[1])
     except (IndexError, ValueError):
         raise KafkaStorageError(
-            f"{path} is not a checkpoint: expected a version and a count in its first lines"
+            f"{path} is not a checkpoint: expected a version and an entry count in its first two lines"
         ) from None
     entries = [line.split() for line in lines[2:] if line.strip()]
     if len(entries) != count:
-        raise KafkaStorageError(f"{path} says it has {count} entries but has {len(entries)}")
+        raise KafkaStorageError(f"{path} is damaged: expected {count} entries, found {len(entries)}")
     return entries
 
 
 class OffsetCheckpoint:
-    """One offset for each partition of a log directory."""
+    """A checkpoint file with one offset for each partition of a log directory."""
 
     def __init__(self, path: Path, files: FileSystem):
         self._path = path
@@ -69,16 +73,17 @@ class OffsetCheckpoint:
     def read(self) -> dict[TopicPartition, int]:
         if not self._files.exists(self._path):
             return {}
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         for entry in parse_checkpoint(self._path, self._files.read(self._path)):
             try:
                 topic, partition, offset = entry
-                found[TopicPartition(topic, int(partition))] = int(offset)
+                offsets[TopicPartition(topic, int(partition))] = int(offset)
             except ValueError:
                 raise KafkaStorageError(
-                    f"{self._path}: {' '.join(entry)!r} is not a line of topic, partition and offset"
+                    f"{self._path} is damaged: expected a line of topic, partition and offset, found "
+                    f"{' '.join(entry)!r}"
                 ) from None
-        return found
+        return offsets
 
 
 def write_partition_metadata(directory: Path, topic_id: Uuid, files: FileSystem) -> None:
@@ -86,7 +91,7 @@ def write_partition_metadata(directory: Path, topic_id: Uuid, files: FileSystem)
 
 
 def read_partition_metadata(directory: Path, files: FileSystem) -> Uuid | None:
-    """The topic's id, or None for a directory from before topics had ids."""
+    """Returns the topic id; None for a directory that was created before topics had ids."""
     path = directory / PARTITION_METADATA_FILE
     if not files.exists(path):
         return None
@@ -112,7 +117,7 @@ def _parse_id(path: Path, text: str) -> Uuid:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Who owns a log directory. `directory_id` is this directory's own id (KIP-858)."""
+    """The cluster and node that own a log directory. `directory_id` identifies the directory itself (KIP-858)."""
 
     cluster_id: str
     node_id: int
@@ -127,16 +132,21 @@ class MetaProperties:
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> "MetaProperties | None":
-        """Version 1 as KRaft writes it, or version 0 as brokers with ZooKeeper did; None if there is none yet."""
+        """Reads version 1, which KRaft writes, or version 0, which ZooKeeper brokers wrote. None without a file."""
         path = directory / META_PROPERTIES_FILE
         if not files.exists(path):
             return None
         lines = _read_lines(path, files)
-        found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-        node = found.get("node.id" if found.get("version") == "1" else "broker.id")
-        if found.get("version") not in ("0", "1") or node is None or not node.isdecimal() or "cluster.id" not in found:
+        properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+        node = properties.get("node.id" if properties.get("version") == "1" else "broker.id")
+        if (
+            properties.get("version") not in ("0", "1")
+            or node is None
+            or not node.isdecimal()
+            or "cluster.id" not in properties
+        ):
             raise KafkaStorageError(f"{path} is damaged: expected version 0 or 1, a cluster.id and a node.id")
-        # Java's Properties escape these characters.
-        cluster_id = found["cluster.id"].replace("\\=", "=").replace("\\:", ":")
-        directory_id = _parse_id(path, found["directory.id"]) if "directory.id" in found else None
+        # Java's Properties escapes these characters.
+        cluster_id = properties["cluster.id"].replace("\\=", "=").replace("\\:", ":")
+        directory_id = _parse_id(path, properties["directory.id"]) if "directory.id" in properties else None
         return cls(cluster_id, int(node), directory_id)

@@ -1,24 +1,24 @@
-"""Compaction of one log: for each key the last record stays, and tombstones go after a time.
+"""Compaction of one log: retains the last record of each key, and tombstones for a limited time.
 
-Three steps, of which only the second takes long and runs off the owner's thread:
+Compaction has three steps. Only the second one takes long, and it may run on any thread:
 
-    plan_cleaning   on the owner's thread: what is dirty, and handles on the sealed segments involved
-    CleaningJob.run anywhere: builds the map of keys and writes compacted segments as `.cleaned` files
-    finish_cleaning on the owner's thread: swaps them in, unless the log has changed under the job
+    plan_cleaning      on the owner's thread: determines the dirty range and the sealed segments to clean
+    CleaningJob.run    on any thread: builds the map of keys and writes compacted segments as `.cleaned` files
+    finish_cleaning    on the owner's thread: swaps the new segments in, unless the log has changed meanwhile
 
-A kill at any instant leaves either the old segments or the new ones: `.cleaned` files are dropped at the next start, a
-`.swap` replaces what it was made from (see `loader`).
+A crash at any time leaves either the old segments or the new ones: the next start removes `.cleaned` files, and a
+`.swap` segment replaces its source segments (see `loader`).
 
-What stays of a batch, in this order:
+What compaction retains of a batch:
 
-    its producer's last batch              the header at least: sequence numbers must survive
-    the last batch of the cleaned part     the header at least: the end offset must survive
-    of an aborted transaction              nothing
-    a commit or abort marker               stays while its transaction has data, then delete.retention.ms more
-    records                                the last of each key; a tombstone for delete.retention.ms more
+    last batch of its producer             at least the header, which has the sequence number
+    last batch of the cleaned range        at least the header, which has the end offset
+    batch of an aborted transaction        nothing
+    commit or abort marker                 everything while its transaction has data, then for delete.retention.ms
+    other batches                          the last record of each key; tombstones for delete.retention.ms
 
-The time until which tombstones and markers are kept is fixed when a cleaning first meets them, and kept in the batch
-itself as its delete horizon (KIP-534).
+The time until which tombstones and markers are retained is set by the first cleaning that reads them, and stored in the
+batch header as the delete horizon (KIP-534).
 """
 
 from collections.abc import Iterator
@@ -45,11 +45,13 @@ from headrace.storage.txn_index import AbortedTransaction
 
 
 class CleaningCancelled(HeadraceError):
-    """The job was told to stop; nothing was changed."""
+    """The job was cancelled; the log is unchanged."""
 
 
 @dataclass(frozen=True)
 class CleanerConfig:
+    """The configuration of the log cleaner."""
+
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
     load_factor: float = 0.9
     io_buffer_bytes: int = 512 * 1024
@@ -59,6 +61,8 @@ class CleanerConfig:
 
 @dataclass
 class CleaningStats:
+    """Counts of one cleaning."""
+
     bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
@@ -67,7 +71,7 @@ class CleaningStats:
 
 
 class SourceSegment:
-    """A sealed segment as it was when the job was planned."""
+    """A sealed segment at the time when the job was planned."""
 
     def __init__(self, segment: LogSegment):
         self.segment = segment
@@ -88,7 +92,7 @@ class SourceSegment:
 
 @dataclass
 class LogToClean:
-    """How dirty a log is, and what of it could be cleaned now."""
+    """The clean and dirty parts of a log, and the range of offsets that can be cleaned now."""
 
     first_dirty_offset: int
     end_offset: int
@@ -103,11 +107,11 @@ class LogToClean:
 
 
 def log_to_clean(log: Log) -> LogToClean:
-    """Measures a log, between where the last cleaning came to and the first offset that must be left alone."""
+    """Measures the cleanable range of a log: from the last cleaned offset to the first uncleanable offset."""
     now_ms = log.context.clock.time_ms()
     first_dirty = max(log.cleaned_up_to or 0, log.segments.first.base_offset)
     if first_dirty > log.log_end_offset:
-        first_dirty = log.segments.first.base_offset  # the log was truncated below what had been cleaned
+        first_dirty = log.segments.first.base_offset  # the log was truncated below the cleaned offset
     end_offset = _first_uncleanable_offset(log, now_ms)
     clean = dirty = 0
     oldest_dirty_ms: int | None = None
@@ -127,8 +131,9 @@ def log_to_clean(log: Log) -> LogToClean:
 
 
 def _first_uncleanable_offset(log: Log, now_ms: int) -> int:
-    """Not the active segment, nothing undecided or unreplicated, nothing younger than `min.compaction.lag.ms`."""
-    # A high watermark may stand within a batch, which is then left alone as a whole.
+    """Returns the first offset that is in the active segment, at or above the last stable offset, or younger than
+    `min.compaction.lag.ms`."""
+    # The high watermark may be within a batch; such a batch is not cleaned.
     end_offset = log.start_of_batch_at(min(log.segments.active.base_offset, log.last_stable_offset))
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
@@ -142,7 +147,7 @@ def _first_uncleanable_offset(log: Log, now_ms: int) -> int:
 
 
 class Throttle:
-    """Keeps a job's reading and writing below a rate."""
+    """Limits the rate of a job's reads and writes."""
 
     def __init__(self, bytes_per_second: float, clock: Clock):
         self._rate = bytes_per_second
@@ -158,17 +163,17 @@ class Throttle:
 
 
 class TransactionTracker:
-    """Follows transactions along the log: which batches were aborted, and which markers have no data left."""
+    """Tracks transactions while scanning the log: which batches are aborted, and which markers have no data left."""
 
     def __init__(self, aborted: list[AbortedTransaction]):
-        self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._open_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._open_committed: set[int] = set()
         self.kept: list[AbortedTransaction] = []
-        """Aborted transactions of which something was still found, for the new index."""
+        """Aborted transactions that still have data, for the new transaction index."""
 
     def is_aborted(self, batch: RecordBatch) -> bool:
-        """Takes note of a data batch and says whether its transaction was aborted."""
+        """Registers a data batch. Returns True if its transaction was aborted."""
         self._open_up_to(batch.last_offset)
         if not batch.is_transactional:
             return False
@@ -180,7 +185,7 @@ class TransactionTracker:
         return False
 
     def is_marker_without_data(self, batch: RecordBatch, control_type: ControlType | None) -> bool:
-        """Takes note of a marker and says whether no data of its transaction was found."""
+        """Registers a marker. Returns True if its transaction has no data left."""
         self._open_up_to(batch.last_offset)
         if control_type is ControlType.ABORT:
             transaction, has_data = self._open_aborted.pop(batch.producer_id, (None, False))
@@ -194,14 +199,14 @@ class TransactionTracker:
         return False
 
     def _open_up_to(self, offset: int) -> None:
-        while self._to_come and self._to_come[-1].first_offset <= offset:
-            transaction = self._to_come.pop()
+        while self._upcoming and self._upcoming[-1].first_offset <= offset:
+            transaction = self._upcoming.pop()
             self._open_aborted.setdefault(transaction.producer_id, (transaction, False))
 
 
 @dataclass
 class SegmentGroup:
-    """LogSegments that become one, and the one that they become."""
+    """Source segments, and the compacted segment that replaces them."""
 
     sources: list[SourceSegment]
     cleaned: LogSegment
@@ -209,19 +214,19 @@ class SegmentGroup:
 
 @dataclass
 class CleaningJob:
-    """One cleaning of one log. `run` touches nothing that the owner's thread may change."""
+    """One cleaning of one log. `run` uses nothing that the owner's thread may change."""
 
     log_name: str
     directory: Path
     config: LogConfig
     files: FileSystem
     clock: Clock
-    settings: CleanerConfig
+    cleaner_config: CleanerConfig
     sources: list[SourceSegment]
     first_dirty_offset: int
     end_offset: int
     aborted: list[AbortedTransaction]
-    """All that have records in the sources, also if their markers lie behind them."""
+    """All transactions with records in the sources, even if their markers are in later segments."""
     last_batches: dict[int, LastBatch]
     now_ms: int
     flush: FlushTask | None = None
@@ -231,11 +236,11 @@ class CleaningJob:
     cancelled: bool = False
 
     def run(self) -> "CleaningJob":
-        """Writes the compacted segments. On an error, or when cancelled, removes what it wrote and raises."""
-        throttle = Throttle(self.settings.max_bytes_per_second, self.clock)
-        offsets = OffsetMap(self.settings.dedupe_buffer_bytes, self.settings.load_factor)
+        """Writes the compacted segments. On an error or cancellation, removes them and raises."""
+        throttle = Throttle(self.cleaner_config.max_bytes_per_second, self.clock)
+        offsets = OffsetMap(self.cleaner_config.dedupe_buffer_bytes, self.cleaner_config.load_factor)
         try:
-            # A power cut must not take the record, or the marker, for whose sake an older record is dropped.
+            # Flush first: a power loss must not remove the record or marker because of which an older one is dropped.
             if self.flush is not None:
                 self.flush.run()
             self.cleaned_up_to = self._build_map(offsets, throttle)
@@ -249,7 +254,7 @@ class CleaningJob:
         return self
 
     def applies_to(self, log: Log) -> bool:
-        """Whether the log is still what the job was planned for."""
+        """Returns True if the source segments have not changed since the job was planned."""
         return all(source.is_unchanged(log) for source in self.sources)
 
     def discard(self) -> None:
@@ -259,17 +264,17 @@ class CleaningJob:
                 self.files.remove(path)
 
     def _batches(self, source: SourceSegment, throttle: Throttle) -> Iterator[RecordBatch]:
-        for _, batch in read_batches(source.file, source.size, 0, self.settings.io_buffer_bytes):
+        for _, batch in read_batches(source.file, source.size, 0, self.cleaner_config.io_buffer_bytes):
             if self.cancelled:
-                raise CleaningCancelled(f"cleaning of {self.log_name} was cancelled")
+                raise CleaningCancelled(f"Partition {self.log_name}: compaction was cancelled")
             throttle.account(batch.size_in_bytes)
             self.stats.bytes_read += batch.size_in_bytes
             yield batch
 
     def _build_map(self, offsets: OffsetMap, throttle: Throttle) -> int:
-        """Takes in the keys of the dirty part, as far as the map holds them. Returns where it came to."""
+        """Adds the keys of the dirty range to the map until it is full. Returns the end offset of the range read."""
         dirty = [source for source in self.sources if source.base_offset < self.end_offset]
-        # Markers of transactions that ended earlier may not be met.
+        # The scan may not see the markers of transactions that ended before the dirty range.
         tracker = TransactionTracker([entry for entry in self.aborted if entry.last_offset >= self.first_dirty_offset])
         reached = self.first_dirty_offset
         for source, behind in zip(dirty, [*dirty[1:], None], strict=True):
@@ -282,12 +287,12 @@ class CleaningJob:
                 if batch.is_control:
                     tracker.is_marker_without_data(batch, self._control_type(batch))
                 elif not tracker.is_aborted(batch) and batch.last_offset >= self.first_dirty_offset:
-                    records = batch.records(self.settings.max_inflated_bytes)
+                    records = batch.records(self.cleaner_config.max_inflated_bytes)
                     if not offsets.add(records, self.first_dirty_offset):
                         if reached == self.first_dirty_offset:
                             raise HeadraceError(
-                                f"cannot clean {self.log_name}: one batch has {len(records)} records, but "
-                                f"log.cleaner.dedupe.buffer.size has room for {offsets.capacity} keys"
+                                f"A batch has {len(records)} records, but the log cleaner's map of keys "
+                                f"has room for {offsets.capacity}; increase log.cleaner.dedupe.buffer.size"
                             )
                         return reached
                 reached = max(reached, batch.next_offset)
@@ -300,7 +305,7 @@ class CleaningJob:
         return marker.control_type if marker is not None else None
 
     def _group(self, end_offset: int) -> list[list[SourceSegment]]:
-        """Neighbours that fit one segment together, by bytes, index entries and offsets."""
+        """Groups adjacent segments that fit into one by size, index entries and offsets."""
         groups: list[list[SourceSegment]] = []
         cleanable = [source for source in self.sources if source.base_offset < end_offset]
         for source, behind in zip(cleanable, [*cleanable[1:], None], strict=True):
@@ -315,9 +320,9 @@ class CleaningJob:
         joined = [*group, source]
         index_bytes = self.config.segment_index_bytes
         return (
-            sum(each.size for each in joined) <= self.config.segment_bytes
-            and sum(each.index_entries[0] for each in joined) <= index_bytes // OffsetIndex.entry.size
-            and sum(each.index_entries[1] for each in joined) < index_bytes // TimeIndex.entry.size
+            sum(member.size for member in joined) <= self.config.segment_bytes
+            and sum(member.index_entries[0] for member in joined) <= index_bytes // OffsetIndex.entry.size
+            and sum(member.index_entries[1] for member in joined) < index_bytes // TimeIndex.entry.size
             and last_offset - group[0].base_offset <= LARGEST_RELATIVE_OFFSET
         )
 
@@ -339,7 +344,7 @@ class CleaningJob:
                     continue
                 positions.append(BatchPosition.of(RecordBatch(kept), len(pending)))
                 pending += kept
-                if len(pending) >= self.settings.io_buffer_bytes:
+                if len(pending) >= self.cleaner_config.io_buffer_bytes:
                     self._write(cleaned, pending, positions, throttle)
                     pending, positions = bytearray(), []
         if pending:
@@ -361,19 +366,20 @@ class CleaningJob:
     def _clean_batch(
         self, batch: RecordBatch, offsets: OffsetMap, tracker: TransactionTracker
     ) -> memoryview | bytearray | None:
-        """What stays of a batch; None for nothing."""
+        """Returns what to retain of a batch; None for nothing."""
         self.stats.records_read += batch.count
         horizon = batch.delete_horizon_ms
         horizon_passed = horizon is not None and horizon <= self.now_ms
         kept: memoryview | bytearray | None
         is_control = batch.is_control
-        idle = is_control and tracker.is_marker_without_data(batch, self._control_type(batch))
+        has_no_data = is_control and tracker.is_marker_without_data(batch, self._control_type(batch))
         aborted = not is_control and tracker.is_aborted(batch)
         if batch.base_offset >= self.cleaned_up_to:
             self.stats.records_kept += batch.count
-            return batch.raw  # the rest of a segment that is cleaned in part
+            return batch.raw  # beyond the cleaned range, in a partly cleaned segment
         if is_control:
-            kept = None if idle and horizon_passed else self._keep_marker(batch, needs_horizon=idle and horizon is None)
+            needs_horizon = has_no_data and horizon is None
+            kept = None if has_no_data and horizon_passed else self._keep_marker(batch, needs_horizon)
         elif aborted:
             kept = None
         else:
@@ -393,7 +399,7 @@ class CleaningJob:
     def _keep_records(
         self, batch: RecordBatch, offsets: OffsetMap, drop_tombstones: bool
     ) -> memoryview | bytearray | None:
-        records = batch.records(self.settings.max_inflated_bytes)
+        records = batch.records(self.cleaner_config.max_inflated_bytes)
         mask, kept, has_tombstones = offsets.select(records, self.cleaned_up_to, drop_tombstones)
         self.stats.records_kept += kept
         if kept == 0:
@@ -411,8 +417,8 @@ class CleaningJob:
         return last is not None and last.is_in(batch)
 
 
-def plan_cleaning(log: Log, settings: CleanerConfig, cleanable: LogToClean | None = None) -> CleaningJob | None:
-    """A job for what can be cleaned of a log now; None if there is nothing."""
+def plan_cleaning(log: Log, cleaner_config: CleanerConfig, cleanable: LogToClean | None = None) -> CleaningJob | None:
+    """Returns a job for the cleanable range of a log; None if there is nothing to clean."""
     cleanable = cleanable or log_to_clean(log)
     if cleanable.end_offset <= cleanable.first_dirty_offset or cleanable.dirty_bytes == 0:
         return None
@@ -425,7 +431,7 @@ def plan_cleaning(log: Log, settings: CleanerConfig, cleanable: LogToClean | Non
         log.config,
         log.context.files,
         log.context.clock,
-        settings,
+        cleaner_config,
         sources,
         cleanable.first_dirty_offset,
         cleanable.end_offset,
@@ -437,11 +443,11 @@ def plan_cleaning(log: Log, settings: CleanerConfig, cleanable: LogToClean | Non
 
 
 def finish_cleaning(log: Log, job: CleaningJob) -> bool:
-    """Swaps the compacted segments in. False, with everything as it was, if the log changed under the job."""
+    """Swaps the compacted segments in. Returns False, and changes nothing, if the log changed during the job."""
     if job.flush is not None:
         log.finish_flush(job.flush)
-    # Compacted segments may end before the next one begins. Recovery takes that for a loss, unless it is told that all
-    # of it was on disk.
+    # A compacted segment may end before the next one begins. Recovery treats that as a loss unless the range lies below
+    # the recovery point.
     if not job.applies_to(log) or log.recovery_point < job.end_offset:
         job.discard()
         return False

@@ -1,4 +1,4 @@
-"""The settings of a log (Kafka's topic keys) and of the log manager (Kafka's broker keys)."""
+"""Configuration of a log (Kafka's topic configs) and of the log manager (Kafka's broker configs)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -19,7 +19,7 @@ def _level_key(codec: Compression) -> ConfigKey:
         f"compression.{name}.level",
         ConfigType.INT,
         default,
-        f"The level to compress with where `compression.type` is `{name}`.",
+        f"The compression level to use if `compression.type` is `{name}`.",
         low=lowest,
         high=highest,
         synonyms=(Synonym(f"compression.{name}.level"),),
@@ -36,8 +36,8 @@ LOG_KEYS = ConfigTable(
             "cleanup.policy",
             ConfigType.LIST,
             ("delete",),
-            "What happens to old data: `delete` drops whole segments by age and size, `compact` keeps the last record "
-            "of each key; both may be given.",
+            "The retention policy for old segments: `delete` deletes segments by age and size, `compact` keeps the "
+            "last record of each key. Both may be combined.",
             choices=("compact", "delete"),
             synonyms=(Synonym("log.cleanup.policy"),),
             check=_check_policy,
@@ -46,7 +46,7 @@ LOG_KEYS = ConfigTable(
             "compression.type",
             ConfigType.STRING,
             "producer",
-            "The codec that batches are stored with; `producer` keeps what the producer chose.",
+            "The compression codec of stored batches; `producer` keeps the codec that the producer used.",
             choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
             synonyms=(Synonym("compression.type"),),
         ),
@@ -57,7 +57,7 @@ LOG_KEYS = ConfigTable(
             "delete.retention.ms",
             ConfigType.LONG,
             _DAY_MS,
-            "How long compaction keeps a tombstone, so that a slow reader sees the deletion.",
+            "How long compaction retains a tombstone, so that slow consumers see the deletion.",
             low=0,
             synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
         ),
@@ -65,7 +65,7 @@ LOG_KEYS = ConfigTable(
             "file.delete.delay.ms",
             ConfigType.LONG,
             60_000,
-            "How long a deleted file stays on disk under another name.",
+            "How long to wait before a deleted file is removed from disk. Until then it has the suffix `.deleted`.",
             low=0,
             synonyms=(Synonym("log.segment.delete.delay.ms"),),
         ),
@@ -73,7 +73,7 @@ LOG_KEYS = ConfigTable(
             "flush.messages",
             ConfigType.LONG,
             LONG_MAX,
-            "After how many records an append waits until the log is on disk.",
+            "The number of unflushed records after which an append forces an fsync of the log.",
             low=1,
             synonyms=(Synonym("log.flush.interval.messages"),),
         ),
@@ -81,7 +81,7 @@ LOG_KEYS = ConfigTable(
             "flush.ms",
             ConfigType.LONG,
             LONG_MAX,
-            "The longest time that a record may be in memory only.",
+            "The maximum time before unflushed records are forced to disk with an fsync.",
             low=0,
             synonyms=(Synonym("log.flush.interval.ms"),),
         ),
@@ -89,7 +89,7 @@ LOG_KEYS = ConfigTable(
             "index.interval.bytes",
             ConfigType.INT,
             4096,
-            "How many bytes of the log lie between two index entries.",
+            "How many bytes of log lie between two entries of the offset index.",
             low=0,
             synonyms=(Synonym("log.index.interval.bytes"),),
         ),
@@ -97,7 +97,7 @@ LOG_KEYS = ConfigTable(
             "max.compaction.lag.ms",
             ConfigType.LONG,
             LONG_MAX,
-            "The longest time that a record may wait for compaction, whatever the dirty ratio.",
+            "The maximum time that a record stays uncompacted, regardless of the dirty ratio.",
             low=1,
             synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
         ),
@@ -105,7 +105,7 @@ LOG_KEYS = ConfigTable(
             "max.message.bytes",
             ConfigType.INT,
             1024 * 1024 + 12,
-            "The largest record batch that may be appended.",
+            "The largest record batch size allowed, after compression.",
             low=0,
             synonyms=(Synonym("message.max.bytes"),),
         ),
@@ -113,7 +113,7 @@ LOG_KEYS = ConfigTable(
             "message.timestamp.after.max.ms",
             ConfigType.LONG,
             _HOUR_MS,
-            "How far a record's timestamp may be ahead of the broker's clock, with CreateTime.",
+            "How far a record's timestamp may be ahead of the broker's clock. Applies to CreateTime only.",
             low=0,
             synonyms=(Synonym("log.message.timestamp.after.max.ms"),),
         ),
@@ -121,7 +121,7 @@ LOG_KEYS = ConfigTable(
             "message.timestamp.before.max.ms",
             ConfigType.LONG,
             LONG_MAX,
-            "How far a record's timestamp may be behind the broker's clock, with CreateTime.",
+            "How far a record's timestamp may be behind the broker's clock. Applies to CreateTime only.",
             low=0,
             synonyms=(Synonym("log.message.timestamp.before.max.ms"),),
         ),
@@ -129,7 +129,8 @@ LOG_KEYS = ConfigTable(
             "message.timestamp.type",
             ConfigType.STRING,
             "CreateTime",
-            "Whether a record carries the producer's time or the time of its append.",
+            "Whether record timestamps are set by the producer (`CreateTime`) or by the broker on append "
+            "(`LogAppendTime`).",
             choices=("CreateTime", "LogAppendTime"),
             synonyms=(Synonym("log.message.timestamp.type"),),
         ),
@@ -137,7 +138,7 @@ LOG_KEYS = ConfigTable(
             "min.cleanable.dirty.ratio",
             ConfigType.DOUBLE,
             0.5,
-            "How much of a log must be dirty, not yet compacted, before compaction starts.",
+            "The minimum ratio of dirty (not yet compacted) log to total log before the log is compacted.",
             low=0.0,
             high=1.0,
             synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
@@ -146,7 +147,7 @@ LOG_KEYS = ConfigTable(
             "min.compaction.lag.ms",
             ConfigType.LONG,
             0,
-            "How long a record is safe from compaction.",
+            "The minimum time that a record stays uncompacted.",
             low=0,
             synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
         ),
@@ -154,14 +155,14 @@ LOG_KEYS = ConfigTable(
             "preallocate",
             ConfigType.BOOLEAN,
             False,
-            "Whether a new segment gets its full size on disk at once.",
+            "Whether to preallocate a new segment file at its full size.",
             synonyms=(Synonym("log.preallocate"),),
         ),
         ConfigKey(
             "retention.bytes",
             ConfigType.LONG,
             -1,
-            "How large a partition may grow before its oldest segments are deleted; -1 for no limit.",
+            "The maximum size of a partition before its oldest segments are deleted; -1 for no limit.",
             low=-1,
             synonyms=(Synonym("log.retention.bytes"),),
         ),
@@ -169,7 +170,7 @@ LOG_KEYS = ConfigTable(
             "retention.ms",
             ConfigType.LONG,
             7 * _DAY_MS,
-            "How long a record is kept before its segment is deleted; -1 for ever.",
+            "How long records are retained before their segment is deleted; -1 for no limit.",
             low=-1,
             synonyms=(
                 Synonym("log.retention.ms"),
@@ -181,7 +182,7 @@ LOG_KEYS = ConfigTable(
             "segment.bytes",
             ConfigType.INT,
             1024 * 1024 * 1024,
-            "The size at which a new segment is begun.",
+            "The maximum size of a segment file; a larger log rolls to a new segment.",
             low=1024,
             synonyms=(Synonym("log.segment.bytes"),),
         ),
@@ -189,7 +190,7 @@ LOG_KEYS = ConfigTable(
             "segment.index.bytes",
             ConfigType.INT,
             10 * 1024 * 1024,
-            "The size of an index file at which a new segment is begun.",
+            "The maximum size of an index file; a full index rolls the log to a new segment.",
             low=24,
             synonyms=(Synonym("log.index.size.max.bytes"),),
         ),
@@ -197,7 +198,7 @@ LOG_KEYS = ConfigTable(
             "segment.jitter.ms",
             ConfigType.LONG,
             0,
-            "The largest random time taken off `segment.ms`, so that segments are not all begun at once.",
+            "The maximum random jitter subtracted from `segment.ms`, so that partitions do not all roll at once.",
             low=0,
             synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
         ),
@@ -205,7 +206,7 @@ LOG_KEYS = ConfigTable(
             "segment.ms",
             ConfigType.LONG,
             7 * _DAY_MS,
-            "The time, by record timestamps, after which a new segment is begun even if the old one is not full.",
+            "The time, by record timestamps, after which the log rolls to a new segment even if the old one has room.",
             low=1,
             synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
         ),
@@ -218,21 +219,21 @@ MANAGER_KEYS = ConfigTable(
             "log.dirs",
             ConfigType.LIST,
             ("headrace-data",),
-            "The directories that hold partitions.",
+            "The directories that store the logs.",
             dynamic=False,
         ),
         ConfigKey(
             "num.recovery.threads.per.data.dir",
             ConfigType.INT,
             2,
-            "Threads per directory that load and recover logs at the start.",
+            "The number of threads per log directory that load and recover logs at startup.",
             low=1,
         ),
         ConfigKey(
             "log.retention.check.interval.ms",
             ConfigType.LONG,
             300_000,
-            "How often retention is checked.",
+            "How often to check for segments to delete.",
             low=1,
             dynamic=False,
         ),
@@ -240,7 +241,7 @@ MANAGER_KEYS = ConfigTable(
             "log.flush.scheduler.interval.ms",
             ConfigType.LONG,
             1_000,
-            "How often `flush.ms` is checked. (Kafka: never, unless set.)",
+            "How often to check `flush.ms`. (Kafka's default: never.)",
             low=1,
             dynamic=False,
         ),
@@ -248,7 +249,7 @@ MANAGER_KEYS = ConfigTable(
             "log.flush.offset.checkpoint.interval.ms",
             ConfigType.INT,
             60_000,
-            "How often the recovery points are written down.",
+            "How often to write the recovery point checkpoint.",
             low=1,
             dynamic=False,
         ),
@@ -256,7 +257,7 @@ MANAGER_KEYS = ConfigTable(
             "log.flush.start.offset.checkpoint.interval.ms",
             ConfigType.INT,
             60_000,
-            "How often the log start offsets are written down.",
+            "How often to write the log start offset checkpoint.",
             low=1,
             dynamic=False,
         ),
@@ -264,33 +265,33 @@ MANAGER_KEYS = ConfigTable(
             "log.initial.task.delay.ms",
             ConfigType.LONG,
             30_000,
-            "How long after the start the periodic tasks begin.",
+            "How long after startup the periodic tasks begin.",
             low=0,
             dynamic=False,
         ),
-        ConfigKey("log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether compaction runs.", dynamic=False),
+        ConfigKey("log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether to run the log cleaner.", dynamic=False),
         ConfigKey(
-            "log.cleaner.backoff.ms", ConfigType.LONG, 15_000, "How long compaction rests when it finds nothing.", low=1
+            "log.cleaner.backoff.ms", ConfigType.LONG, 15_000, "How long the log cleaner sleeps between checks.", low=1
         ),
         ConfigKey(
             "log.cleaner.dedupe.buffer.size",
             ConfigType.LONG,
             128 * 1024 * 1024,
-            "Memory for the map of keys of one compaction; 24 bytes a key.",
+            "The memory for the log cleaner's map of keys, at 24 bytes per key.",
             low=1024,
         ),
         ConfigKey(
             "log.cleaner.io.buffer.size",
             ConfigType.INT,
             512 * 1024,
-            "How much compaction reads and writes at once.",
+            "The size of the log cleaner's read and write buffers.",
             low=1024,
         ),
         ConfigKey(
             "log.cleaner.io.buffer.load.factor",
             ConfigType.DOUBLE,
             0.9,
-            "How full the map of keys may get.",
+            "The load factor of the log cleaner's map of keys.",
             low=0.01,
             high=0.95,
         ),
@@ -298,21 +299,21 @@ MANAGER_KEYS = ConfigTable(
             "log.cleaner.io.max.bytes.per.second",
             ConfigType.DOUBLE,
             float(LONG_MAX),
-            "How many bytes a second compaction may read and write.",
+            "The maximum number of bytes per second that the log cleaner reads and writes.",
             low=1.0,
         ),
         ConfigKey(
             "producer.id.expiration.ms",
             ConfigType.INT,
             _DAY_MS,
-            "After what time without a write a producer id is forgotten.",
+            "How long an idle producer id is remembered after its last write.",
             low=1,
         ),
         ConfigKey(
             "producer.id.expiration.check.interval.ms",
             ConfigType.INT,
             600_000,
-            "How often idle producer ids are looked for.",
+            "How often to check for expired producer ids.",
             low=1,
             dynamic=False,
         ),
@@ -323,12 +324,12 @@ MANAGER_KEYS = ConfigTable(
 def _check_table_matches(cls: type, table: ConfigTable) -> None:
     missing = {field.name for field in fields(cls)} ^ {key.attribute for key in table.keys.values()}
     if missing:
-        raise TypeError(f"{cls.__name__} and its table disagree about {sorted(missing)}")
+        raise TypeError(f"{cls.__name__} and its config table differ in {sorted(missing)}")
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one log, typed. Make one with `from_properties`."""
+    """The typed configuration of one log. Create it with `from_properties`."""
 
     cleanup_policy: tuple[str, ...]
     compression_type: str
@@ -357,11 +358,11 @@ class LogConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object] | None = None) -> "LogConfig":
-        """Kafka's topic keys, checked; what is not given has its default."""
+        """Parses and validates Kafka's topic configs; missing ones have their defaults."""
         config = cls(**LOG_KEYS.parse(properties or {}))
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError(
-                f"min.compaction.lag.ms={config.min_compaction_lag_ms} is more than "
+                f"min.compaction.lag.ms={config.min_compaction_lag_ms} must not be greater than "
                 f"max.compaction.lag.ms={config.max_compaction_lag_ms}"
             )
         return config
@@ -376,8 +377,8 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """After what time a segment is rolled. The active one is not compacted, so on a compacted topic its records may
-        get no older than they may wait for that."""
+        """The time after which the active segment rolls. The active segment is never compacted, so a compacted topic
+        must also roll within `max.compaction.lag.ms`."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @property
@@ -385,7 +386,7 @@ class LogConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
     def stored_codec(self) -> Compression | None:
-        """The codec that batches must have in the log; None leaves the producer's."""
+        """Returns the codec that batches must have in the log; None keeps the producer's codec."""
         if self.compression_type == "producer":
             return None
         return Compression.from_name(self.compression_type.replace("uncompressed", "none"))
@@ -401,7 +402,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class ManagerConfig:
-    """The settings of the log manager, typed."""
+    """The typed configuration of the log manager."""
 
     log_dirs: tuple[str, ...]
     num_recovery_threads_per_data_dir: int
@@ -423,7 +424,7 @@ class ManagerConfig:
     def from_properties(cls, properties: Mapping[str, object] | None = None) -> "ManagerConfig":
         config: dict[str, Any] = MANAGER_KEYS.parse(properties or {})
         if not config["log_dirs"]:
-            raise ConfigError("log.dirs names no directory")
+            raise ConfigError("log.dirs must name at least one directory")
         return cls(**config)
 
 
@@ -431,4 +432,4 @@ _check_table_matches(LogConfig, LOG_KEYS)
 _check_table_matches(ManagerConfig, MANAGER_KEYS)
 
 LARGEST_RELATIVE_OFFSET = INT_MAX
-"""Indexes hold offsets relative to their segment's base in 32 bits."""
+"""Indexes store offsets relative to their segment's base offset in 32 bits."""

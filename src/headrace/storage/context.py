@@ -1,4 +1,4 @@
-"""What a log needs of the world around it."""
+"""The environment that a log depends on."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from headrace.storage.files import FileSystem
 
 @dataclass(frozen=True)
 class LogContext:
-    """What a log needs of the world around it, passed in so that tests own it."""
+    """Disk, clock, background runner and randomness of a log, passed in so that tests control them."""
 
     files: FileSystem = field(default_factory=FileSystem)
     clock: Clock = field(default_factory=SystemClock)

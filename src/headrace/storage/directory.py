@@ -1,16 +1,16 @@
-"""A log directory: one of the places where partitions live. One process at a time owns it.
+"""A log directory: one of the directories in `log.dirs`. One process at a time owns it.
 
-.lock                              held by the owner
-meta.properties                    which cluster and node it belongs to
-.kafka_cleanshutdown               there while no process owns the directory after a stop in order
-recovery-point-offset-checkpoint   up to where each log is on disk
-log-start-offset-checkpoint        where each log starts, if not at its first segment
-cleaner-offset-checkpoint          up to where each log is compacted
+.lock                              locked by the owner
+meta.properties                    the cluster and node that the directory belongs to
+.kafka_cleanshutdown               exists after a clean shutdown, until the next process opens the directory
+recovery-point-offset-checkpoint   the recovery point of each log
+log-start-offset-checkpoint        the log start offset of each log, unless it is 0
+cleaner-offset-checkpoint          the offset up to which each log is compacted
+replication-offset-checkpoint      the high watermark of each log
 <topic>-<partition>/               a log
-<topic>-<partition>.<id>-delete/   a log that is being removed
-<topic>-<partition>.<id>-stray/    a log of a partition that the cluster does not know, set aside and kept
-__cluster_metadata-0/              the log of Kafka's controllers, in a directory that came from Kafka: not a partition
-                                   of the broker's, and left alone
+<topic>-<partition>.<id>-delete/   a deleted log, whose files are about to be removed
+<topic>-<partition>.<id>-stray/    the log of a partition that is not in the cluster metadata; its files are kept
+__cluster_metadata-0/              the log of Kafka's controllers, in a directory that Kafka wrote; ignored
 """
 
 import fcntl
@@ -48,11 +48,11 @@ _LONGEST_TOPIC = 249
 _LONGEST_NAME = 255
 
 _owned: set[Path] = set()
-"""Directories that this process has locked: a POSIX lock does not keep out its own process."""
+"""Directories that this process has locked: a POSIX lock does not exclude the process that holds it."""
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """The partition whose log a directory holds; None if it holds none."""
+    """Returns the partition whose log is in a directory of this name; None if it is not a log."""
     matched = _PARTITION.fullmatch(name)
     if matched is None or name.endswith((DELETE_DIRECTORY_SUFFIX, *_IGNORED_SUFFIXES)):
         return None
@@ -60,7 +60,7 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def check_partition_name(tp: TopicPartition) -> None:
-    """Refuses what cannot be a partition's directory, or would not be found there at the next start."""
+    """Raises InvalidTopicError if the partition cannot have a directory that the next start finds again."""
     if (
         not isinstance(tp.topic, str)
         or not _TOPIC.fullmatch(tp.topic)
@@ -68,23 +68,25 @@ def check_partition_name(tp: TopicPartition) -> None:
         or len(tp.topic) > _LONGEST_TOPIC
     ):
         raise InvalidTopicError(
-            f"{tp.topic!r} is not a topic name: expected 1 to {_LONGEST_TOPIC} letters, digits, dots, dashes and "
+            f"Topic name {tp.topic!r} is invalid: expected 1 to {_LONGEST_TOPIC} letters, digits, dots, dashes and "
             "underscores, and not '.' or '..'"
         )
     if tp.topic == _METADATA_TOPIC:
-        raise InvalidTopicError(f"the topic name {_METADATA_TOPIC!r} is Kafka's own")
+        raise InvalidTopicError(f"Topic name {_METADATA_TOPIC!r} is reserved for Kafka's metadata log")
     if type(tp.partition) is not int or not 0 <= tp.partition < 2**31:
-        raise InvalidTopicError(f"partition {tp.partition!r} of topic {tp.topic!r} is not a number from 0 to 2^31 - 1")
+        raise InvalidTopicError(
+            f"Partition {tp.partition!r} of topic {tp.topic!r} is invalid: expected a number from 0 to 2^31 - 1"
+        )
 
 
 def suffixed_directory_name(tp: TopicPartition, unique_id: Uuid, ending: str) -> str:
-    """The name of a log's directory while it is being removed, or set aside; at most as long as a file name may be."""
+    """Returns the directory name of a deleted or stray log, shortened to the longest allowed file name."""
     suffix = f"-{tp.partition}.{unique_id.hex}{ending}"
     return tp.topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 
 class LogDirectory:
-    """Opened by the log manager. `failure` says why the directory is offline, if it is."""
+    """A directory of logs with its lock and checkpoints. `failure` is the reason why it is offline, or None."""
 
     def __init__(self, path: Path, files: FileSystem):
         self.path = path.absolute()
@@ -93,14 +95,14 @@ class LogDirectory:
         self.meta: MetaProperties | None = None
         self.was_clean = False
         self.broker_epoch = NO_BROKER_EPOCH
-        """Of the broker that stopped here; Kafka's controllers take a stop of any other epoch for an unclean one."""
-        # What the checkpoints say, on disk.
+        """The epoch of the broker that shut down cleanly. To Kafka's controllers, any other epoch means unclean."""
+        # The contents of the checkpoint files.
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.cleaned_up_to: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.partitions = 0
-        """How many logs the manager has here."""
+        """The number of logs that the log manager has in this directory."""
         self._lock_fd: int | None = None
 
     def __str__(self) -> str:
@@ -113,10 +115,10 @@ class LogDirectory:
     def _checkpoint(self, name: str) -> OffsetCheckpoint:
         return OffsetCheckpoint(self.path / name, self.files)
 
-    # ---- coming
+    # ---- opening
 
     def open(self) -> None:
-        """Takes the lock and reads what the last owner left. Raises KafkaStorageError if that cannot be."""
+        """Locks the directory and reads its checkpoints. Raises KafkaStorageError if that is not possible."""
         try:
             self.files.make_directory(self.path)
             self._lock()
@@ -128,7 +130,7 @@ class LogDirectory:
             self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_CHECKPOINT)
             if self.was_clean:
                 self.broker_epoch = self._read_broker_epoch()
-                # Gone before anything is written: from now on a crash needs recovery.
+                # Removed before anything is written: from now on, a crash requires recovery.
                 self.files.remove(self.path / CLEAN_SHUTDOWN_FILE)
                 self.files.sync_directory(self.path)
         except OSError as error:
@@ -137,14 +139,15 @@ class LogDirectory:
     def _lock(self) -> None:
         resolved = self.path.resolve()
         if resolved in _owned:
-            raise KafkaStorageError(f"log directory {self.path} is in use by this process already")
+            raise KafkaStorageError(f"Log directory {self.path} is already in use by this process")
         fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             raise KafkaStorageError(
-                f"log directory {self.path} is in use by another process, which holds its {LOCK_FILE} file"
+                f"Log directory {self.path} is in use by another process: failed to acquire lock on its {LOCK_FILE} "
+                "file. Stop the other process or configure another directory in log.dirs"
             ) from None
         self._lock_fd = fd
         _owned.add(resolved)
@@ -156,23 +159,25 @@ class LogDirectory:
             _owned.discard(self.path.resolve())
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """A damaged checkpoint costs time, not data: recovery then scans, and compaction starts again."""
+        """Reads a checkpoint. A damaged one costs time, not data: recovery scans the log, compaction starts over."""
         try:
             return self._checkpoint(name).read()
         except KafkaStorageError as error:
-            _logger.warning("%s; going on without it", error)
+            _logger.warning(
+                "Log directory %s: ignoring a damaged checkpoint; recovery may take longer: %s", self.path, error
+            )
             return {}
 
     def _read_broker_epoch(self) -> int:
         try:
             found = json.loads(self.files.read(self.path / CLEAN_SHUTDOWN_FILE))["brokerEpoch"]
         except (ValueError, KeyError, TypeError):
-            return NO_BROKER_EPOCH  # older versions of Kafka left the file empty
+            return NO_BROKER_EPOCH  # older versions of Kafka leave the file empty
         return found if isinstance(found, int) else NO_BROKER_EPOCH
 
     def list(self) -> tuple[list[TopicPartition], list[Path]]:
-        """The partitions that have a log here, and directories that are left to be removed."""
-        found: list[TopicPartition] = []
+        """Returns the partitions that have a log here, and the directories of deleted logs that still exist."""
+        partitions: list[TopicPartition] = []
         leftovers: list[Path] = []
         for name, info in sorted(self.files.list(self.path).items()):
             if not info.is_directory:
@@ -182,26 +187,26 @@ class LogDirectory:
                 continue
             tp = parse_directory_name(name)
             if tp is None:
-                _logger.warning("%s holds %s, which is not a partition; left alone", self.path, name)
+                _logger.warning("Log directory %s: ignoring %s, which is not a partition directory", self.path, name)
             elif tp.topic != _METADATA_TOPIC:
-                found.append(tp)
-        return found, leftovers
+                partitions.append(tp)
+        return partitions, leftovers
 
     def claim(self, cluster_id: str, node_id: int, directory_id: Uuid) -> None:
-        """Makes sure that the directory belongs to this node, or makes it so if it is new."""
+        """Checks that the directory belongs to this node; a new directory is assigned to it."""
         if self.meta is None:
             self.meta = MetaProperties(cluster_id, node_id, directory_id)
             self.meta.write(self.path, self.files)
         if (self.meta.cluster_id, self.meta.node_id) != (cluster_id, node_id):
             raise KafkaStorageError(
-                f"log directory {self.path} belongs to node {self.meta.node_id} of cluster {self.meta.cluster_id}, "
-                f"not to node {node_id} of cluster {cluster_id}"
+                f"Log directory {self.path} belongs to node {self.meta.node_id} of cluster {self.meta.cluster_id}, "
+                f"not to node {node_id} of cluster {cluster_id}. Check node.id, cluster.id and log.dirs"
             )
 
-    # ---- keeping
+    # ---- checkpoints
 
     def is_checkpointed(self, tp: TopicPartition) -> bool:
-        """Whether any checkpoint names a partition."""
+        """Returns True if any checkpoint contains the partition."""
         return any(tp in offsets for offsets in (self.recovery_points, self.log_start_offsets, self.cleaned_up_to))
 
     def write_recovery_points(self, offsets: dict[TopicPartition, int]) -> None:

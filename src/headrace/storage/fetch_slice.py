@@ -1,4 +1,4 @@
-"""A stretch of a file, handed to a reader without copying."""
+"""A range of a segment file, passed to a reader without copying."""
 
 import os
 
@@ -6,11 +6,11 @@ from headrace.records import RecordBatch, split_batches
 from headrace.storage.files import DataFile
 
 MOST_SENT_AT_ONCE = 2 * 1024 * 1024
-"""A socket that takes everything, or a file that is not in memory, must not keep the sender for long."""
+"""Limits how long one `sendfile` call blocks if the socket accepts everything or the file is not in the page cache."""
 
 
 class FetchSlice:
-    """Stays valid for as long as it is held, also if its segment is deleted meanwhile."""
+    """A range of a segment file. It stays readable while it is referenced, even if its segment is deleted."""
 
     __slots__ = ("base_offset", "file", "position", "size")
 
@@ -19,20 +19,20 @@ class FetchSlice:
         self.position = position
         self.size = size
         self.base_offset = base_offset
-        """Of the first batch, which may lie below the offset that was asked for."""
+        """Base offset of the first batch; may be below the requested offset."""
 
     def __len__(self) -> int:
         return self.size
 
     def read(self) -> bytes:
-        """The bytes, for who cannot take them from the file: TLS, tests."""
+        """Returns the bytes, for readers that cannot use `sendfile` (TLS, tests)."""
         return self.file.read_at(self.size, self.position)
 
     def send_to(self, fd: int, sent: int = 0) -> int:
-        """Hands bytes from `sent` on to a socket without reading them; returns how many it took."""
+        """Sends bytes to a socket with `sendfile`, starting at `sent`. Returns how many bytes the socket accepted."""
         count = min(self.size - sent, MOST_SENT_AT_ONCE)
         return os.sendfile(fd, self.file.fileno(), self.position + sent, count)
 
     def batches(self) -> list[RecordBatch]:
-        """The whole batches in the slice."""
+        """Returns the complete batches of the slice."""
         return split_batches(self.read(), allow_partial=True)

@@ -1,8 +1,8 @@
-"""The disk, passed in. Everything in `storage` touches files through a FileSystem, so that tests can fail writes, fill
-the disk and cut the power; see `headrace.testing.disks`.
+"""File access. `storage` reads and writes files only through a FileSystem, so that tests can fail writes, fill the disk
+and simulate power loss; see `headrace.testing.disks`.
 
-A DataFile is closed when its last owner lets go of it. That is what keeps a slice valid that a reader still holds while
-retention deletes its segment.
+A DataFile closes when its last reference is dropped. A reader can therefore still use a slice of a segment that
+retention has deleted.
 """
 
 import errno
@@ -16,13 +16,13 @@ from headrace.common.errors import KafkaStorageError
 from headrace.common.types import Buffer
 
 NO_HANDLE = (errno.EMFILE, errno.ENFILE)
-"""A file could not be opened as too many are open: there may be room for it soon, and nothing was done."""
+"""Too many open files: nothing was done, and a later attempt may succeed."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, *NO_HANDLE)
-"""No disk is broken; what could not be done may be tried again."""
+"""No space or no file handle: the disk is not broken, and a later attempt may succeed."""
 
 
 class DataFile:
-    """An open file, read and written at given positions."""
+    """An open file with positioned reads and writes."""
 
     __slots__ = ("_fd", "path")
 
@@ -34,11 +34,11 @@ class DataFile:
         return self._fd
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Reads `size` bytes; fewer only at the end of the file."""
         data = os.pread(self._fd, size, position)
         if len(data) == size or not data:
             return data
-        # The kernel may return less than there is (signals, 2 GiB limit).
+        # The kernel may return fewer bytes than the file has (signals, 2 GiB limit).
         pieces = [data]
         missing = size - len(data)
         while missing and (piece := os.pread(self._fd, missing, position + size - missing)):
@@ -47,7 +47,7 @@ class DataFile:
         return b"".join(pieces)
 
     def write_at(self, data: Buffer, position: int) -> None:
-        """Writes all of `data` or raises; after an error some of it may have been written."""
+        """Writes all of `data` or raises; after an error part of it may have been written."""
         written = os.pwrite(self._fd, data, position)
         if written != len(data):
             view = memoryview(data)
@@ -76,20 +76,22 @@ class DataFile:
 
 
 class FileInfo(NamedTuple):
+    """A directory entry."""
+
     size: int
     modified_ms: int
     is_directory: bool
 
 
 class FileSystem:
-    """The machine's file system."""
+    """The operating system's file system."""
 
     def open(self, path: Path, create: bool = False) -> DataFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return DataFile(path, os.open(path, flags, 0o644))
 
     def map(self, path: Path) -> Buffer:
-        """A read-only view of a file that does not change any more."""
+        """Maps a file that no longer changes. Returns a read-only view."""
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return b""
@@ -105,42 +107,42 @@ class FileSystem:
         return path.exists()
 
     def list(self, path: Path) -> dict[str, FileInfo]:
-        """What is in a directory, by name."""
-        found: dict[str, FileInfo] = {}
+        """Returns the entries of a directory, by name."""
+        listing: dict[str, FileInfo] = {}
         with os.scandir(path) as entries:
             for entry in entries:
                 stat = entry.stat()
-                found[entry.name] = FileInfo(stat.st_size, stat.st_mtime_ns // 1_000_000, entry.is_dir())
-        return found
+                listing[entry.name] = FileInfo(stat.st_size, stat.st_mtime_ns // 1_000_000, entry.is_dir())
+        return listing
 
     def make_directory(self, path: Path) -> None:
-        """Makes a directory, and those above it, unless they are there. They survive a power cut."""
+        """Creates a directory and its missing parents, so that they survive a power loss."""
         if not path.is_dir():
             self.make_directory(path.parent)
             self.add_directory(path)
             self.sync_directory(path.parent)
 
     def add_directory(self, path: Path) -> None:
-        """Makes one directory."""
+        """Creates one directory."""
         path.mkdir(exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Moves a file or directory; a file at the target is replaced."""
+        """Renames a file or directory; replaces an existing target file."""
         source.replace(target)
 
     def set_modified(self, path: Path, time_ms: int) -> None:
-        """Sets a file's time of modification, which retention goes by where records have no timestamps."""
+        """Sets a file's modification time, which retention uses where records have no timestamps."""
         os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def remove(self, path: Path) -> None:
-        """Removes a file; one that is gone already is no error."""
+        """Removes a file; does nothing if it does not exist."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
-        """Makes names created, renamed and removed in a directory survive a power cut."""
+        """Syncs a directory, so that created, renamed and removed names survive a power loss."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -148,7 +150,7 @@ class FileSystem:
             os.close(fd)
 
     def write_atomically(self, path: Path, data: Buffer, sync: bool = True) -> None:
-        """Replaces a small file so that a reader finds the old content or the new, never a mixture."""
+        """Replaces a small file atomically: a reader sees the old content or the new, never a mixture."""
         temporary = path.with_name(path.name + ".tmp")
         self.remove(temporary)
         file = self.open(temporary, create=True)
@@ -164,13 +166,13 @@ class FileSystem:
 
 
 class DiskFullError(KafkaStorageError):
-    """There is no room for the write, or no file handle; it can be tried again once there is."""
+    """The disk has no space left, or the process no file handle; the operation may be retried later."""
 
 
 def storage_error(action: str, path: Path, error: OSError) -> KafkaStorageError:
-    """The error that a caller gets for trouble with a file."""
+    """Converts an OSError to the KafkaStorageError that callers expect."""
     kind = DiskFullError if error.errno in DISK_FULL else KafkaStorageError
-    return kind(f"cannot {action} {path}: {error.strerror or error}")
+    return kind(f"Cannot {action} {path}: {error.strerror or error}")
 
 
 def remove_files(files: FileSystem, paths: list[Path]) -> None:

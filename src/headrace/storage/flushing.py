@@ -1,16 +1,17 @@
-"""One flush of a log: what is collected on the owner's thread and synced on any."""
+"""A flush of a log: planned on the owner's thread, executed on any thread."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.storage.files import DataFile, FileSystem
 from headrace.storage.segment import LogSegment
+from headrace.storage.segments import LogSegments
 from headrace.storage.txn_index import TransactionIndex
 
 
 @dataclass(frozen=True, slots=True)
 class FlushTask:
-    """What must be synced to move the recovery point up to `offset`, unless the log is truncated meanwhile."""
+    """The files to sync before the recovery point may move to `offset`, unless the log is truncated meanwhile."""
 
     offset: int
     opened: list[DataFile]
@@ -23,3 +24,32 @@ class FlushTask:
         for file in self.opened:
             file.sync()
         self.files.sync_directory(self.directory)
+
+
+def segments_to_flush(segments: LogSegments, recovery_point: int, offset: int, all_indexes: bool) -> list[LogSegment]:
+    """Returns the segments with records between the recovery point and `offset`, or with unsynced changes."""
+    first = segments.from_offset(recovery_point)[0].base_offset
+    return [
+        segment
+        for segment in segments
+        if segment.needs_sync
+        or (all_indexes and segment is segments.active)
+        or (recovery_point < offset and first <= segment.base_offset < offset)
+    ]
+
+
+def open_files_to_sync(segment: LogSegment, files: FileSystem, with_indexes: bool) -> list[DataFile]:
+    """Saves the indexes and opens the files to sync. Without `with_indexes`, only the transaction index is synced."""
+    segment.save_indexes()
+    opened = [segment.file]
+    if with_indexes:
+        opened += segment.open_indexes()
+    elif segment.txn_index.needs_sync:
+        opened.append(files.open(segment.txn_index.path))
+    return opened
+
+
+def pending_changes(segments: list[LogSegment]) -> list[tuple[LogSegment | TransactionIndex, int]]:
+    """Returns the change counts that will be on disk once the segments are synced."""
+    changed: list[LogSegment | TransactionIndex] = [*segments, *(segment.txn_index for segment in segments)]
+    return [(item, item.changes) for item in changed]

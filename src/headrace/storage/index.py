@@ -1,13 +1,13 @@
 """The sparse indexes of a segment. All numbers are big-endian; offsets are relative to the segment's base offset.
 
-    .index       8 bytes an entry    int32 offset, int32 position
+    .index       8 bytes per entry    int32 offset, int32 position
                  The batch whose last offset is `offset` starts at byte `position` of the log.
-    .timeindex   12 bytes an entry   int64 timestamp, int32 offset
-                 No record up to `offset` is newer than `timestamp`; the batch that ends with `offset` has it.
+    .timeindex   12 bytes per entry   int64 timestamp, int32 offset
+                 No record up to `offset` is newer than `timestamp`; the batch with last offset `offset` contains it.
 
-Entries of the active segment are kept in memory and reach the file when the segment is flushed, rolled or closed: a
-crash loses only entries that recovery makes again from the log. The index of a segment that takes no more appends is
-mapped when it is first searched, and not at all before.
+The entries of the active segment are kept in memory and written to the file when the segment is flushed, rolled or
+closed: a crash loses only entries that recovery rebuilds from the log. The index of a sealed segment is memory-mapped
+at the first lookup.
 """
 
 import bisect
@@ -20,17 +20,17 @@ from headrace.storage.files import FileSystem
 
 
 class CorruptIndexError(HeadraceError):
-    """An index that contradicts itself or its log. Always mended by making the index again."""
+    """The index contradicts itself or its log. The caller rebuilds it from the log."""
 
 
 class _Index:
-    """Entries of one fixed form, ordered by their first field."""
+    """Fixed-size entries, ordered by their first field."""
 
     entry: struct.Struct
     suffix: str
 
     def __init__(self, path: Path, base_offset: int, files: FileSystem, size_in_bytes: int | None):
-        """`size_in_bytes` is the file's size, None if there is no file yet."""
+        """Opens an index; `size_in_bytes` is the size of the file, None if it does not exist yet."""
         self.path = path
         self.base_offset = base_offset
         self._files = files
@@ -43,7 +43,7 @@ class _Index:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file."""
+        """True if the index file exists."""
         return self._exists
 
     def _entries(self) -> Buffer:
@@ -61,7 +61,7 @@ class _Index:
         return first, second
 
     def _slot_at_or_below(self, target: int) -> int:
-        """The last entry whose first field is not above `target`; -1 if there is none."""
+        """Returns the slot of the last entry whose first field is at most `target`; -1 if there is none."""
         entries, entry = self._entries(), self.entry
         size = entry.size
         return (
@@ -70,14 +70,14 @@ class _Index:
         )
 
     def keep(self, count: int) -> None:
-        """Drops all but the first `count` entries."""
+        """Removes all but the first `count` entries."""
         data = self._writable()
         del data[count * self.entry.size :]
         if self._saved_bytes > len(data):
             self._write_all(data)
 
     def reset(self) -> None:
-        """Drops all entries, also of a file that cannot be read."""
+        """Removes all entries, even if the file cannot be read."""
         self._data = bytearray()
         self._write_all(self._data)
 
@@ -86,7 +86,7 @@ class _Index:
         self._write(data, 0)
 
     def _write(self, data: Buffer, position: int) -> None:
-        """Writes entries, and nothing stays behind them: not the rest of a write that failed, either."""
+        """Writes entries at a position. Truncates the file first, which also removes the rest of a failed write."""
         file = self._files.open(self.path, create=True)
         self._exists = True
         try:
@@ -97,42 +97,46 @@ class _Index:
         self._saved_bytes = position + len(data)
 
     def save(self) -> None:
-        """Writes entries that are not in the file yet."""
+        """Writes the entries that are not in the file yet."""
         if not isinstance(self._data, bytearray):
             return
         if len(self._data) != self._saved_bytes or not self._exists:
             self._write(self._data[self._saved_bytes :], self._saved_bytes)
 
     def seal(self) -> None:
-        """Saves and lets go of the memory; searches map the file from now on."""
+        """Saves the entries and releases their memory; lookups map the file from now on."""
         self.save()
         self._data = None if self._saved_bytes else bytearray()
 
     def unmap(self) -> None:
-        """Lets go of the file; the next search maps it again."""
+        """Releases the mapped file; the next lookup maps it again."""
         if not isinstance(self._data, bytearray):
             self._data = None
 
     def check(self) -> None:
-        """Raises CorruptIndexError for an index whose file cannot be right, by its size and last entry alone."""
+        """Raises CorruptIndexError if the size of the file is not a multiple of the entry size."""
         if self._saved_bytes % self.entry.size:
             raise CorruptIndexError(f"{self.path} has {self._saved_bytes} bytes, not a multiple of {self.entry.size}")
 
 
 class OffsetIndex(_Index):
+    """Maps offsets to positions in the segment file."""
+
     entry = struct.Struct(">ii")
     suffix = ".index"
 
     def append(self, offset: int, position: int) -> None:
-        """The batch at `position` ends with `offset`. Offsets must grow."""
+        """Adds an entry for the batch at `position` whose last offset is `offset`. Offsets must increase."""
         data = self._writable()
         if data and self._at(len(self) - 1)[0] >= offset - self.base_offset:
-            raise ValueError(f"{self.path}: offset {offset} does not follow the last entry")
+            raise ValueError(f"{self.path}: offset {offset} is not greater than the last entry's")
         data += self.entry.pack(offset - self.base_offset, position)
 
     def lookup(self, offset: int) -> tuple[int, int]:
-        """Last offset and position of the last indexed batch that ends at or before `offset`; the start of the log if
-        there is none."""
+        """Returns last offset and position of the last indexed batch that ends at or before `offset`.
+
+        Returns (base offset - 1, 0) if there is none.
+        """
         slot = self._slot_at_or_below(offset - self.base_offset)
         if slot < 0:
             return self.base_offset - 1, 0
@@ -146,13 +150,13 @@ class OffsetIndex(_Index):
         return [(self.base_offset + relative, position) for relative, position in map(self._at, range(len(self)))]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries of batches that end at or beyond `offset`."""
+        """Removes the entries of batches that end at or after `offset`."""
         self.keep(self._slot_at_or_below(offset - self.base_offset - 1) + 1)
 
     def drop_torn_tail(self) -> None:
-        """Keeps the entries up to the first that does not grow: a file written by Kafka ends in zeros after a crash.
+        """Removes the entries from the first one that does not increase. A file of Kafka's ends in zeros after a crash.
 
-        It may be all zeros. No entry is at position 0: the first batch is found without one.
+        The whole file may be zeros. No valid entry has position 0, because the first batch needs no entry.
         """
         count, previous = 0, (-1, 0)
         for relative, position in map(self._at, range(len(self))):
@@ -164,38 +168,40 @@ class OffsetIndex(_Index):
 
 
 class TimeIndex(_Index):
+    """Maps timestamps to offsets."""
+
     entry = struct.Struct(">qi")
     suffix = ".timeindex"
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Adds an entry if the timestamp is newer than the last one."""
+        """Adds an entry if the timestamp is newer than the last entry's."""
         if timestamp < 0 or (len(self) and self._at(len(self) - 1)[0] >= timestamp):
             return
         data = self._writable()
         data += self.entry.pack(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """The last entry older than `timestamp`: the search for it may start behind that entry's offset."""
+        """Returns the last entry older than `timestamp`. A search for `timestamp` may start after its offset."""
         slot = self._slot_at_or_below(timestamp - 1)
         if slot < 0:
             return -1, self.base_offset - 1
-        found, relative = self._at(slot)
-        return found, self.base_offset + relative
+        indexed_timestamp, relative = self._at(slot)
+        return indexed_timestamp, self.base_offset + relative
 
     def last(self) -> tuple[int, int]:
-        """Largest timestamp and its offset; (-1, base - 1) if the index is empty."""
+        """Returns the largest timestamp and its offset; (-1, base offset - 1) if the index is empty."""
         return self.lookup(2**63 - 1)
 
     def entries(self) -> list[tuple[int, int]]:
         return [(timestamp, self.base_offset + relative) for timestamp, relative in map(self._at, range(len(self)))]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries that name an offset at or beyond `offset`."""
+        """Removes the entries whose offset is at or after `offset`."""
         count = bisect.bisect_left(range(len(self)), offset - self.base_offset, key=lambda slot: self._at(slot)[1])
         self.keep(count)
 
     def drop_torn_tail(self) -> None:
-        """Keeps the entries up to the first that does not grow, or is zero."""
+        """Removes the entries from the first one that does not increase or is zero."""
         count, previous = 0, (0, -1)
         for timestamp, relative in map(self._at, range(len(self))):
             if timestamp <= previous[0] or relative < previous[1]:

@@ -1,7 +1,8 @@
-"""Which leader wrote which offsets: the leader-epoch cache of a partition and its checkpoint file.
+"""The leader epochs of a partition: which leader wrote which offsets, in memory and in a checkpoint file.
 
-An entry (epoch, start offset) says that the leader of that epoch wrote from that offset on, until the next entry's. A
-follower asks a leader for the end of its own last epoch to find where their logs part (KIP-101).
+An entry (epoch, start offset) means that the leader of that epoch wrote the offsets from there to the start offset of
+the next entry. A follower requests the end offset of its own last epoch from the leader to find where their logs
+diverge (KIP-101).
 """
 
 import bisect
@@ -17,13 +18,18 @@ UNDEFINED_OFFSET = -1
 
 
 class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset that its leader wrote."""
+
     epoch: int
     start_offset: int
 
 
 class LeaderEpochFileCache:
-    """Kept in memory, and written with the log's flush: recovery makes entries beyond the recovery point again from the
-    batches. So an append does not wait for it, and the file is always whole."""
+    """The leader epochs of one log, ordered by epoch.
+
+    The checkpoint file is written when the log is flushed, so appends do not wait for it. Recovery rebuilds the entries
+    beyond the recovery point from the record batches.
+    """
 
     file_name = "leader-epoch-checkpoint"
 
@@ -34,7 +40,7 @@ class LeaderEpochFileCache:
         self._entries: list[EpochEntry] = []
 
     def load(self) -> None:
-        """Reads the checkpoint. A damaged one raises KafkaStorageError."""
+        """Reads the checkpoint. Raises KafkaStorageError if it is damaged."""
         self._entries = []
         if not self._files.exists(self._path):
             return
@@ -42,15 +48,20 @@ class LeaderEpochFileCache:
             try:
                 entry = EpochEntry(*map(int, fields))
             except (TypeError, ValueError):
-                raise KafkaStorageError(f"{self._path}: {' '.join(fields)!r} is not an epoch and an offset") from None
+                raise KafkaStorageError(
+                    f"{self._path} is damaged: expected an epoch and an offset, found {' '.join(fields)!r}"
+                ) from None
             if self._entries and not (
                 entry.epoch > self._entries[-1].epoch and entry.start_offset >= self._entries[-1].start_offset
             ):
-                raise KafkaStorageError(f"{self._path}: epoch {entry.epoch} at {entry.start_offset} is out of order")
+                raise KafkaStorageError(
+                    f"{self._path} is damaged: epoch {entry.epoch} with start offset {entry.start_offset} is out of "
+                    "order"
+                )
             self._entries.append(entry)
 
     def move_to(self, directory: Path) -> None:
-        """The log's directory was renamed."""
+        """Updates the path after the log's directory was renamed."""
         self._path = directory / self.file_name
 
     @property
@@ -62,18 +73,18 @@ class LeaderEpochFileCache:
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The leader of `epoch` begins to write at `start_offset`. Entries that this contradicts are dropped."""
+        """Records that the leader of `epoch` writes from `start_offset` on. Removes entries that contradict this."""
         if epoch < 0 or start_offset < 0:
-            raise ValueError(f"an epoch and its start offset are at least 0, not {epoch} and {start_offset}")
+            raise ValueError(f"epoch {epoch} and start offset {start_offset} must not be negative")
         if self._entries and self._entries[-1].epoch == epoch and self._entries[-1].start_offset <= start_offset:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
         self._replace([*kept, EpochEntry(epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch that is not above the one asked for, and where it ended.
+        """Returns the largest epoch not above the requested one, and its end offset.
 
-        (-1, -1) if nothing is known: no epochs, or one asked for that is yet to come.
+        Returns (-1, -1) if there are no entries or the requested epoch is later than all of them.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest_epoch:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -82,23 +93,23 @@ class LeaderEpochFileCache:
         above = bisect.bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
         end_offset = self._entries[above].start_offset
         if above == 0:
-            # Older than all that is known: whatever it wrote ended where the first known epoch began.
+            # Older than all known epochs: its records ended where the first known epoch starts.
             return epoch, end_offset
         return self._entries[above - 1].epoch, end_offset
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch of the leader that wrote an offset."""
+        """Returns the epoch of the leader that wrote an offset; None if it is not known."""
         at = bisect.bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         return self._entries[at].epoch if at >= 0 else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets epochs that began at or beyond the log's new end."""
+        """Removes epochs that start at or after the new log end offset."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forgets epochs that ended before the log's new start; the one it lies in now starts there."""
+        """Removes epochs that end before the new log start offset; the epoch that contains it now starts there."""
         below = [entry for entry in self._entries if entry.start_offset <= start_offset]
         if not below or below == [EpochEntry(below[-1].epoch, start_offset)]:
             return
@@ -113,7 +124,7 @@ class LeaderEpochFileCache:
         self._dirty = True
 
     def sync(self) -> None:
-        """Writes the checkpoint, if the cache has changed since it last was."""
+        """Writes the checkpoint if the entries have changed since the last write."""
         if self._dirty:
             lines = (f"{entry.epoch} {entry.start_offset}" for entry in self._entries)
             self._files.write_atomically(self._path, format_checkpoint(lines))

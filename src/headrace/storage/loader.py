@@ -1,16 +1,17 @@
-"""Opening a log: what a directory holds, what an interrupted run left behind, and recovery.
+"""The log loader: opens the log in a directory, completes interrupted work, and recovers after a crash.
 
-After a clean stop nothing is scanned: the recovery point is the log's end, and the newest snapshot is the producers'
-state there. After a crash the log is trusted up to the recovery point. From there on every batch is read; at the first
-one that is torn, out of order or fails its CRC the log is cut off. Indexes, producer state and leader epochs are made
-again along the way. If anything below the recovery point turns out wrong, the whole log is scanned instead.
+After a clean shutdown nothing is scanned: the recovery point is the log end offset, and the newest snapshot has the
+producer state at that offset. After a crash, the log is trusted up to the recovery point. From there on, recovery reads
+every batch and truncates the log at the first one that is incomplete, out of order or fails its CRC. It rebuilds
+indexes, producer state and leader epochs on the way. If anything below the recovery point is damaged, it scans the
+whole log instead.
 
-Segments beyond the recovery point must follow each other without a gap. After a power cut the end of one may be missing
-while the next is there; then the log ends in the first. Where gaps between segments are right, as after compaction, the
-recovery point has been written down behind them.
+Segments above the recovery point must follow each other without a gap. After a power loss, the end of a segment may be
+missing although the next segment exists; the log then ends in the first of the two. Intended gaps, as compaction leaves
+them, always lie below the checkpointed recovery point.
 
-Leftovers by suffix: `.deleted` is removed; `.cleaned` (compaction that had not finished) is removed; a `.log.swap` is a
-compacted segment that was ready, and takes the place of the segments it covers; an index without its log is removed.
+Files by suffix: `.deleted` and `.cleaned` (unfinished compaction) are removed. A `.log.swap` is a complete compacted
+segment and replaces the segments that it covers. An index without its log is removed.
 """
 
 import re
@@ -50,7 +51,7 @@ _BROKEN = (CorruptRecordError, CorruptIndexError, UnsupportedForMessageFormatErr
 
 @dataclass
 class LoadReport:
-    """What opening a log had to do."""
+    """Counts of the work that opening a log required."""
 
     scanned_batches: int = 0
     scanned_bytes: int = 0
@@ -74,16 +75,16 @@ def open_log(
     log_start_offset: int = 0,
     topic_id: Uuid | None = None,
 ) -> tuple[Log, LoadReport]:
-    """Opens the log in a directory, which is made if it is not there.
+    """Opens the log in a directory; creates the directory if it does not exist.
 
-    `clean` says that the last run stopped in order; `recovery_point` and `log_start_offset` are from its checkpoints,
-    the former None if they have none.
+    `clean` is True after a clean shutdown. `recovery_point` and `log_start_offset` come from the checkpoints;
+    `recovery_point` is None if the checkpoint does not contain this log.
     """
     try:
         context.files.make_directory(directory)
         found_id = read_partition_metadata(directory, context.files)
         if topic_id is not None and found_id is not None and found_id != topic_id:
-            raise KafkaStorageError(f"{directory} belongs to topic id {found_id}, not {topic_id}")
+            raise KafkaStorageError(f"Log directory {directory} belongs to topic id {found_id}, not {topic_id}")
         return _Loader(directory, tp, config, context, recovery_point, log_start_offset).load(
             clean, found_id or topic_id
         )
@@ -115,16 +116,16 @@ class _Loader:
         self.has_producers = False
         self.epochs = LeaderEpochFileCache(directory, context.files)
         self.checkpointed_epochs: list[EpochEntry] = []
-        self.noted_up_to = 0
+        self.epochs_known_up_to = 0
         self.snapshots = ProducerSnapshots(directory, context.files)
 
     def load(self, clean: bool, topic_id: Uuid | None) -> tuple[Log, LoadReport]:
-        listing = self._tidy(self.files.list(self.directory))
+        listing = self._complete_interrupted_work(self.files.list(self.directory))
         self._open_segments(listing)
         if len(self.segments):
             self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
         self._load_epochs()
-        end_offset = self._end_after_clean_stop() if clean and self._is_plausible() else None
+        end_offset = self._end_after_clean_shutdown() if clean and self._is_plausible() else None
         if end_offset is None:
             end_offset = self._recover()
         end_offset = self._ensure_segment(end_offset)
@@ -148,16 +149,16 @@ class _Loader:
         log.is_checkpointed = self.checkpointed_point is not None
         return log, self.report
 
-    # ---- leftovers
+    # ---- interrupted work
 
-    def _tidy(self, listing: dict[str, FileInfo]) -> dict[str, FileInfo]:
-        """Finishes or undoes what was interrupted; returns what is there afterwards."""
+    def _complete_interrupted_work(self, listing: dict[str, FileInfo]) -> dict[str, FileInfo]:
+        """Completes or undoes interrupted deletions and compactions. Returns the remaining files."""
         for name in [name for name in listing if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp"))]:
             self._remove(listing, name)
         for name in sorted(name for name in listing if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
             self._finish_swap(listing, name)
         for name in [name for name in listing if name.endswith(SWAP_SUFFIX)]:
-            self._remove(listing, name)  # indexes of a segment that had not become ready
+            self._remove(listing, name)  # indexes of a segment that was not complete
         logs = {name.removesuffix(LOG_SUFFIX) for name in listing if name.endswith(LOG_SUFFIX)}
         for name in [name for name in listing if name.endswith(_INDEX_SUFFIXES) and name.split(".")[0] not in logs]:
             self._remove(listing, name)
@@ -169,7 +170,7 @@ class _Loader:
         self.report.removed_files += 1
 
     def _finish_swap(self, listing: dict[str, FileInfo], log_name: str) -> None:
-        """Puts a compacted segment in the place of those whose base offsets it covers."""
+        """Replaces the segments whose base offsets a compacted segment covers."""
         base_offset = int(log_name[:20])
         swapped = LogSegment(
             self.directory,
@@ -181,14 +182,14 @@ class _Loader:
         )
         end_offset = max((batch.last_offset + 1 for batch in swapped.positions()), default=base_offset + 1)
         swapped.release()
-        # A log is renamed after its indexes. So while the old log of the same base is there, indexes with their final
-        # names are the old ones; once it is gone, they are the new ones, renamed just before the crash.
+        # A `.log` file is renamed after its indexes. While the old log with the same base offset exists, indexes with
+        # final names are the old ones; without it, they are the new ones, renamed just before the crash.
         first_old = base_offset if segment_name(base_offset) + LOG_SUFFIX in listing else base_offset + 1
         for name in sorted(listing, key=lambda name: name.endswith(LOG_SUFFIX)):
             matched = _OFFSET_FILE.fullmatch(name)
             if matched and matched[2] in (LOG_SUFFIX, *_INDEX_SUFFIXES) and first_old <= int(matched[1]) < end_offset:
                 self._remove(listing, name)
-        # Indexes first, as compaction does, so that a crash here finds the log still to be swapped.
+        # Indexes first, as in compaction: after a crash here, the next start finds the `.log.swap` again.
         for suffix in (*_INDEX_SUFFIXES, LOG_SUFFIX):
             name = segment_name(base_offset) + suffix
             if name + SWAP_SUFFIX in listing:
@@ -197,7 +198,7 @@ class _Loader:
         self.files.sync_directory(self.directory)
         self.report.finished_swaps += 1
 
-    # ---- what is there
+    # ---- loading
 
     def _open_segments(self, listing: dict[str, FileInfo]) -> None:
         snapshots: set[int] = set()
@@ -224,18 +225,19 @@ class _Loader:
                 return
         except (KafkaStorageError, *_BROKEN):
             pass
-        # Made again from the log itself: every batch says which leader wrote it.
+        # Rebuild the cache from the log: every batch has the epoch of its leader.
         self.epochs.clear()
         try:
             for segment in self.segments:
                 for _, header in segment.headers():
                     self._assign_epoch(header)
         except _BROKEN:
-            pass  # recovery will find it too
+            pass  # recovery handles it
         self.checkpointed_epochs = self.epochs.entries
 
     def _knows_first_epoch(self) -> bool:
-        """False if the checkpoint lacks what the first batch says: it was lost, or is of a start that was undone."""
+        """Returns False if the checkpoint lacks the first batch's epoch, because a checkpoint or a new log start offset
+        was lost."""
         if self.epochs.entries and self.epochs.entries[0].start_offset <= self.log_start_offset:
             return True
         for segment in self.segments:
@@ -246,24 +248,24 @@ class _Loader:
         return True
 
     def _assign_epoch(self, batch: RecordBatch) -> None:
-        """Takes the epoch of a batch that recovery found.
+        """Assigns the leader epoch of a scanned batch.
 
-        Compaction may have taken the first batches of an epoch, or all of them. Where it began is then known from the
-        checkpoint alone, which is believed as far as it fits between this batch and the one before it.
+        Compaction may have removed the first batches of an epoch, or all of them; only the checkpoint then has its
+        start offset. A checkpoint entry is used if it fits between the previous batch and this one.
         """
         if batch.leader_epoch > self.epochs.latest_epoch:
             for entry in self.checkpointed_epochs:
                 if (
                     self.epochs.latest_epoch < entry.epoch <= batch.leader_epoch
-                    and self.noted_up_to <= entry.start_offset <= batch.base_offset
+                    and self.epochs_known_up_to <= entry.start_offset <= batch.base_offset
                 ):
                     self.epochs.assign(entry.epoch, entry.start_offset)
             if batch.leader_epoch > self.epochs.latest_epoch:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
-        self.noted_up_to = batch.next_offset
+        self.epochs_known_up_to = batch.next_offset
 
     def _is_plausible(self) -> bool:
-        """Whether the checkpoints can be those of a clean stop of these files."""
+        """Returns True if the recovery point matches the files, as it does after a clean shutdown."""
         if not len(self.segments):
             return True
         active = self.segments.active
@@ -271,8 +273,8 @@ class _Loader:
             active.size > 0
         ) and self.recovery_point >= active.base_offset
 
-    def _end_after_clean_stop(self) -> int | None:
-        """Nothing is scanned; None if something has to be made again and the log turns out to be damaged."""
+    def _end_after_clean_shutdown(self) -> int | None:
+        """Returns the log end offset without a scan; None if an index or snapshot is bad and the log is damaged too."""
         end_offset = max(self.recovery_point, self.log_start_offset)
         try:
             self._check_indexes(self.segments)
@@ -284,7 +286,7 @@ class _Loader:
         return end_offset
 
     def _check_indexes(self, segments: LogSegments) -> None:
-        """Makes missing indexes, and those that cannot be right, again."""
+        """Rebuilds missing and damaged indexes."""
         for segment in segments:
             try:
                 if segment.size and not segment.has_indexes:
@@ -300,7 +302,7 @@ class _Loader:
                 self._rebuild_txn_index(segment)
 
     def _rebuild_txn_index(self, segment: LogSegment, end_offset: int | None = None) -> None:
-        """The aborted transactions of a segment, or of its part below an offset, from the log itself."""
+        """Rebuilds the transaction index of a segment, or of its part below an offset, from the log."""
         segment.txn_index.reset()
         self.report.rebuilt_indexes += 1
         producers = ProducerStateManager()
@@ -315,9 +317,9 @@ class _Loader:
         segment.changes += 1
 
     def _ensure_segment(self, end_offset: int) -> int:
-        """A log has an active segment, and does not end before it starts."""
+        """Ensures that the log has an active segment and does not end before it starts. Returns the log end offset."""
         if len(self.segments) and end_offset < self.log_start_offset:
-            # What was left after a crash lies wholly below the start: nothing of it may be read any more.
+            # All records that survived the crash lie below the log start offset.
             self._drop(list(self.segments))
         if not len(self.segments):
             end_offset = self.log_start_offset
@@ -327,7 +329,7 @@ class _Loader:
         return end_offset
 
     def _drop(self, deletable: list[LogSegment]) -> None:
-        """Removes segments from the end on, and for good: what comes back would follow what is appended next."""
+        """Deletes segments from the end backwards, and syncs: a segment must not reappear after newly appended ones."""
         for segment in reversed(deletable):
             self.segments.remove(segment)
             self.report.truncated_bytes += segment.size
@@ -339,8 +341,8 @@ class _Loader:
     # ---- recovery
 
     def _recover(self) -> int:
-        """Scans from the recovery point on; the whole log if what lies below it is not as it should be."""
-        # Not from the log's start on, which may lie higher: nothing unsound may stay below it, either.
+        """Scans from the recovery point; scans the whole log if anything below it is damaged. Returns the log end."""
+        # From the first segment, not from the log start offset: data below it must be valid, too.
         first = self.segments.first.base_offset if len(self.segments) else self.log_start_offset
         try:
             return self._recover_from(max(self.recovery_point, first))
@@ -348,13 +350,13 @@ class _Loader:
             return self._recover_from(first)
 
     def _recover_from(self, start: int) -> int:
-        # The one that ends there may have been flushed before it was sealed.
+        # A segment that ends at the recovery point may have been flushed before it was sealed, so it is not trusted.
         trusted = [segment for segment in self.segments if self._end_of(segment) < start]
         self._check_indexes(LogSegments(trusted))
         self.snapshots.drop_beyond(start)
         self.snapshots.load_latest(self.producers, self.log_start_offset, start)
         self.epochs.truncate_from_end(start)
-        self.noted_up_to = start
+        self.epochs_known_up_to = start
         end_offset = self.segments.first.base_offset if len(self.segments) else start
         if trusted:
             end_offset = self._end_of(trusted[-1])
@@ -372,7 +374,7 @@ class _Loader:
         return end_offset
 
     def _follows_a_loss(self, segment: LogSegment, end_offset: int) -> bool:
-        """Whether records are missing before a segment: those of the one before had not reached the disk, its own had.
+        """Returns True if records before the segment are lost: the previous segment's were not synced, its own were.
 
         Intended gaps (see `Log._checkpoint_gap` and compaction) lie below the checkpointed recovery point.
         """
@@ -383,7 +385,7 @@ class _Loader:
         return self.segments.end_of(segment, 2**63 - 1)
 
     def _recover_segment(self, segment: LogSegment, start: int, end_offset: int) -> tuple[bool, int]:
-        """Scans a segment from an offset on. Returns whether all of it was good, and where its offsets end."""
+        """Scans a segment from an offset on. Returns True if all batches are valid, and the end offset."""
         position, expected = self._start_of_scan(segment, start, end_offset)
         segment.changes += 1
         try:
@@ -400,18 +402,18 @@ class _Loader:
             self.report.truncated_bytes += segment.size - position
             segment.truncate_at(position, expected)
             segment.save_indexes(last=True)
-            # Without a loss if the next segment follows: a file that was allocated in advance ends in zeros.
+            # No loss if the next segment follows directly: a preallocated file ends in zeros.
             return expected == self._end_of(segment), expected
         segment.save_indexes(last=True)
         return True, expected
 
     def _start_of_scan(self, segment: LogSegment, start: int, end_offset: int) -> tuple[int, int]:
-        """The position to scan from, with the indexes cut off there, and the least offset that may stand there."""
+        """Truncates the indexes at the scan's start. Returns its position and the lowest offset allowed there."""
         if start <= segment.base_offset:
             segment.reset_indexes()
             segment.txn_index.reset()
             return 0, max(segment.base_offset, end_offset)
-        is_indexed = self._cut_indexes(segment, start)
+        is_indexed = self._truncate_indexes(segment, start)
         first = segment.find(max(segment.offset_index.last()[0], segment.base_offset))
         position, expected = 0, segment.base_offset
         for batch in segment.positions(first.position if first is not None else 0):
@@ -421,14 +423,14 @@ class _Loader:
                 segment.index_batch(batch, self.config.index_interval_bytes)
             position, expected = batch.position + batch.size, batch.last_offset + 1
             if expected >= start:
-                break  # what comes next may be anything
+                break  # the rest is not validated yet
         segment.restore_max_timestamp(position)
         replay_producers(self.producers, LogSegments([segment]), expected)
         return position, expected
 
-    def _cut_indexes(self, segment: LogSegment, start: int) -> bool:
-        """Keeps what the indexes have below an offset. Offset and time index were written but perhaps not synced: False
-        if they cannot be right, and are empty now."""
+    def _truncate_indexes(self, segment: LogSegment, start: int) -> bool:
+        """Truncates the indexes to an offset. Returns False if offset and time index, which may not have been synced,
+        were damaged; they are empty then."""
         try:
             segment.txn_index.truncate_to(start)
         except CorruptIndexError:
@@ -449,12 +451,12 @@ class _Loader:
 
     def _check_order(self, segment: LogSegment, batch: RecordBatch, expected: int) -> None:
         if batch.base_offset < expected or batch.last_offset < batch.base_offset:
-            raise CorruptRecordError(f"{segment.path()}: offset {batch.base_offset} where at least {expected} follows")
+            raise CorruptRecordError(f"{segment.path()}: offset {batch.base_offset} is below the expected {expected}")
         if batch.last_offset - segment.base_offset > LARGEST_RELATIVE_OFFSET:
             raise CorruptRecordError(f"{segment.path()}: offset {batch.last_offset} is too far from the base offset")
 
     def _restore_producers(self, end_offset: int) -> None:
-        self.snapshots.drop_beyond(end_offset)  # else the log would come to an end that has a snapshot of another past
+        self.snapshots.drop_beyond(end_offset)  # snapshots of truncated records must not match a later log end
         if not self.has_producers or self.producers.end_offset != end_offset:
             self._reload_producers(end_offset)
         self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})

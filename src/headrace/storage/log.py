@@ -1,17 +1,17 @@
-"""The log of one partition: segments, offsets, and what may be done with them.
+"""The log of one partition: appends, reads, truncation, flushes.
 
-Owned by one thread; every method is called from it. What blocks is handed to the context's runner and comes back
+One thread owns a log and calls all its methods. Blocking work runs on the context's background runner
 (`flush_in_background`, deletion of files, compaction in `cleaner`).
 
     log_start_offset ≤ last stable offset ≤ high watermark ≤ log_end_offset
 
-    log_start_offset    the first offset that may be read; moves up by retention and delete-records
-    last stable offset  the first record of the first open transaction, or the high watermark
-    high watermark      what is replicated; set by who replicates
-    log_end_offset      the offset that the next record gets
-    recovery_point      everything below is on disk; recovery starts here after a crash
+    log_start_offset    the first readable offset; advanced by retention and DeleteRecords
+    last stable offset  the first offset of the first open transaction, or the high watermark
+    high watermark      all records below it are replicated; set by the partition's leader
+    log_end_offset      the offset of the next record
+    recovery_point      all records below it are on disk; recovery starts here after a crash
 
-An append changes the state only after its bytes are in the file: a failed write leaves the log as it was.
+An append changes the state only after its bytes are in the file: a failed write leaves the log unchanged.
 """
 
 import logging
@@ -29,15 +29,15 @@ from headrace.storage.append import PreparedAppend, prepare_follower_append, pre
 from headrace.storage.config import LARGEST_RELATIVE_OFFSET, LogConfig
 from headrace.storage.context import LogContext
 from headrace.storage.files import DISK_FULL, NO_HANDLE, DataFile, remove_files, storage_error
-from headrace.storage.flushing import FlushTask
+from headrace.storage.flushing import FlushTask, open_files_to_sync, pending_changes, segments_to_flush
 from headrace.storage.index import CorruptIndexError
 from headrace.storage.leader_epoch_cache import LeaderEpochFileCache
 from headrace.storage.producer_snapshots import ProducerSnapshots
 from headrace.storage.producer_state import AppendOrigin, BatchMetadata, ProducerStateManager
 from headrace.storage.reading import (
     FetchIsolation,
+    ReadRange,
     ReadResult,
-    Span,
     aborted_within,
     find_batch,
     find_max_timestamp,
@@ -47,7 +47,6 @@ from headrace.storage.reading import (
 from headrace.storage.rebuild import apply_batch, rebuild_indexes, replay_producers
 from headrace.storage.segment import DELETED_SUFFIX, BatchPosition, LogSegment
 from headrace.storage.segments import LogSegments
-from headrace.storage.txn_index import TransactionIndex
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ __all__ = ["AppendResult", "FetchIsolation", "FlushTask", "Log", "LogContext", "
 
 
 class AppendResult(NamedTuple):
-    """What became of an append. A duplicate was there already: its offsets are those of the first time."""
+    """The result of an append. A duplicate has the offsets of the first append."""
 
     base_offset: int
     last_offset: int
@@ -68,7 +67,7 @@ class AppendResult(NamedTuple):
 
 
 class Log:
-    """Open one with `headrace.storage.loader.open_log`."""
+    """A partition's log. Open it with `headrace.storage.loader.open_log`."""
 
     def __init__(
         self,
@@ -101,17 +100,17 @@ class Log:
         self.high_watermark = log_start_offset
         self.last_flush_ms = context.clock.time_ms()
         self.cleaned_up_to: int | None = None
-        """Up to where compaction has come; kept in the manager's checkpoint."""
+        """The offset up to which the log is compacted; stored in the cleaner offset checkpoint."""
         self.on_recovery_point_lowered: Callable[[], None] = lambda: None
-        """Called when the checkpoints must be written before anything else happens: before a truncation touches files,
-        they must not promise what is about to go; see also `write_checkpoint`."""
+        """Writes the checkpoints immediately. Called before a truncation changes files, because the checkpoints must
+        not contain offsets that the log no longer has; see also `write_checkpoint`."""
         self.is_checkpointed = True
-        """Whether there is a checkpoint of the recovery point; a new log has none."""
+        """True if the recovery point checkpoint contains this log; a new log is not in it yet."""
         self.on_disk_failed: Callable[[BaseException], None] | None = None
-        """Called when a sync or a truncation failed, after which it is not known what is on the disk."""
+        """Called when a sync or a truncation fails: the state of the files on disk is then unknown."""
         self.segments.active.jitter_ms = self._random_jitter_ms()
         self._files = context.files
-        self._flush_under_way = False
+        self._flush_in_progress = False
         self._truncation_count = 0
         self._ends_in_gap = False
         self._closed = False
@@ -126,9 +125,9 @@ class Log:
     def append_as_leader(
         self, data: Buffer, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendResult:
-        """Takes batches from a producer: checks them, gives them offsets, and writes them once.
+        """Validates a producer's batches, assigns offsets and writes them.
 
-        A writable buffer is patched in place. Raises one of the errors of `common.errors`; then nothing was appended.
+        Patches a writable buffer in place. If an error of `common.errors` is raised, nothing was appended.
         """
         self._check_open()
         now_ms = self.context.clock.time_ms()
@@ -155,7 +154,7 @@ class Log:
         return self._append(prepared, now_ms, now_ms if self.config.log_append_time else -1)
 
     def append_as_follower(self, data: Buffer) -> AppendResult:
-        """Takes batches from the leader, with the offsets and epochs that it gave them."""
+        """Appends the leader's batches with the offsets and leader epochs that the leader assigned."""
         self._check_open()
         return self._append(prepare_follower_append(data, self.log_end_offset), self.context.clock.time_ms(), -1)
 
@@ -163,9 +162,11 @@ class Log:
         writers: set[int] = set()
         for batch, marker in zip(prepared.batches, prepared.markers, strict=True):
             if batch.producer_id >= 0:
-                # The second would be checked against what the log knows without the first.
+                # A second batch would be checked against the producer state without the first one.
                 if batch.producer_id in writers:
-                    raise InvalidRecordError(f"producer {batch.producer_id} has more than one batch in one append")
+                    raise InvalidRecordError(
+                        f"Producer {batch.producer_id} has more than one batch in one append; expected at most one"
+                    )
                 writers.add(batch.producer_id)
                 if origin is AppendOrigin.CLIENT and (duplicate := self.producers.find_duplicate(batch)):
                     return duplicate
@@ -198,7 +199,7 @@ class Log:
     def _segment_for(self, prepared: PreparedAppend, now_ms: int) -> LogSegment:
         active = self.segments.active
         if active.should_roll(self.config, len(prepared.data), prepared.last_offset, prepared.max_timestamp, now_ms):
-            # A follower's first offset may lie behind the log's end, but a segment follows the one before if it can.
+            # A follower's first offset may be above the log end offset; avoid a gap between segments if possible.
             fits = prepared.last_offset - self.log_end_offset <= LARGEST_RELATIVE_OFFSET
             return self._roll(self.log_end_offset if fits else prepared.first_offset)
         return active
@@ -215,12 +216,12 @@ class Log:
         self.producers.end_offset = self.log_end_offset
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
-        """Begins a new segment, at the log's end unless said otherwise, and flushes the old one in the background."""
+        """Rolls to a new segment, by default at the log end offset, and flushes the old one in the background."""
         self._check_open()
         try:
             return self._roll(base_offset)
         except OSError as error:
-            raise storage_error("begin a segment in", self.directory, error) from error
+            raise storage_error("roll a new segment in", self.directory, error) from error
 
     def _roll(self, base_offset: int | None = None) -> LogSegment:
         base_offset = self.log_end_offset if base_offset is None else max(base_offset, self.log_end_offset)
@@ -236,7 +237,7 @@ class Log:
         segment = self._create_segment(base_offset)
         self.segments.add(segment)
         if old.size == 0:
-            self.delete_segments([old])  # its base is too far away to be of use
+            self.delete_segments([old])  # empty, and its base offset is too far from the new offsets
             self.increment_log_start_offset(self.segments.first.base_offset)
         self.producers.end_offset = self.log_end_offset
         self.snapshots.take(self.producers, sync=False)
@@ -244,15 +245,18 @@ class Log:
         return segment
 
     def _checkpoint_gap(self, base_offset: int) -> None:
-        """A segment is about to begin behind the end of the one before. Recovery takes a gap between segments for lost
-        records, and truncation_count the log off there, unless it lies below the recovery point."""
+        """Checkpoints the recovery point before a new segment leaves a gap after the previous one.
+
+        Recovery takes a gap between segments for lost records and truncates the log there, unless the gap lies below
+        the recovery point.
+        """
         self.flush()
         self.log_end_offset = self.recovery_point = base_offset
         self._ends_in_gap = False
         self.write_checkpoint()
 
     def write_checkpoint(self) -> None:
-        """Has the recovery point written down now."""
+        """Writes the recovery point to its checkpoint now."""
         self.on_recovery_point_lowered()
         self.is_checkpointed = True
         self._check_open()
@@ -269,7 +273,7 @@ class Log:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise KafkaStorageError(f"the log of {self.tp} is closed")
+            raise KafkaStorageError(f"The log for partition {self.tp} is closed")
 
     # ---- reading
 
@@ -278,7 +282,7 @@ class Log:
         unstable = self.producers.first_unstable_offset()
         if unstable is None:
             return self.high_watermark
-        # A transaction may have begun below the log's start, if that was moved up since.
+        # The log start offset may have advanced past the first offset of the transaction.
         return max(min(unstable, self.high_watermark), self.log_start_offset)
 
     def _readable_end(self, isolation: FetchIsolation) -> int:
@@ -288,7 +292,7 @@ class Log:
             return self.high_watermark
         if isolation is FetchIsolation.TXN_COMMITTED:
             return self.last_stable_offset
-        raise TypeError(f"isolation is a value of FetchIsolation, not {isolation!r}")
+        raise TypeError(f"isolation must be a FetchIsolation, not {isolation!r}")
 
     def read(
         self,
@@ -297,22 +301,23 @@ class Log:
         isolation: FetchIsolation = FetchIsolation.LOG_END,
         first_batch_whole: bool = True,
     ) -> ReadResult:
-        """A slice of at most `max_bytes` that begins with the batch that holds `offset`, or the next one there is.
+        """Returns a slice of at most `max_bytes` that starts with the batch containing `offset`, or the next batch.
 
-        A first batch larger than that comes whole, or, without `first_batch_whole`, not at all. The last batch of a
-        slice may be cut short.
+        A first batch larger than `max_bytes` is returned whole if `first_batch_whole` is set, else not at all. The last
+        batch of a slice may be incomplete.
         """
         self._check_open()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
-                f"offset {offset} of {self.tp} is out of range: it has {self.log_start_offset} to {self.log_end_offset}"
+                f"Received request for offset {offset} for partition {self.tp}, but we only have log segments from "
+                f"offset {self.log_start_offset} up to {self.log_end_offset}"
             )
         end = self._readable_end(isolation)
-        span = Span(offset, end, self.log_end_offset)
+        read_range = ReadRange(offset, end, self.log_end_offset)
         found = aborted = None
         try:
             if offset < end:
-                found = find_slice(self.segments, span, max_bytes, first_batch_whole, self.config)
+                found = find_slice(self.segments, read_range, max_bytes, first_batch_whole, self.config)
             if isolation is FetchIsolation.TXN_COMMITTED:
                 aborted = aborted_within(self.segments, offset, found[1]) if found is not None else []
         except OSError as error:
@@ -326,25 +331,25 @@ class Log:
         )
 
     def start_of_batch_at(self, offset: int) -> int:
-        """Where the batch begins that holds an offset; the offset itself if none does."""
+        """Returns the base offset of the batch that contains an offset; the offset itself if none does."""
         at = find_batch(self.segments.from_offset(offset)[0], offset, self.config)
         return min(at.base_offset, offset) if at is not None else offset
 
     def batches(self, offset: int | None = None) -> Iterator[RecordBatch]:
-        """Every batch from an offset (or the start) to the log's end. For tools and tests; a reader uses `read`."""
+        """Yields every batch from an offset (default: the log start) to the end. For tools and tests."""
         next_offset = self.log_start_offset if offset is None else offset
         while next_offset < self.log_end_offset:
             read = self.read(next_offset, 1024 * 1024)
             if read.slice is None:
                 return
-            found = split_batches(read.slice.read(), allow_partial=True)
-            if not found:
-                raise CorruptRecordError(f"{self.tp} has no whole batch at offset {next_offset}")
-            yield from found
-            next_offset = found[-1].next_offset
+            batches = split_batches(read.slice.read(), allow_partial=True)
+            if not batches:
+                raise CorruptRecordError(f"Partition {self.tp}: no complete record batch at offset {next_offset}")
+            yield from batches
+            next_offset = batches[-1].next_offset
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record that is not older than `timestamp`; None if all are."""
+        """Returns timestamp and offset of the first record at or after `timestamp`; None if there is none."""
         self._check_open()
         timestamp = max(NO_TIMESTAMP, min(timestamp, LONG_MAX))
         try:
@@ -353,7 +358,7 @@ class Log:
             raise storage_error("read", self.directory, error) from error
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        """The newest timestamp and the first offset that has it; None in a log without timestamps."""
+        """Returns the largest timestamp and the first offset that has it; None without timestamps."""
         self._check_open()
         try:
             return find_max_timestamp(self.segments, self.config)
@@ -365,23 +370,25 @@ class Log:
         return self.segments.size_in_bytes
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and where it ended; (-1, -1) if that is not known."""
+        """Returns the largest epoch not above the requested one, and its end offset; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # ---- moving offsets
+    # ---- high watermark and log start
 
     def update_high_watermark(self, offset: int) -> int:
-        """Moves the high watermark, within the log, and returns where it is now."""
+        """Sets the high watermark, limited to the offsets of the log. Returns the new high watermark."""
         self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
         self.producers.on_high_watermark_updated(self.high_watermark)
         return self.high_watermark
 
     def delete_records(self, before_offset: int) -> int:
-        """Moves the log's start up to an offset, at most to the high watermark. Returns the new start."""
+        """Deletes the records before an offset, which must not be above the high watermark. Returns the new log start
+        offset."""
         self._check_open()
         if before_offset > self.high_watermark:
             raise OffsetOutOfRangeError(
-                f"records of {self.tp} can be deleted up to {self.high_watermark} (high watermark), not {before_offset}"
+                f"Cannot increment the log start offset of partition {self.tp} to {before_offset}: it is greater than "
+                f"the high watermark {self.high_watermark}"
             )
         self.increment_log_start_offset(before_offset)
         return self.log_start_offset
@@ -392,11 +399,16 @@ class Log:
             self.high_watermark = max(self.high_watermark, offset)
             self.epochs.truncate_from_start(offset)
 
+    # ---- truncating
+
     def truncate_to(self, offset: int) -> bool:
-        """Removes everything from an offset on, as a follower does that parted from its leader. False if none is."""
+        """Removes all records from an offset on, as a follower does when its log diverges from the leader's.
+
+        Returns False if there are none.
+        """
         self._check_open()
         if offset < 0:
-            raise ValueError(f"cannot truncate to offset {offset}")
+            raise ValueError(f"Cannot truncate partition {self.tp} to a negative offset ({offset})")
         if offset >= self.log_end_offset:
             return False
         if offset < self.log_start_offset:
@@ -404,13 +416,13 @@ class Log:
             return True
         self._lower_checkpoints(offset)
         try:
-            # From the end on: a crash in between leaves no gap.
+            # From the end backwards: a crash leaves no gap.
             self.delete_segments([segment for segment in reversed(list(self.segments)) if segment.base_offset > offset])
             if not len(self.segments):
                 self.segments.add(self._create_segment(offset))
             self._truncate_active(offset)
             self.snapshots.drop_beyond(offset)
-            # What was dropped must not come back behind what is appended next.
+            # After a power loss, deleted segments must not reappear after newly appended ones.
             self._files.sync_directory(self.directory)
             self.log_end_offset = offset
             self._ends_in_gap = True
@@ -422,7 +434,7 @@ class Log:
         return True
 
     def _lower_checkpoints(self, offset: int) -> None:
-        """No checkpoint may name an offset that the log will not have."""
+        """Lowers the checkpointed offsets to the truncation offset."""
         self._truncation_count += 1
         if self.cleaned_up_to is not None:
             self.cleaned_up_to = min(self.cleaned_up_to, offset)
@@ -437,7 +449,7 @@ class Log:
                 raise
 
     def _fail(self, action: str, error: OSError) -> NoReturn:
-        """The log is neither what it was nor what it was to become: nothing may be done with it any more."""
+        """Closes the log after a partial truncation: its state is unknown, so it must not be used any more."""
         if self.on_disk_failed is not None:
             self.on_disk_failed(error)
         self.abandon()
@@ -452,10 +464,11 @@ class Log:
             active.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes everything and goes on at an offset, as a follower does whose leader no longer has what it lacks."""
+        """Deletes all records and restarts the log at an offset, as a follower does when its fetch offset is out of
+        the leader's range."""
         self._check_open()
         if not 0 <= offset < LONG_MAX:
-            raise ValueError(f"a log cannot start at offset {offset}")
+            raise ValueError(f"Cannot start the log of partition {self.tp} at offset {offset}")
         self._lower_checkpoints(offset)
         try:
             self.delete_segments(list(reversed(list(self.segments))))
@@ -463,7 +476,7 @@ class Log:
             self.segments.add(self._create_segment(offset))
             self._files.sync_directory(self.directory)
         except OSError as error:
-            self._fail("start over in", error)
+            self._fail("truncate", error)
         self.log_start_offset = self.log_end_offset = self.high_watermark = offset
         self._ends_in_gap = False
         self.epochs.clear()
@@ -474,10 +487,10 @@ class Log:
         replay_producers(self.producers, self.segments, self.log_end_offset)
         self.producers.on_high_watermark_updated(self.high_watermark)
 
-    # ---- forgetting
+    # ---- deleting
 
     def delete_segments(self, deletable: list[LogSegment]) -> None:
-        """Takes segments out of the log: renamed at once, removed from the disk later."""
+        """Removes segments from the log. Renames their files now, and deletes them after `file.delete.delay.ms`."""
         self._remove_segments(deletable)
         self._delete_unneeded_snapshots()
 
@@ -492,12 +505,12 @@ class Log:
             self._delete_files_later(paths)
 
     def _delete_unneeded_snapshots(self) -> None:
-        """One at the base of each segment, and the newest, are what recovery and truncation start from."""
+        """Keeps the newest snapshot and those at a segment's base offset; recovery and truncation start from them."""
         if len(self.segments):
             self.snapshots.keep_only({*self.segments.bases, *self.snapshots.offsets[-1:]})
 
     def replace_segments(self, old: list[LogSegment], new: LogSegment) -> None:
-        """Puts a compacted segment, whose files end in `.swap`, in the place of the ones that it was made from."""
+        """Replaces segments by a compacted segment, whose files have the suffix `.swap`."""
         self._remove_segments(old)
         new.rename("")
         self._files.sync_directory(self.directory)
@@ -508,9 +521,13 @@ class Log:
         def remove() -> None:
             self.context.runner.submit(lambda: remove_files(self._files, paths), done)
 
-        def done(outcome: WorkResult) -> None:
-            if outcome.error is not None:
-                _logger.warning("%s: cannot remove files: %s; the next start tries again", self.tp, outcome.error)
+        def done(result: WorkResult) -> None:
+            if result.error is not None:
+                _logger.warning(
+                    "Partition %s: cannot delete old segment files; the next start tries again: %s",
+                    self.tp,
+                    result.error,
+                )
 
         if self.context.scheduler is None or self.config.file_delete_delay_ms == 0:
             remove()
@@ -518,13 +535,13 @@ class Log:
             self.context.scheduler.after(self.config.file_delete_delay_ms, remove)
 
     def remove_expired_producers(self, expiration_ms: int) -> list[int]:
-        """Forgets producers that have not written for so long. Returns their ids."""
+        """Removes the state of producers that have been idle for `expiration_ms`. Returns their ids."""
         return self.producers.remove_expired(self.context.clock.time_ms(), expiration_ms)
 
-    # ---- reaching the disk
+    # ---- flushing
 
     def flush(self, up_to: int | None = None, all_indexes: bool = False) -> None:
-        """Waits until everything below an offset (the log's end) is on disk, and moves the recovery point there."""
+        """Syncs all records below an offset (default: the log end) to disk and moves the recovery point there."""
         task = self.begin_flush(up_to, all_indexes)
         if task is None:
             return
@@ -537,72 +554,57 @@ class Log:
         self.finish_flush(task)
 
     def flush_in_background(self, up_to: int | None = None) -> None:
-        """As `flush`, without waiting. One at a time: what comes meanwhile is in the next."""
-        if self._flush_under_way:
+        """Like `flush`, but on the background runner. Does nothing if a flush is already in progress."""
+        if self._flush_in_progress:
             return
         task = self.begin_flush(up_to)
         if task is None:
             return
-        self._flush_under_way = True
+        self._flush_in_progress = True
 
-        def done(outcome: WorkResult) -> None:
-            self._flush_under_way = False
+        def done(result: WorkResult) -> None:
+            self._flush_in_progress = False
             if self._closed:
-                return  # and perhaps moved: then there was no directory to sync
-            if outcome.error is None:
+                return  # its directory may have been renamed, so the sync may have failed
+            if result.error is None:
                 self.finish_flush(task)
                 return
-            if isinstance(outcome.error, OSError) and outcome.error.errno in NO_HANDLE:
-                _logger.warning("%s: cannot flush: %s; the next flush does it", self.tp, outcome.error)
+            if isinstance(result.error, OSError) and result.error.errno in NO_HANDLE:
+                _logger.warning("Partition %s: cannot flush; the next flush tries again: %s", self.tp, result.error)
                 return
             if self.on_disk_failed is None:
-                raise KafkaStorageError(f"cannot flush {self.directory}: {outcome.error}") from outcome.error
-            self.on_disk_failed(outcome.error)
+                raise KafkaStorageError(f"Cannot flush {self.directory}: {result.error}") from result.error
+            self.on_disk_failed(result.error)
 
         self.context.runner.submit(task.run, done)
 
     def begin_flush(self, up_to: int | None = None, all_indexes: bool = False) -> FlushTask | None:
-        """Collects what to sync; None if everything is on disk already.
+        """Returns a task with the files to sync; None if everything is on disk already.
 
-        Indexes of the active segment are written but synced only with `all_indexes`: recovery does without them, but
-        for the aborted transactions below the recovery point.
+        Offset and time index of the active segment are saved, but synced only with `all_indexes`, since recovery can
+        rebuild them. The transaction index is always synced.
         """
         self._check_open()
         offset = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-        segments = self._segments_to_flush(offset, all_indexes)
+        segments = segments_to_flush(self.segments, self.recovery_point, offset, all_indexes)
         if offset <= self.recovery_point and not segments:
             return None
         try:
             opened: list[DataFile] = []
             for segment in segments:
-                segment.save_indexes()
-                opened.append(segment.file)
-                if all_indexes or segment.needs_sync or segment is not self.segments.active:
-                    opened += segment.open_indexes()
-                elif segment.txn_index.needs_sync:
-                    opened.append(self._files.open(segment.txn_index.path))
+                with_indexes = all_indexes or segment.needs_sync or segment is not self.segments.active
+                opened += open_files_to_sync(segment, self._files, with_indexes)
             opened += self.snapshots.open_for_sync(self.recovery_point, offset)
             self.epochs.sync()
         except OSError as error:
             if error.errno not in DISK_FULL and self.on_disk_failed is not None:
                 self.on_disk_failed(error)
             raise storage_error("flush", self.directory, error) from error
-        changed: list[LogSegment | TransactionIndex] = [*segments, *(segment.txn_index for segment in segments)]
-        changes = [(each, each.changes) for each in changed]
+        changes = pending_changes(segments)
         return FlushTask(offset, opened, changes, self._truncation_count, self.directory, self._files)
 
-    def _segments_to_flush(self, offset: int, all_indexes: bool) -> list[LogSegment]:
-        """Those with records between the recovery point and an offset, and those whose indexes have changed since."""
-        first = self.segments.from_offset(self.recovery_point)[0].base_offset
-        return [
-            segment
-            for segment in self.segments
-            if segment.needs_sync
-            or (all_indexes and segment is self.segments.active)
-            or (self.recovery_point < offset and first <= segment.base_offset < offset)
-        ]
-
     def finish_flush(self, task: FlushTask) -> None:
+        """Moves the recovery point after a task has run, unless the log was truncated meanwhile."""
         for changed, changes in task.changes:
             changed.synced_changes = max(changed.synced_changes, changes)
         if task.truncations == self._truncation_count:
@@ -610,14 +612,14 @@ class Log:
         self.last_flush_ms = self.context.clock.time_ms()
 
     def is_flush_due(self) -> bool:
-        """Whether `flush.ms` is over for records that are in memory only."""
+        """Returns True if `flush.ms` has passed and there are unflushed records."""
         unflushed = self.recovery_point < self.log_end_offset
         return unflushed and self.context.clock.time_ms() - self.last_flush_ms >= self.config.flush_ms
 
-    # ---- leaving
+    # ---- closing
 
     def close(self) -> None:
-        """Flushes, takes a snapshot of the producers, and closes. After this, opening the log needs no scan."""
+        """Flushes, writes a producer state snapshot, and closes. Opening the log again then needs no recovery."""
         if self._closed:
             return
         try:
@@ -625,8 +627,8 @@ class Log:
             if (
                 self.recovery_point < self.log_end_offset
                 or self.snapshots.offsets[-1:] != [self.log_end_offset]
-                or not active.has_indexes  # rolled, and empty since: Kafka takes a segment without them for damaged
-                or not active.is_tidy
+                or not active.has_indexes  # after a roll; Kafka treats a segment without indexes as damaged
+                or not active.has_clean_tail
             ):
                 active.seal()
                 self.snapshots.take(self.producers)
@@ -636,7 +638,7 @@ class Log:
         self.abandon()
 
     def abandon(self) -> None:
-        """Lets go of all files without writing anything: its directory has failed, or is being deleted."""
+        """Closes all files without writing, because the directory failed or the log is deleted."""
         self._closed = True
         for segment in self.segments:
             segment.release()

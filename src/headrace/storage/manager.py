@@ -1,10 +1,10 @@
-"""The log manager: all logs of a node, in one or several log directories, and the work that goes on behind them.
+"""The log manager: all logs of a node, in one or several log directories, and their periodic tasks.
 
-Owned by one thread, as its logs are. The owner calls `tick` now and then: it runs the periodic tasks that are due
-(retention, flushing, checkpoints, compaction, expiry of producers). What blocks goes to the background runner.
+One thread owns the manager and its logs. It calls `tick` to run the periodic tasks that are due: retention, flushes,
+checkpoints, compaction, expiration of producer ids. Blocking work runs on the background runner.
 
-A directory that fails (it cannot be opened, synced or written) goes offline with all of its logs; the others work on. A
-disk that is full, or a write that fails, is an error of that append alone: see `files.DiskFullError`.
+A directory that fails (it cannot be opened, synced or written) goes offline with all its logs; the other directories
+stay online. A full disk or a failed write fails only that append: see `files.DiskFullError`.
 """
 
 import errno
@@ -22,13 +22,7 @@ from headrace.common.errors import ConfigError, HeadraceError, KafkaStorageError
 from headrace.common.ids import Uuid, make_random, random_uuid
 from headrace.common.types import TopicPartition
 from headrace.storage.checkpoints import write_partition_metadata
-from headrace.storage.cleaner import (
-    CleanerConfig,
-    CleaningJob,
-    finish_cleaning,
-    log_to_clean,
-    plan_cleaning,
-)
+from headrace.storage.cleaner_manager import LogCleanerManager
 from headrace.storage.config import LogConfig, ManagerConfig
 from headrace.storage.directory import (
     DELETE_DIRECTORY_SUFFIX,
@@ -48,11 +42,11 @@ T = TypeVar("T")
 
 
 RESERVED_FILES = 64
-"""Descriptors that new logs leave to what opens a file for a moment: checkpoints, segments, syncs of directories."""
+"""File descriptors that new logs must leave free for short-lived files: checkpoints, segments, directory syncs."""
 
 
-def _check_files_are_left(path: Path) -> None:
-    """Raises OSError if a new log would take one of the last descriptors, which are given out from below."""
+def _check_free_descriptors(path: Path) -> None:
+    """Raises OSError if a new log would use a reserved file descriptor. The kernel assigns the lowest free number."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     os.close(fd)
@@ -61,7 +55,7 @@ def _check_files_are_left(path: Path) -> None:
 
 
 class LogManager:
-    """Begins with `start` and ends with `close`; as a context manager it does both."""
+    """Manages the logs of a node. Call `start` and `close`, or use it as a context manager."""
 
     def __init__(
         self,
@@ -75,11 +69,13 @@ class LogManager:
         runner: BackgroundRunner | None = None,
         seed: int | None = None,
     ):
-        """`config_of` gives the settings of a topic's logs."""
+        """`config_of` returns the configuration of a topic's logs."""
         if type(node_id) is not int or node_id < 0:
-            raise ConfigError(f"node.id={node_id!r} is not a valid value: expected an int of at least 0")
+            raise ConfigError(f"Invalid value {node_id!r} for configuration node.id: expected an int of at least 0")
         if not isinstance(cluster_id, str) or not cluster_id.isprintable() or not cluster_id.strip():
-            raise ConfigError(f"cluster.id={cluster_id!r} is not a valid value: expected some printable characters")
+            raise ConfigError(
+                f"Invalid value {cluster_id!r} for configuration cluster.id: expected printable characters"
+            )
         self.config = config
         self.cluster_id = cluster_id
         self.node_id = node_id
@@ -93,8 +89,6 @@ class LogManager:
         self._random = make_random(seed)
         self._logs: dict[TopicPartition, Log] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
-        self._uncleanable: set[TopicPartition] = set()
-        self._cleaning: CleaningJob | None = None
         self._started = False
         self._closed = False
         self._context = LogContext(
@@ -104,14 +98,17 @@ class LogManager:
             scheduler=self.scheduler,
             random=self._random,
         )
+        self._cleaner = LogCleanerManager(
+            self._context, lambda: self.config, self._logs, self, self._checkpoint_cleaned_log
+        )
         self.directories = [LogDirectory(Path(path), self._files) for path in config.log_dirs]
 
-    # ---- coming
+    # ---- starting
 
     def start(self) -> "LogManager":
-        """Opens all directories and loads their logs. Raises KafkaStorageError if no directory can be used."""
+        """Opens all directories and loads their logs. Raises KafkaStorageError if no directory is usable."""
         if self._started:
-            raise HeadraceError("a LogManager is started once; make a new one")
+            raise HeadraceError("This LogManager was already started; create a new one")
         self._started = True
         try:
             self._open_directories()
@@ -143,19 +140,19 @@ class LogManager:
     def _check_any_online(self) -> None:
         if not any(directory.online for directory in self.directories):
             reasons = "; ".join(f"{directory.failure}" for directory in self.directories)
-            raise KafkaStorageError(f"no log directory can be used: {reasons}")
+            raise KafkaStorageError(f"None of the specified log dirs can be used: {reasons}")
 
     def _check_running(self) -> None:
-        """Without the lock nothing may be changed: the directories may be another's by now."""
+        """Raises an error unless the manager holds the locks: another process may own the directories by now."""
         if not self._started or self._closed:
-            raise HeadraceError(f"this LogManager {'is closed' if self._closed else 'has not been started'}")
+            raise HeadraceError(f"This LogManager {'is closed' if self._closed else 'has not been started'}")
 
     def _load_directory(self, directory: LogDirectory) -> None:
-        """Loads the logs of a directory in parallel; one that cannot be read takes the directory offline."""
+        """Loads the logs of a directory in parallel. If one cannot be read, the directory goes offline."""
         try:
-            found, leftovers = directory.list()
+            partitions, leftovers = directory.list()
             with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir) as pool:
-                loaded = list(pool.map(lambda tp: self._load(directory, tp), found))
+                loaded = list(pool.map(lambda tp: self._load(directory, tp), partitions))
         except (OSError, HeadraceError) as error:
             self._take_offline(directory, error)
             return
@@ -163,15 +160,19 @@ class LogManager:
             if log.tp in self._logs:
                 other = self._directory_of[log.tp]
                 self._take_offline(
-                    directory, KafkaStorageError(f"{log.tp} is in both {other} and {directory}; remove one of them")
+                    directory,
+                    KafkaStorageError(
+                        f"Duplicate log directories found for partition {log.tp}: {other} and {directory}; remove one "
+                        "of them"
+                    ),
                 )
                 return
             self._add_log(log, directory)
             self.load_reports[log.tp] = report
             if report.truncated_bytes or report.rebuilt_indexes or report.finished_swaps:
-                _logger.warning("%s was mended: %s", log.tp, report)
+                _logger.warning("Partition %s: recovered the log in %s: %s", log.tp, directory, report)
         if any(log.recovery_point < directory.recovery_points.get(log.tp, 0) for log, _ in loaded):
-            # A log ends before its recovery point. What is appended there next is not on disk.
+            # A log ends before its checkpointed recovery point; records appended next will not be on disk.
             self._checkpoint_recovery_points(directory)
         for path in leftovers:
             self._remove_directory_later(path)
@@ -213,28 +214,28 @@ class LogManager:
         return self._directory_of.get(tp)
 
     def create(self, tp: TopicPartition, topic_id: Uuid | None = None) -> Log:
-        """The log of a partition: the one there is, or a new one in the directory that has the fewest."""
+        """Returns the log of a partition. If there is none, creates it in the directory with the fewest logs."""
         self._check_running()
         if topic_id is not None and not isinstance(topic_id, Uuid):
-            raise TypeError(f"a topic id is a Uuid, not {topic_id!r}")
+            raise TypeError(f"topic_id must be a Uuid, not {topic_id!r}")
         log = self._logs.get(tp)
         if log is not None:
             if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
-                raise KafkaStorageError(f"{tp} has topic id {log.topic_id}, not {topic_id}")
+                raise KafkaStorageError(f"Partition {tp} has topic id {log.topic_id}, not {topic_id}")
             if log.topic_id is None and topic_id is not None:
-                self._assign_topic_id(log, topic_id)  # made without one, or killed before it was written
+                self._assign_topic_id(log, topic_id)  # created without one, or a crash prevented the write
             return log
         check_partition_name(tp)
         config = self._config_of(tp.topic)
         directory = self._least_loaded()
         if directory.is_checkpointed(tp):
-            # Of a log that was deleted: the new one has no such offsets.
+            # The checkpoints still contain a deleted log with this name, whose offsets the new one does not have.
             self._checkpoint_recovery_points(directory, must=True)
             self._checkpoint_log_start_offsets(directory, must=True)
             self._checkpoint_cleaned(directory, must=True)
         path = directory.path / str(tp)
         try:
-            _check_files_are_left(directory.path)
+            _check_free_descriptors(directory.path)
             self._files.make_directory(path)
             if topic_id is not None:
                 write_partition_metadata(path, topic_id, self._files)
@@ -254,30 +255,32 @@ class LogManager:
     def _least_loaded(self) -> LogDirectory:
         online = [directory for directory in self.directories if directory.online]
         if not online:
-            raise KafkaStorageError("all log directories are offline")
+            raise KafkaStorageError("All log directories are offline")
         return min(online, key=lambda directory: directory.partitions)
 
     def delete(self, tp: TopicPartition) -> None:
-        """Takes a log away: its directory is renamed at once and removed later."""
+        """Deletes a log. Renames its directory now, and removes the files after `file.delete.delay.ms`."""
         log = self._rename_and_remove(tp, DELETE_DIRECTORY_SUFFIX)
         self._remove_directory_later(log.directory, log.config.file_delete_delay_ms)
 
     def move_stray_log(self, tp: TopicPartition) -> Path:
-        """Takes a log away that belongs to nobody, and keeps its files: nothing is deleted from them, and a new log may
-        have its name. Returns where they are."""
+        """Removes the log of an unknown partition from the manager, but keeps its files in a renamed directory.
+
+        Returns the new directory. A new log may then use the name of the partition.
+        """
         return self._rename_and_remove(tp, STRAY_DIRECTORY_SUFFIX).directory
 
     def _rename_and_remove(self, tp: TopicPartition, ending: str) -> Log:
-        """Renames a log's directory and lets go of it.
+        """Renames a log's directory and removes the log from the manager.
 
-        The checkpoints name it until they are written next, or before a log of that name is made again: see `create`.
+        The checkpoints contain the log until they are written again; see `create`.
         """
         self._check_running()
         log = self._logs.get(tp)
         if log is None:
-            raise KafkaStorageError(f"there is no log of {tp}")
+            raise KafkaStorageError(f"No log exists for partition {tp}")
         directory = self._directory_of[tp]
-        self._cancel_cleaning_of(tp)
+        self._cleaner.cancel(tp)
         try:
             log.move_to(directory.path / suffixed_directory_name(tp, random_uuid(self._random), ending))
         except OSError as error:
@@ -285,7 +288,7 @@ class LogManager:
         try:
             self._files.sync_directory(directory.path)
         except OSError as error:
-            # The log is gone or it is not: nobody may write to it any more.
+            # It is unknown whether the rename is on disk, so the log must not be written any more.
             self._take_offline(directory, error)
             raise storage_error("rename", log.directory, error) from error
         log.abandon()
@@ -295,50 +298,55 @@ class LogManager:
     def _remove_log(self, tp: TopicPartition) -> None:
         del self._logs[tp]
         self._directory_of.pop(tp).partitions -= 1
-        self._uncleanable.discard(tp)
+        self._cleaner.make_cleanable(tp)
 
     def _remove_directory_later(self, path: Path, delay_ms: int = 0) -> None:
         def remove() -> None:
             self.runner.submit(lambda: self._files.remove_tree(path), done)
 
-        def done(outcome: WorkResult) -> None:
-            if outcome.error is not None:
-                _logger.warning("cannot remove %s: %s; the next start tries again", path, outcome.error)
+        def done(result: WorkResult) -> None:
+            if result.error is not None:
+                _logger.warning("Cannot remove deleted log %s; the next start tries again: %s", path, result.error)
 
         self.scheduler.after(delay_ms, remove)
 
     def update_configs(self, configs: Mapping[str, LogConfig]) -> None:
-        """Gives the logs of these topics new settings."""
+        """Applies new configurations to the logs of these topics."""
         for tp, log in self._logs.items():
             config = configs.get(tp.topic)
             if config is not None:
                 log.config = config
-                self._uncleanable.discard(tp)
+                self._cleaner.make_cleanable(tp)
 
-    # ---- failing
+    # ---- failed directories
 
     def _take_offline(self, directory: LogDirectory, error: BaseException) -> None:
-        """A directory failed: its logs are closed without another write and are gone from this manager."""
+        """Takes a failed directory offline: closes its logs without writing and removes them from the manager."""
         if not directory.online:
             return
         directory.failure = str(error)
         lost = sorted(tp for tp, home in self._directory_of.items() if home is directory)
-        _logger.error("log directory %s is offline with %d partitions: %s", directory, len(lost), error)
+        _logger.error(
+            "Log directory %s is offline with %d partitions; restart the broker after fixing the cause: %s",
+            directory,
+            len(lost),
+            error,
+        )
         for tp in lost:
-            self._cancel_cleaning_of(tp)
+            self._cleaner.cancel(tp)
             self._logs[tp].abandon()
             self._remove_log(tp)
         directory.unlock()
         self.on_directory_failed(directory, lost)
 
     def fail_directory(self, directory: LogDirectory, reason: str) -> None:
-        """Takes a directory offline on someone else's word."""
+        """Takes a directory offline because the caller could not write to it."""
         self._take_offline(directory, KafkaStorageError(reason))
 
-    # ---- periodic work
+    # ---- periodic tasks
 
     def tick(self) -> int | None:
-        """Runs the tasks that are due; returns in how many ms the next one is."""
+        """Runs the tasks that are due. Returns the time in ms until the next one."""
         self._check_running()
         return self.scheduler.tick()
 
@@ -355,36 +363,39 @@ class LogManager:
             self.scheduler.after(delay, self._clean_periodically)
 
     def apply_retention(self) -> int:
-        """Deletes what is too old or too much, in all logs. Returns how many segments went."""
-        return sum(self._attempt(log, lambda log: delete_old_segments(log)) or 0 for log in self)
+        """Applies retention to all logs. Returns the number of deleted segments."""
+        return sum(self.attempt(log, lambda log: delete_old_segments(log)) or 0 for log in self)
 
     def flush_due_logs(self) -> None:
         for log in self:
             if log.is_flush_due():
-                self._attempt(log, lambda log: log.flush_in_background())
+                self.attempt(log, lambda log: log.flush_in_background())
 
     def remove_expired_producers(self) -> None:
         for log in self:
             log.remove_expired_producers(self.config.producer_id_expiration_ms)
 
-    def _attempt(self, log: Log, action: Callable[[Log], T]) -> T | None:
-        """Does something to a log that can be done later too. Trouble with its disk takes its directory offline, unless
-        there is merely no room."""
+    def attempt(self, log: Log, action: Callable[[Log], T]) -> T | None:
+        """Runs an action on a log that can be repeated later. Returns None if it fails.
+
+        A disk error takes the log's directory offline, unless the disk is only full.
+        """
         try:
             return action(log)
         except (KafkaStorageError, OSError) as error:
-            self._handle_disk_error(log, error)
+            self.handle_disk_error(log, error)
         except HeadraceError as error:
-            # What is stored is not as it should be. Readers will be told; the other logs go on.
-            _logger.error("%s: %s", log.tp, error)
+            # The stored data is damaged. Readers of this partition will get an error; the other logs are unaffected.
+            _logger.error("Partition %s: periodic maintenance failed: %s", log.tp, error)
         return None
 
-    def _handle_disk_error(self, log: Log, error: KafkaStorageError | OSError) -> None:
-        home = self._directory_of.get(log.tp)
+    def handle_disk_error(self, log: Log, error: KafkaStorageError | OSError) -> None:
+        """Takes the log's directory offline, unless the disk is only full."""
+        directory = self._directory_of.get(log.tp)
         if isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in DISK_FULL):
-            _logger.warning("%s: %s; it will be tried again", log.tp, error)
-        elif home is not None:
-            self._take_offline(home, error)
+            _logger.warning("Partition %s: disk full, periodic maintenance will be retried: %s", log.tp, error)
+        elif directory is not None:
+            self._take_offline(directory, error)
 
     def checkpoint_recovery_points(self) -> None:
         for directory in self.directories:
@@ -395,8 +406,8 @@ class LogManager:
             self._checkpoint_log_start_offsets(directory)
 
     def _checkpoint_at_once(self, log: Log, directory: LogDirectory) -> None:
-        """A log is about to do what the checkpoints must not contradict: a truncation, or a compaction of what lies
-        below its recovery point and perhaps below its start."""
+        """Writes the checkpoints of a log before it changes files in a way that old checkpoints would contradict:
+        a truncation, or a compaction below its recovery point."""
         self._checkpoint_recovery_points(directory, must=True)
         if directory.log_start_offsets.get(log.tp, 0) != log.log_start_offset:
             self._checkpoint_log_start_offsets(directory, must=True)
@@ -408,7 +419,7 @@ class LogManager:
                 self._logs[tp].is_checkpointed = True
 
     def _checkpoint_log_start_offsets(self, directory: LogDirectory, must: bool = False) -> None:
-        # Also where the log starts with its first segment: older ones may come back with a power cut.
+        # Also if the log starts at its first segment: a power loss may bring deleted segments back.
         self._checkpoint(directory, directory.write_log_start_offsets, lambda log: log.log_start_offset or None, must)
 
     def _checkpoint_cleaned(self, directory: LogDirectory, must: bool = False) -> None:
@@ -421,7 +432,7 @@ class LogManager:
         offset_of: Callable[[Log], int | None],
         must: bool,
     ) -> None:
-        """Without room for it the checkpoint stays as it was, unless it `must` be written: then DiskFullError."""
+        """Writes a checkpoint. On a full disk, keeps the old one; with `must`, raises DiskFullError."""
         if not directory.online:
             return
         offsets: dict[TopicPartition, int] = {}
@@ -438,7 +449,7 @@ class LogManager:
             elif must:
                 raise failure from error
             else:
-                _logger.warning("%s; it will be tried again", failure)
+                _logger.warning("Log directory %s: disk full, keeping the old checkpoint: %s", directory, failure)
 
     # ---- compaction
 
@@ -447,65 +458,19 @@ class LogManager:
         self.clean_next()
 
     def clean_next(self) -> TopicPartition | None:
-        """Starts to clean the log that needs it most, unless a cleaning is under way. Returns its partition."""
-        if self._cleaning is not None or self._closed:
-            return None
-        candidates = [log for log in self if log.config.compact and log.tp not in self._uncleanable]
-        dirty = [
-            (cleanable, log)
-            for cleanable, log in ((self._attempt(log, log_to_clean), log) for log in candidates)
-            if cleanable is not None
-            and cleanable.dirty_bytes
-            and (cleanable.overdue or cleanable.dirty_ratio >= log.config.min_cleanable_dirty_ratio)
-        ]
-        if not dirty:
-            return None
-        cleanable, log = max(dirty, key=lambda pair: (pair[0].overdue, pair[0].dirty_ratio))
-        job = self._attempt(log, lambda log: plan_cleaning(log, self._cleaner_settings(), cleanable))
-        if job is None:
-            return None
-        self._cleaning = job
-        self.runner.submit(job.run, lambda outcome: self._cleaning_done(log, job, outcome))
-        return log.tp
+        """Starts to clean the dirtiest log, unless a cleaning is in progress. Returns its partition."""
+        return self._cleaner.clean_next()
 
-    def _cleaner_settings(self) -> CleanerConfig:
-        return CleanerConfig(
-            dedupe_buffer_bytes=self.config.log_cleaner_dedupe_buffer_size,
-            load_factor=self.config.log_cleaner_io_buffer_load_factor,
-            io_buffer_bytes=self.config.log_cleaner_io_buffer_size,
-            max_bytes_per_second=self.config.log_cleaner_io_max_bytes_per_second,
-            max_inflated_bytes=self._context.max_inflated_bytes,
-        )
+    def _checkpoint_cleaned_log(self, log: Log) -> None:
+        self._checkpoint_cleaned(self._directory_of[log.tp])
 
-    def _cleaning_done(self, log: Log, job: CleaningJob, outcome: WorkResult) -> None:
-        self._cleaning = None
-        if job.cancelled or self._closed or self._logs.get(log.tp) is not log or not job.applies_to(log):
-            job.discard()  # it read, or would replace, what is no longer there
-            return
-        if isinstance(outcome.error, OSError):
-            self._handle_disk_error(log, outcome.error)
-            return
-        if outcome.error is not None:
-            # Not tried again until the topic's settings change: it would fail the same way.
-            self._uncleanable.add(log.tp)
-            _logger.error("cannot compact %s: %s", log.tp, outcome.error)
-            return
-        if self._attempt(log, lambda log: int(finish_cleaning(log, job))):
-            self._checkpoint_cleaned(self._directory_of[log.tp])
-            _logger.info("compacted %s up to offset %d: %s", log.tp, job.cleaned_up_to, job.stats)
-
-    def _cancel_cleaning_of(self, tp: TopicPartition) -> None:
-        if self._cleaning is not None and self._cleaning.log_name == str(tp):
-            self._cleaning.cancelled = True
-
-    # ---- leaving
+    # ---- closing
 
     def close(self) -> None:
-        """Flushes and closes all logs, writes the checkpoints, and marks the stop as clean."""
+        """Flushes and closes all logs, writes the checkpoints, and marks the shutdown as clean."""
         if self._closed:
             return
-        if self._cleaning is not None:
-            self._cleaning.cancelled = True
+        self._cleaner.close()
         for log in self:
             try:
                 log.close()
@@ -525,8 +490,9 @@ class LogManager:
             directory.unlock()
 
     def abandon(self) -> None:
-        """Lets go of everything without writing, as a crash would."""
+        """Closes everything without writing, as in a crash."""
         self._closed = True
+        self._cleaner.abandon()
         for log in self:
             log.abandon()
         for directory in self.directories:

@@ -1,12 +1,12 @@
 """Producer state snapshots: `<offset>.snapshot` holds the producer state of the log up to that offset.
 
     version   int16   1
-    crc       uint32  CRC-32C of everything behind it
+    crc       uint32  CRC-32C of everything after it
     count     int32
     entries   46 bytes each: producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
               timestamp int64, coordinator epoch int32, first offset of the open transaction int64 (-1 without one)
 
-Only the last batch of a producer is in the snapshot, as in Kafka.
+As in Kafka, a snapshot contains only the last batch of each producer.
 """
 
 import struct
@@ -52,18 +52,18 @@ def encode_snapshot(states: ProducerStateManager) -> bytes:
 
 
 def decode_snapshot(path: Path, data: bytes) -> list[ProducerStateEntry]:
-    """The producers in a snapshot. Raises KafkaStorageError for a damaged one."""
+    """Decodes the producers of a snapshot. Raises KafkaStorageError if the file is damaged."""
     if len(data) < _HEAD.size + _COUNT.size:
-        raise KafkaStorageError(f"{path} is cut short: {len(data)} bytes")
+        raise KafkaStorageError(f"{path} is truncated: it has only {len(data)} bytes")
     version, crc = _HEAD.unpack_from(data)
     body = data[_HEAD.size :]
     if version != _VERSION:
-        raise KafkaStorageError(f"{path} has version {version}, expected {_VERSION}")
+        raise KafkaStorageError(f"{path} has unsupported version {version}; expected {_VERSION}")
     if crc32c(body) != crc:
-        raise KafkaStorageError(f"{path} fails its CRC")
+        raise KafkaStorageError(f"{path} is corrupt: its CRC does not match")
     count = _COUNT.unpack_from(body)[0]
     if len(body) != _COUNT.size + count * _ENTRY.size:
-        raise KafkaStorageError(f"{path} has {len(data)} bytes, which is not right for {count} producers")
+        raise KafkaStorageError(f"{path} is damaged: {len(data)} bytes do not match {count} producers")
     entries: list[ProducerStateEntry] = []
     for packed in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, first = packed
@@ -76,7 +76,7 @@ def decode_snapshot(path: Path, data: bytes) -> list[ProducerStateEntry]:
 
 
 class ProducerSnapshots:
-    """The snapshots in a log's directory."""
+    """The producer state snapshots in a log's directory."""
 
     def __init__(self, directory: Path, files: FileSystem):
         self.directory = directory
@@ -84,7 +84,7 @@ class ProducerSnapshots:
         self._offsets: set[int] = set()
 
     def found(self, offsets: set[int]) -> None:
-        """What the directory holds, as the loader listed it."""
+        """Sets the offsets of the existing snapshots, from the loader's directory listing."""
         self._offsets = offsets
 
     @property
@@ -95,19 +95,19 @@ class ProducerSnapshots:
         return self.directory / snapshot_name(offset)
 
     def take(self, states: ProducerStateManager, sync: bool = True) -> None:
-        """Writes the snapshot of where the states are now, unless there is one."""
+        """Writes a snapshot of the current state, unless it exists already."""
         if states.end_offset not in self._offsets:
             self._files.write_atomically(self._path(states.end_offset), encode_snapshot(states), sync=sync)
             self._offsets.add(states.end_offset)
 
     def open_for_sync(self, above: int, up_to: int) -> list[DataFile]:
-        """Snapshots in `(above, up_to]`, to be made durable with the log that they belong to."""
+        """Opens the snapshots in `(above, up_to]`, to be synced together with the log."""
         return [self._files.open(self._path(offset)) for offset in self._offsets if above < offset <= up_to]
 
     def load_latest(self, states: ProducerStateManager, lowest: int, highest: int) -> None:
-        """Sets the states from the newest good snapshot in `[lowest, highest]`; starts at `lowest` with none.
+        """Loads the newest valid snapshot in `[lowest, highest]`; without one, the state is empty at `lowest`.
 
-        A damaged snapshot is removed: it can be made again from the log.
+        Removes damaged snapshots, since they can be rebuilt from the log.
         """
         for offset in sorted((offset for offset in self._offsets if lowest <= offset <= highest), reverse=True):
             try:
@@ -122,11 +122,11 @@ class ProducerSnapshots:
         self._files.remove(self._path(offset))
         self._offsets.discard(offset)
 
-    def keep_only(self, wanted: set[int]) -> None:
-        for offset in self._offsets - wanted:
+    def keep_only(self, retained: set[int]) -> None:
+        for offset in self._offsets - retained:
             self._drop(offset)
 
     def drop_beyond(self, offset: int) -> None:
-        """Removes snapshots of a log end that has been truncated away."""
+        """Removes the snapshots above a truncation offset."""
         for taken in [taken for taken in self._offsets if taken > offset]:
             self._drop(taken)

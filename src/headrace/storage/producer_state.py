@@ -1,17 +1,17 @@
-"""What a log knows of the producers that write to it: the sequence check, duplicates, and open transactions.
+"""The producer state of a log: sequence checks, duplicates, and open transactions.
 
-For each producer id the log keeps the epoch, its last five batches (so that a retry of any that may still be in flight
-is recognised), and where its open transaction began. The state is a function of the log's batches: appending and
-recovering feed the same `apply`, and a snapshot is only a shortcut.
+For each producer id the log keeps the producer epoch, the last five batches (to recognize a retry of any batch that may
+still be in flight), and the first offset of its open transaction. The state is a function of the log's batches:
+appending and recovery call the same `apply`, and a snapshot only saves time.
 
-A producer's epochs and sequences, as an append finds them:
+How an append checks epoch and sequence number of a batch:
 
-    batch epoch < known epoch                        fenced: INVALID_PRODUCER_EPOCH
-    batch epoch > known epoch                        must start again with sequence 0
-    same epoch, one of the last five batches again   duplicate: answered with the offset it has
-    same epoch, sequence follows the last one        taken (behind 2^31 - 1 comes 0)
-    same epoch, anything else                        OUT_OF_ORDER_SEQUENCE_NUMBER
-    producer not known                               taken: its state may have expired or been deleted with old segments
+    batch epoch < known epoch                    fenced: INVALID_PRODUCER_EPOCH
+    batch epoch > known epoch                    must start with sequence number 0
+    same epoch, equal to a cached batch          duplicate: the response has the offset of the first append
+    same epoch, sequence number is the next one  accepted (0 follows 2^31 - 1)
+    same epoch, anything else                    OUT_OF_ORDER_SEQUENCE_NUMBER
+    unknown producer                             accepted: its state may have expired or been deleted with old segments
 """
 
 from collections import deque
@@ -38,13 +38,17 @@ from headrace.records import (
 )
 
 BATCHES_KEPT = 5
-"""A producer has at most this many requests in flight, so no retry can be of an older batch."""
+"""A producer has at most this many requests in flight, so a retry cannot be of an older batch."""
 
 _SEQUENCE_END = 2**31
 
 
 class AppendOrigin(Enum):
-    """Who appends. Only a client's batches are checked for sequence and epoch; the leader has checked a follower's."""
+    """The source of an append: a producer, a coordinator of this broker, or the leader's log.
+
+    Sequence numbers are checked for clients only, the producer epoch also for coordinators. The leader has already
+    checked the batches that a follower replicates.
+    """
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -53,7 +57,7 @@ class AppendOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """A batch that was appended, as a retry of it would look."""
+    """The metadata of an appended batch, to recognize a retry of it."""
 
     base_sequence: int
     last_sequence: int
@@ -68,6 +72,8 @@ class BatchMetadata:
 
 @dataclass(slots=True)
 class ProducerStateEntry:
+    """The state of one producer."""
+
     producer_id: int
     epoch: int = NO_PRODUCER_EPOCH
     coordinator_epoch: int = -1
@@ -88,6 +94,8 @@ class ProducerStateEntry:
 
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
+    """A transaction whose marker was appended."""
+
     producer_id: int
     first_offset: int
     last_offset: int
@@ -95,44 +103,44 @@ class CompletedTransaction:
 
 
 class ProducerStateManager:
-    """All producers of a log. Owned by the log."""
+    """The state of all producers of a log. Owned by the log."""
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerStateEntry] = {}
         self.end_offset = 0
-        """The state is that of the log up to here."""
+        """The state includes all batches below this offset."""
         self._open: dict[int, int] = {}
-        """First offset of each open transaction → its producer, in order of offsets."""
+        """First offset of each open transaction → producer id, ordered by offset."""
         self._unreplicated: dict[int, int] = {}
-        """First offset → last offset of transactions that ended beyond the high watermark, in order of their ends."""
+        """First offset → last offset of transactions that ended above the high watermark, ordered by last offset."""
 
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
         entry = self.entries.get(batch.producer_id)
         return entry.duplicate_of(batch) if entry is not None else None
 
     def check(self, batch: RecordBatch, origin: AppendOrigin, marker: EndTransactionMarker | None = None) -> None:
-        """Refuses a batch that a log may not take from its producer. Changes nothing."""
+        """Raises an error if epoch, sequence number or transaction of the batch are wrong. Changes nothing."""
         entry = self.entries.get(batch.producer_id)
         if entry is None or origin is AppendOrigin.REPLICATION:
             return
         epoch = batch.producer_epoch
         if epoch < entry.epoch:
             raise InvalidProducerEpochError(
-                f"producer {batch.producer_id} wrote with epoch {epoch}, but epoch {entry.epoch} has written already"
+                f"Epoch {epoch} of producer {batch.producer_id} is smaller than the last seen epoch {entry.epoch}"
             )
         if marker is not None:
             if marker.coordinator_epoch < entry.coordinator_epoch:
                 raise TransactionCoordinatorFencedError(
-                    f"marker for producer {batch.producer_id} is of coordinator epoch {marker.coordinator_epoch}, but "
-                    f"epoch {entry.coordinator_epoch} has written already"
+                    f"Transaction marker for producer {batch.producer_id} has coordinator epoch "
+                    f"{marker.coordinator_epoch}, which is smaller than the last seen epoch {entry.coordinator_epoch}"
                 )
             return
         if origin is AppendOrigin.CLIENT:
             self._check_sequence(batch, entry)
         if entry.transaction_first_offset is not None and not batch.is_transactional:
             raise InvalidTxnStateError(
-                f"producer {batch.producer_id} has a transaction open since offset {entry.transaction_first_offset} "
-                "and cannot write outside of it"
+                f"Producer {batch.producer_id} sent a non-transactional batch while it has an ongoing transaction that "
+                f"started at offset {entry.transaction_first_offset}"
             )
 
     @staticmethod
@@ -141,19 +149,21 @@ class ProducerStateManager:
         if batch.producer_epoch != entry.epoch:
             if sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                 raise OutOfOrderSequenceNumberError(
-                    f"producer {batch.producer_id} begins epoch {batch.producer_epoch} with sequence {sequence}, not 0"
+                    f"Invalid sequence number for new epoch {batch.producer_epoch} of producer {batch.producer_id}: "
+                    f"{sequence} (expected 0)"
                 )
             return
         expected = (entry.last_sequence + 1) % _SEQUENCE_END
         if sequence != expected and entry.epoch != NO_PRODUCER_EPOCH:
             raise OutOfOrderSequenceNumberError(
-                f"producer {batch.producer_id} sent sequence {sequence} where {expected} follows"
+                f"Out of order sequence number for producer {batch.producer_id}: {sequence} (incoming sequence "
+                f"number), {entry.last_sequence} (current end sequence number), {expected} (expected)"
             )
 
     def apply(self, batch: RecordBatch, marker: EndTransactionMarker | None = None) -> CompletedTransaction | None:
-        """Takes note of a batch that is in the log. Returns the transaction that it ends, if it ends one.
+        """Updates the state with a batch that is in the log. Returns the transaction that the batch ends, if any.
 
-        `marker` is the content of a control batch; without it the batch is opened to look.
+        `marker` is the content of a control batch; if it is None, it is read from the batch.
         """
         producer_id = batch.producer_id
         if producer_id < 0:
@@ -206,7 +216,7 @@ class ProducerStateManager:
         )
 
     def first_unstable_offset(self) -> int | None:
-        """The first record of a transaction that is open, or that ended beyond the high watermark."""
+        """Returns the first offset of any transaction that is open or ended above the high watermark."""
         first_open = next(iter(self._open), None)
         if not self._unreplicated:
             return first_open
@@ -218,12 +228,12 @@ class ProducerStateManager:
             del self._unreplicated[first_offset]
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """What the last stable offset is once a transaction has ended: where the next open one begins."""
+        """Returns the last stable offset after a transaction has ended: the first offset of the next open one."""
         others = [first for first in self._open if first != completed.first_offset]
         return min(others, default=completed.last_offset + 1)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets producers that have been idle for long and have no open transaction."""
+        """Removes producers that are idle for `expiration_ms` and have no open transaction. Returns their ids."""
         expired = [
             producer_id
             for producer_id, entry in self.entries.items()
@@ -234,7 +244,7 @@ class ProducerStateManager:
         return expired
 
     def reset(self, end_offset: int, entries: Iterable[ProducerStateEntry] = ()) -> None:
-        """Starts from a snapshot, or from nothing."""
+        """Replaces the state with the entries of a snapshot, or with nothing."""
         self.entries = {entry.producer_id: entry for entry in entries}
         self.end_offset = end_offset
         begun = ((e.transaction_first_offset, e.producer_id) for e in self.entries.values())
@@ -242,7 +252,7 @@ class ProducerStateManager:
         self._unreplicated = {}
 
     def last_batches(self) -> dict[int, "LastBatch"]:
-        """What compaction must not lose of each producer."""
+        """Returns the last batch of each producer, whose header compaction must retain."""
         return {
             producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
             for producer_id, entry in self.entries.items()
@@ -250,7 +260,7 @@ class ProducerStateManager:
 
 
 class LastBatch(NamedTuple):
-    """Where a producer's last data is, or, if only a marker has its epoch, which epoch that is."""
+    """The last offset of a producer's last data batch; the producer epoch alone if only a marker has that epoch."""
 
     data_offset: int | None
     epoch: int
@@ -262,14 +272,18 @@ class LastBatch(NamedTuple):
 
 
 def check_client_batch(batch: RecordBatch) -> None:
-    """What the header of a client's batch must say of its producer."""
+    """Checks the producer fields in the header of a client's batch."""
     if batch.is_control:
-        raise InvalidRecordError("a client may not write control records")
+        raise InvalidRecordError("Clients are not allowed to write control records")
     if batch.producer_id < 0:
         if batch.is_transactional:
-            raise InvalidRecordError("a transactional batch needs a producer id")
+            raise InvalidRecordError("A transactional batch must have a producer id")
         return
     if batch.base_sequence < 0:
-        raise InvalidRecordError(f"producer {batch.producer_id} sent a batch with sequence {batch.base_sequence}")
+        raise InvalidRecordError(
+            f"Invalid sequence number {batch.base_sequence} in a batch of producer {batch.producer_id}"
+        )
     if batch.producer_epoch < 0:
-        raise InvalidRecordError(f"producer {batch.producer_id} sent a batch with epoch {batch.producer_epoch}")
+        raise InvalidRecordError(
+            f"Invalid producer epoch {batch.producer_epoch} in a batch of producer {batch.producer_id}"
+        )

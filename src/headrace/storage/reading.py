@@ -1,6 +1,6 @@
-"""Finding things in the segments of a log: the batch at an offset, a slice to send, the record of a time.
+"""Lookups in the segments of a log: the batch at an offset, the slice for a fetch, the record at a timestamp.
 
-A damaged index that is noticed on the way is made again.
+A lookup that finds a damaged index rebuilds it and tries again.
 """
 
 from enum import Enum
@@ -16,7 +16,7 @@ from headrace.storage.txn_index import AbortedTransaction
 
 
 class FetchIsolation(Enum):
-    """How far a reader may read."""
+    """The offset up to which a reader may read."""
 
     LOG_END = "log end"
     HIGH_WATERMARK = "high watermark"
@@ -24,7 +24,7 @@ class FetchIsolation(Enum):
 
 
 class ReadResult(NamedTuple):
-    """A slice that starts with the batch that holds the offset asked for; None if there is nothing to read."""
+    """The result of a read. `slice` starts with the batch that contains the requested offset; None without data."""
 
     slice: FetchSlice | None
     high_watermark: int
@@ -34,7 +34,7 @@ class ReadResult(NamedTuple):
 
 
 def find_batch(segment: LogSegment, offset: int, config: LogConfig) -> BatchPosition | None:
-    """The first batch of a segment that ends at or beyond an offset."""
+    """Returns the first batch of a segment that ends at or after an offset."""
     try:
         return segment.find(offset)
     except CorruptIndexError:
@@ -42,8 +42,8 @@ def find_batch(segment: LogSegment, offset: int, config: LogConfig) -> BatchPosi
         return segment.find(offset)
 
 
-class Span(NamedTuple):
-    """Where to read: from an offset, up to one that may not be read, in a log that ends at a third."""
+class ReadRange(NamedTuple):
+    """The offsets of a read: from `offset` to below `end`, in a log that ends at `log_end_offset`."""
 
     offset: int
     end: int
@@ -51,16 +51,16 @@ class Span(NamedTuple):
 
 
 def find_slice(
-    segments: LogSegments, span: Span, max_bytes: int, first_batch_whole: bool, config: LogConfig
+    segments: LogSegments, read_range: ReadRange, max_bytes: int, first_batch_whole: bool, config: LogConfig
 ) -> tuple[FetchSlice, int] | None:
-    """A slice of one segment, and an offset behind everything in it; None if there is nothing to read."""
-    offset, end, log_end_offset = span
+    """Returns a slice of one segment and an upper bound of its offsets; None if there is nothing to read."""
+    offset, end, log_end_offset = read_range
     for segment in segments.from_offset(offset):
         if segment.base_offset >= end:
             return None
         first = find_batch(segment, offset, config)
         if first is None or first.base_offset >= end:
-            continue  # compaction took everything from here to the end of the segment
+            continue  # compaction removed everything from here to the end of the segment
         end_position, end_offset = segment.size, segments.end_of(segment, log_end_offset)
         if end < end_offset:
             beyond = find_batch(segment, end, config)
@@ -74,7 +74,7 @@ def find_slice(
 
 
 def aborted_within(segments: LogSegments, offset: int, end: int) -> list[AbortedTransaction]:
-    """The aborted transactions that have records between two offsets."""
+    """Returns the aborted transactions that have records in `[offset, end)`."""
     found: list[AbortedTransaction] = []
     for segment in segments.from_offset(offset):
         aborted, complete = segment.txn_index.overlapping(offset, end)
@@ -85,7 +85,7 @@ def aborted_within(segments: LogSegments, offset: int, end: int) -> list[Aborted
 
 
 def find_timestamp(segments: LogSegments, timestamp: int, min_offset: int, config: LogConfig) -> tuple[int, int] | None:
-    """Timestamp and offset of the first record, from `min_offset` on, that is not older than `timestamp`."""
+    """Returns timestamp and offset of the first record at or after both `timestamp` and `min_offset`."""
     for segment in segments:
         if segment.max_timestamp[0] >= timestamp and segment.size:
             try:
@@ -99,7 +99,7 @@ def find_timestamp(segments: LogSegments, timestamp: int, min_offset: int, confi
 
 
 def find_max_timestamp(segments: LogSegments, config: LogConfig) -> tuple[int, int] | None:
-    """The newest timestamp and the first offset that has it; None without timestamps."""
+    """Returns the largest timestamp and the first offset that has it; None without timestamps."""
     newest = max(segments, key=lambda segment: segment.max_timestamp[0])
     timestamp, batch_offset = newest.max_timestamp
     if timestamp < 0:

@@ -1,4 +1,4 @@
-"""Making again from the log what is derived from it: indexes and producer state."""
+"""Rebuilds state that is derived from the log: indexes and producer state."""
 
 from headrace.records import EndTransactionMarker, RecordBatch
 from headrace.storage.config import LogConfig
@@ -9,7 +9,7 @@ from headrace.storage.txn_index import AbortedTransaction
 
 
 def rebuild_indexes(segment: LogSegment, config: LogConfig) -> None:
-    """Offset and time index of a segment whose log is good, by headers alone."""
+    """Rebuilds offset and time index of a segment from its batch headers."""
     segment.reset_indexes()
     for batch in segment.positions():
         segment.index_batch(batch, config.index_interval_bytes)
@@ -20,7 +20,7 @@ def rebuild_indexes(segment: LogSegment, config: LogConfig) -> None:
 def apply_batch(
     producers: ProducerStateManager, segment: LogSegment, batch: RecordBatch, marker: EndTransactionMarker | None = None
 ) -> None:
-    """Takes note of a batch that is in a segment: producer state, and the aborted transaction that it ends."""
+    """Updates producer state with a batch of a segment; adds the transaction that it aborts to the segment's index."""
     completed = producers.apply(batch, marker)
     if completed is not None and completed.aborted:
         segment.txn_index.append(
@@ -34,9 +34,9 @@ def apply_batch(
 
 
 def replay_producers(producers: ProducerStateManager, segments: LogSegments, end_offset: int) -> None:
-    """Brings producer state from where it is up to an offset, by headers; only markers are read whole."""
+    """Advances producer state up to an offset. Reads only batch headers, and markers in full."""
     if producers.end_offset >= end_offset:
-        return  # as after a clean stop: nothing of the log is read
+        return  # as after a clean shutdown: reads nothing
     for segment in segments.from_offset(producers.end_offset):
         if segment.base_offset >= end_offset:
             break
@@ -50,5 +50,5 @@ def replay_producers(producers: ProducerStateManager, segments: LogSegments, end
             if header.producer_id >= 0:
                 producers.apply(batch)
             if header.next_offset >= end_offset:
-                break  # what comes next may be anything: recovery has not looked at it yet
+                break  # recovery has not validated the next batch yet
     producers.end_offset = max(producers.end_offset, end_offset)

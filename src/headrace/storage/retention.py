@@ -1,4 +1,4 @@
-"""Retention: which of the oldest segments go, by time, by size and by log start offset."""
+"""Retention: deletes the oldest segments by time, by size and by log start offset."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from headrace.storage.segment import LogSegment
 
 
 def delete_old_segments(log: Log) -> int:
-    """Applies the log's retention. Returns how many segments went."""
+    """Applies the log's retention. Returns the number of deleted segments."""
     now_ms = log.context.clock.time_ms()
     deleted = 0
     if log.config.delete:
@@ -27,7 +27,7 @@ def _is_expired(log: Log, segment: LogSegment, now_ms: int) -> bool:
 
 
 def _fits_into_excess(log: Log) -> Callable[[LogSegment], bool]:
-    """True for segments that may go while at least `retention.bytes` stay."""
+    """Returns a predicate: True while deleting the next segment leaves at least `retention.bytes`."""
     if log.config.retention_bytes < 0:
         return lambda _: False
     excess = log.size_in_bytes - log.config.retention_bytes
@@ -41,7 +41,7 @@ def _fits_into_excess(log: Log) -> Callable[[LogSegment], bool]:
 
 
 def _delete_while(log: Log, is_old: Callable[[LogSegment], bool]) -> int:
-    """Deletes the oldest segments for as long as the rule holds, and never what is not replicated."""
+    """Deletes the oldest segments while the predicate holds, but none above the high watermark."""
     deletable: list[LogSegment] = []
     for segment in log.segments:
         is_empty_active = segment is log.segments.active and segment.size == 0
@@ -58,7 +58,7 @@ def _delete_while(log: Log, is_old: Callable[[LogSegment], bool]) -> int:
 
 
 def _roll(log: Log) -> bool:
-    """On a full disk there may be no room for another segment: the older ones can still go, and make some."""
+    """Rolls the log. Returns False if the disk is full: deleting the older segments may free space."""
     try:
         log.roll()
     except DiskFullError:

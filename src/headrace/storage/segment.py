@@ -1,12 +1,12 @@
-"""A segment: a stretch of the log in one file, with its indexes.
+"""A log segment: a range of offsets in one file, with its indexes.
 
-    <base offset, 20 digits>.log          record batches, one behind the other
+    <base offset, 20 digits>.log          record batches, one after the other
                             .index        offset → position, sparse
                             .timeindex    timestamp → offset, sparse
-                            .txnindex     aborted transactions, if there were any
+                            .txnindex     aborted transactions; exists only if there are any
 
-Positions that come from an index are not trusted: the batch found there must be the one that the entry names. If it is
-not, CorruptIndexError tells the log to make the index again.
+Index entries are verified: if the batch at an indexed position is not the one of the entry, a lookup raises
+CorruptIndexError, and the caller rebuilds the index.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
-_LOOK_BYTES = 8 * 1024
+_LOOKUP_BYTES = 8 * 1024
 _SCAN_BYTES = 1024 * 1024
 
 
@@ -35,7 +35,7 @@ def segment_name(base_offset: int) -> str:
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch lies, from its header alone."""
+    """Position, offsets and maximum timestamp of a batch, from its header."""
 
     position: int
     size: int
@@ -49,7 +49,7 @@ class BatchPosition(NamedTuple):
 
 
 class SegmentFiles(NamedTuple):
-    """Sizes of the files that a directory has for a segment; None for a file that is not there."""
+    """The sizes of a segment's files; None for a file that does not exist."""
 
     log: int = 0
     offset_index: int | None = None
@@ -60,9 +60,9 @@ class SegmentFiles(NamedTuple):
 def read_batches(
     file: DataFile, size: int, position: int = 0, chunk_bytes: int = _SCAN_BYTES
 ) -> Iterator[tuple[int, RecordBatch]]:
-    """The batches in the first `size` bytes of a file from `position` on. For recovery and compaction.
+    """Yields position and batch for the batches of a file between `position` and `size`. For recovery and compaction.
 
-    Raises CorruptRecordError at the first that is not whole.
+    Raises CorruptRecordError at the first incomplete batch.
     """
     while position < size:
         chunk = file.read_at(min(chunk_bytes, size - position), position)
@@ -75,13 +75,16 @@ def read_batches(
             at += needed
         if at == 0:
             if needed <= len(chunk) or needed > size - position:
-                raise CorruptRecordError(f"{file.path}: batch at byte {position} is cut short", position)
-            chunk_bytes = needed  # a batch larger than the piece: read a larger piece
+                raise CorruptRecordError(f"{file.path}: batch at byte {position} is incomplete", position)
+            chunk_bytes = needed  # the batch is larger than a chunk: read a larger chunk
         position += at
 
 
 class LogSegment:
-    """Owned by its log. `size` is how much of the file is log: after a failed write there may be more behind it."""
+    """A segment file and its indexes. Owned by its log.
+
+    `size` is the size of the valid part; after a failed write the file may be longer.
+    """
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class LogSegment:
         found: SegmentFiles | None = None,
         suffix: str = "",
     ):
-        """`found` are the files to open; None makes a new segment."""
+        """Opens the files described by `found`; None creates a new segment."""
         self.base_offset = base_offset
         self.created_ms = created_ms
         self._files = files
@@ -108,14 +111,14 @@ class LogSegment:
         self._file: DataFile | None = None
         self._tail_may_be_dirty = False
         self.changes = self.synced_changes = 0
-        """How often the files of a sealed segment, indexes too, have changed, and how many of those are on disk."""
+        """The number of changes to the files of a sealed segment and its indexes, and how many of them are synced."""
         self._bytes_since_index = 0
         self._first_batch_timestamp: int | None = None
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset - 1) if not found.log else None
         self._last_batch: BatchPosition | None = None
         self.jitter_ms = 0
         self.truncation_count = 0
-        """How often the segment was cut short: tells compaction that what it read is no longer what is there."""
+        """The number of truncations. Compaction compares it to detect that its input has changed."""
 
     def path(self, suffix: str = LOG_SUFFIX) -> Path:
         return self._directory / f"{segment_name(self.base_offset)}{suffix}{self._suffix}"
@@ -128,14 +131,14 @@ class LogSegment:
         return self._file
 
     def create(self, preallocate_bytes: int = 0) -> None:
-        """Makes the files of a new segment."""
+        """Creates the file of a new segment."""
         try:
             self.file.truncate(0)
             if preallocate_bytes:
                 self.file.allocate(preallocate_bytes)
                 self._tail_may_be_dirty = True
         except OSError:
-            # A file that stayed would be taken for the active segment at the next start.
+            # The next start would take the file for the active segment.
             self.release()
             self._files.remove(self.path())
             raise
@@ -143,9 +146,9 @@ class LogSegment:
     # ---- writing
 
     def append(self, data: Buffer, batches: list[BatchPosition], index_interval_bytes: int) -> None:
-        """Writes batches that are checked and have their offsets. `batches` tells where each lies, from 0 in `data`.
+        """Writes validated batches with assigned offsets. `batches` has their positions relative to `data`.
 
-        If the write fails nothing has been appended, and a later append writes over what may have been left behind.
+        If the write fails, nothing is appended; the next append overwrites what the failed write left in the file.
         """
         start = self.size
         try:
@@ -164,11 +167,11 @@ class LogSegment:
         try:
             self.file.truncate(self.size)
         except OSError:
-            return  # stays marked; the next append overwrites it, closing or recovery truncation_count it off
+            return  # the next append overwrites the tail, or closing or recovery truncates it
         self._tail_may_be_dirty = False
 
     def index_batch(self, batch: BatchPosition, index_interval_bytes: int) -> None:
-        """Takes a batch that is in the file into the indexes."""
+        """Adds a batch of the file to the indexes."""
         timestamp, offset = self.max_timestamp
         if batch.max_timestamp > timestamp:
             timestamp, offset = self._max_timestamp = (batch.max_timestamp, batch.last_offset)
@@ -182,7 +185,7 @@ class LogSegment:
     def should_roll(
         self, config: LogConfig, incoming_bytes: int, last_offset: int, timestamp: int, now_ms: int
     ) -> bool:
-        """Whether an append of so many bytes, up to `last_offset`, must go to a new segment."""
+        """Returns True if an append of `incoming_bytes` up to `last_offset` must go to a new segment."""
         if last_offset - self.base_offset > LARGEST_RELATIVE_OFFSET:
             return True
         if self.size == 0:
@@ -195,61 +198,61 @@ class LogSegment:
         )
 
     def _time_waited_for_roll_ms(self, timestamp: int, now_ms: int) -> int:
-        """How far an append's time is from the segment's first batch; by the clock where records have no timestamps."""
+        """Returns the time from the first batch to the appended one; by the clock if records have no timestamps."""
         first = self.first_batch_timestamp
         return timestamp - first if first >= 0 and timestamp >= 0 else now_ms - self.created_ms
 
     @property
     def first_batch_timestamp(self) -> int:
-        """The maximum timestamp of the first batch, read from the file once; -1 without batches or timestamps."""
+        """The maximum timestamp of the first batch; -1 without batches or timestamps."""
         if self._first_batch_timestamp is None:
             if self.size < BATCH_HEADER_BYTES:
                 return NO_TIMESTAMP
             self._first_batch_timestamp = next(self.positions()).max_timestamp
         return self._first_batch_timestamp
 
-    # ---- finding
+    # ---- lookups
 
     @property
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp and the last offset of the batch that has it; (-1, ...) without timestamps."""
         if self._max_timestamp is None:
-            # Closing and rolling add the last entry, so this looks at one batch, unless the index is not whole.
+            # Sealing adds a last entry to the time index, so this reads one batch unless the index is incomplete.
             self._max_timestamp = self._find_max_timestamp()
         return self._max_timestamp
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
-        """Position and header of each batch from `position` on; their records are not read.
+        """Yields position and header of each batch from `position` on, without reading the records.
 
-        Raises CorruptRecordError where there is no batch.
+        Raises CorruptRecordError where there is no valid header.
         """
         end = self.size if end is None else min(end, self.size)
         chunk, chunk_start = b"", position
         while position < end:
             if position + BATCH_HEADER_BYTES > chunk_start + len(chunk):
                 chunk_start = position
-                chunk = self.file.read_at(min(_LOOK_BYTES, self.size - position), position)
+                chunk = self.file.read_at(min(_LOOKUP_BYTES, self.size - position), position)
             batch = RecordBatch(chunk, position - chunk_start, header_only=True)
             if batch.size_in_bytes > self.size - position:
-                raise CorruptRecordError(f"{self.path()}: batch at byte {position} runs past the end", position)
+                raise CorruptRecordError(f"{self.path()}: batch at byte {position} extends past the end", position)
             yield position, batch
             position += batch.size_in_bytes
 
     def positions(self, position: int = 0, end: int | None = None) -> Iterator[BatchPosition]:
-        """Where each batch from `position` on lies."""
+        """Yields the BatchPosition of each batch from `position` on."""
         return (BatchPosition.of(batch, at) for at, batch in self.headers(position, end))
 
     def find(self, offset: int) -> BatchPosition | None:
-        """The first batch that ends at or beyond `offset`; None if the segment has none."""
+        """Returns the first batch that ends at or after `offset`; None if there is none."""
         last = self._last_batch
         if last is not None and offset >= last.base_offset:
             return last if offset <= last.last_offset else None
         indexed_offset, position = self.offset_index.lookup(offset)
         must_check = indexed_offset >= self.base_offset
         if position < 0 or (position > 0 and not must_check):
-            raise CorruptIndexError(f"{self.path()}: its index points at byte {position}")
+            raise CorruptIndexError(f"{self.path()}: its index points to byte {position}")
         while position < self.size:
-            chunk = self.file.read_at(min(_LOOK_BYTES, self.size - position), position)
+            chunk = self.file.read_at(min(_LOOKUP_BYTES, self.size - position), position)
             if must_check:
                 self._check_indexed(chunk, position, indexed_offset)
                 must_check = False
@@ -257,31 +260,33 @@ class LogSegment:
             if not isinstance(found, int):
                 return BatchPosition(position + found[0], *found[1:])
             if found == 0:
-                raise CorruptRecordError(f"{self.path()}: batch at byte {position} is cut short", position)
+                raise CorruptRecordError(f"{self.path()}: batch at byte {position} is incomplete", position)
             position += found
         if must_check:
-            raise CorruptIndexError(f"{self.path()}: its index points at byte {position}, behind its end")
+            raise CorruptIndexError(f"{self.path()}: its index points to byte {position}, past the end of the file")
         return None
 
     def _check_indexed(self, chunk: bytes, position: int, offset: int) -> None:
-        """The batch at an indexed position must be the one that the entry names."""
+        """Raises CorruptIndexError unless the batch at the indexed position ends with the indexed offset."""
         try:
             found = walk_headers(chunk, 0, -1)
         except CorruptRecordError as error:
             raise CorruptIndexError(f"{self.path()}: no batch at indexed byte {position}") from error
         if isinstance(found, int) or found[3] != offset:
-            raise CorruptIndexError(f"{self.path()}: the batch at indexed byte {position} does not end with {offset}")
+            raise CorruptIndexError(
+                f"{self.path()}: the batch at indexed byte {position} does not end with offset {offset}"
+            )
 
     def find_timestamp(self, timestamp: int, min_offset: int) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record, from `min_offset` on, that is not older than `timestamp`."""
+        """Returns timestamp and offset of the first record at or after both `timestamp` and `min_offset`."""
         indexed_timestamp, indexed_offset = self.time_index.lookup(timestamp)
         position = 0
         if indexed_offset >= self.base_offset:
-            at = self._find_named(indexed_timestamp, indexed_offset)
-            # Kafka before 3.9 wrote the record's own offset; since then it is the last offset of its batch.
+            # Before 3.9, Kafka indexed the offset of the record; since then, the last offset of its batch.
+            at = self._find_indexed(indexed_timestamp, indexed_offset)
             if at is None:
                 raise CorruptIndexError(
-                    f"{self.path()}: no batch with timestamp {indexed_timestamp} at {indexed_offset}"
+                    f"{self.path()}: no batch with timestamp {indexed_timestamp} at offset {indexed_offset}"
                 )
             position = at.position
         for batch in self.positions(position):
@@ -292,26 +297,25 @@ class LogSegment:
         return None
 
     def load(self, batch: BatchPosition) -> RecordBatch:
-        """Reads a whole batch. Its CRC is not checked."""
+        """Reads a whole batch without checking its CRC."""
         return RecordBatch(self.file.read_at(batch.size, batch.position))
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, RecordBatch]]:
-        """All batches from `position` on, with their positions, read whole and in large pieces."""
+        """Yields position and batch from `position` on, reading the file in large chunks."""
         return read_batches(self.file, self.size, position)
 
-    # ---- cutting
+    # ---- truncating
 
     def truncate_to(self, offset: int) -> None:
-        """Removes the batches that end at or beyond `offset`."""
+        """Removes the batches that end at or after `offset`."""
         at = self.find(offset)
         if at is not None:
             self.truncate_at(at.position, offset)
 
     def truncate_at(self, position: int, offset: int) -> None:
-        """Cuts the file at a position, which holds the first batch that ends at or beyond `offset`.
+        """Truncates the file at the position of the first batch that ends at or after `offset`, and syncs it.
 
-        The cut is on disk when this returns. After a power cut, what was cut off could otherwise come back behind what
-        is appended next, and be believed.
+        Without the sync, a power loss could bring removed batches back after newly appended ones.
         """
         self.file.truncate(position)
         self.size = position
@@ -328,24 +332,24 @@ class LogSegment:
         self.restore_max_timestamp()
 
     def restore_max_timestamp(self, end: int | None = None) -> None:
-        """Finds the maximum timestamp of the batches before position `end` again."""
+        """Recomputes the maximum timestamp from the batches before position `end`."""
         self._max_timestamp = self._find_max_timestamp(end)
 
     def _find_max_timestamp(self, end: int | None = None) -> tuple[int, int]:
-        """From the last entry of the time index on; from the beginning if that entry cannot be right."""
+        """Scans from the last entry of the time index; from the beginning if that entry is wrong."""
         best = self.time_index.last()
-        at = self._find_named(*best) if best[1] >= self.base_offset else None
+        at = self._find_indexed(*best) if best[1] >= self.base_offset else None
         best, position = (best, at.position) if at is not None else ((NO_TIMESTAMP, self.base_offset - 1), 0)
         try:
             for batch in self.positions(position, end):
                 if batch.max_timestamp > best[0]:
                     best = (batch.max_timestamp, batch.last_offset)
         except CorruptRecordError:
-            pass  # what lies behind cannot be read; the reader or recovery will say so
+            pass  # the rest is unreadable; a reader or recovery will report it
         return best
 
-    def _find_named(self, timestamp: int, offset: int) -> BatchPosition | None:
-        """The batch that an entry of the time index names; None if there is none."""
+    def _find_indexed(self, timestamp: int, offset: int) -> BatchPosition | None:
+        """Returns the batch of a time index entry; None if the entry does not match a batch."""
         try:
             at = self.find(offset)
         except (CorruptIndexError, CorruptRecordError):
@@ -353,14 +357,14 @@ class LogSegment:
         return at if at is not None and at.max_timestamp == timestamp else None
 
     def check_last_entries(self) -> None:
-        """Raises CorruptIndexError unless the last entries of both indexes name batches that are there."""
+        """Raises CorruptIndexError unless the last entries of both indexes match batches of the file."""
         self.find(self.offset_index.last()[0])
         timestamp, offset = self.time_index.last()
-        if offset >= self.base_offset and self._find_named(timestamp, offset) is None:
-            raise CorruptIndexError(f"{self.path()}: no batch with timestamp {timestamp} at {offset}")
+        if offset >= self.base_offset and self._find_indexed(timestamp, offset) is None:
+            raise CorruptIndexError(f"{self.path()}: no batch with timestamp {timestamp} at offset {offset}")
 
     def reset_indexes(self) -> None:
-        """Forgets all indexes, to be made again by `index_batch`."""
+        """Empties offset and time index; `index_batch` fills them again."""
         self.offset_index.reset()
         self.time_index.reset()
         self._last_batch = None
@@ -368,10 +372,10 @@ class LogSegment:
         self._max_timestamp = (NO_TIMESTAMP, self.base_offset - 1)
         self._first_batch_timestamp = None
 
-    # ---- keeping and leaving
+    # ---- saving and closing
 
     def save_indexes(self, last: bool = False) -> None:
-        """Writes index entries to their files; `last` closes the time index with the maximum timestamp."""
+        """Writes index entries to their files; `last` first adds the maximum timestamp to the time index."""
         if last:
             self.time_index.maybe_append(*self.max_timestamp)
         self.offset_index.save()
@@ -379,7 +383,7 @@ class LogSegment:
         self.txn_index.save()
 
     def seal(self) -> None:
-        """No more appends come."""
+        """Finishes the segment: truncates the file to its size and saves the indexes. No appends follow."""
         if self._tail_may_be_dirty:
             self.file.truncate(self.size)
             self._tail_may_be_dirty = False
@@ -394,35 +398,35 @@ class LogSegment:
         return self.changes != self.synced_changes
 
     @property
-    def is_tidy(self) -> bool:
-        """Whether the file holds the log and nothing behind it."""
+    def has_clean_tail(self) -> bool:
+        """True if the file ends with the last batch."""
         return not self._tail_may_be_dirty
 
     @property
     def has_indexes(self) -> bool:
-        """Whether the files of both indexes are there."""
+        """True if the files of offset and time index exist."""
         return self.offset_index.exists and self.time_index.exists
 
     def open_indexes(self) -> list[DataFile]:
-        """The index files, to be synced."""
+        """Opens the index files, to sync them."""
         indexes = (self.offset_index, self.time_index, self.txn_index)
         return [self._files.open(index.path) for index in indexes if index.exists]
 
     def release(self) -> None:
-        """Lets go of the files. The log's own is closed once no slice of it is held."""
+        """Releases the files. The segment file closes once no reader references a slice of it."""
         self._file = None
         self.offset_index.unmap()
         self.time_index.unmap()
 
     def existing_paths(self) -> list[Path]:
-        """The files of the segment, the log itself last."""
+        """Returns the paths of the existing files, the `.log` file last."""
         indexes = (self.offset_index, self.time_index, self.txn_index)
         return [*(index.path for index in indexes if index.exists), self.path()]
 
     def rename(self, suffix: str) -> None:
-        """Gives all files another suffix behind their own: `.deleted`, `.swap` or none.
+        """Appends a suffix to all file names, in place of the current one: `.deleted`, `.swap` or none.
 
-        The log comes last: a `.log.swap` tells that all its indexes are there too.
+        The `.log` file comes last: if a `.log.swap` exists, all its indexes exist too.
         """
         old_paths = self.existing_paths()
         old_suffix, self._suffix = self._suffix, suffix
@@ -432,7 +436,7 @@ class LogSegment:
         self._update_paths()
 
     def move_to(self, directory: Path) -> None:
-        """The log's directory was renamed."""
+        """Updates the paths after the log's directory was renamed."""
         self._directory = directory
         self._update_paths()
 

@@ -7,7 +7,7 @@ from headrace.storage.segment import LogSegment
 
 
 class LogSegments:
-    """Never empty once the log is open; the last one is the active segment, the only one that takes appends."""
+    """The segments of one log. Never empty once the log is open; only the last, active segment receives appends."""
 
     def __init__(self, segments: Iterable[LogSegment] = ()):
         self._segments = sorted(segments, key=lambda segment: segment.base_offset)
@@ -38,7 +38,7 @@ class LogSegments:
     def add(self, segment: LogSegment) -> None:
         at = bisect.bisect_left(self._bases, segment.base_offset)
         if at < len(self._bases) and self._bases[at] == segment.base_offset:
-            raise ValueError(f"there is a segment at {segment.base_offset} already")
+            raise ValueError(f"a segment with base offset {segment.base_offset} already exists")
         self._segments.insert(at, segment)
         self._bases.insert(at, segment.base_offset)
 
@@ -47,15 +47,15 @@ class LogSegments:
         del self._segments[at], self._bases[at]
 
     def floor_index(self, offset: int) -> int:
-        """Where the segment is that an offset would lie in; -1 below the first."""
+        """Returns the position of the segment with the largest base offset not above `offset`; -1 if there is none."""
         return bisect.bisect_right(self._bases, offset) - 1
 
     def from_offset(self, offset: int) -> list[LogSegment]:
-        """The segments that may hold `offset` or later ones."""
+        """Returns the segments that may contain `offset` or later offsets."""
         return self._segments[max(0, self.floor_index(offset)) :]
 
     def end_of(self, segment: LogSegment, log_end_offset: int) -> int:
-        """Where the offsets of a segment end: at the next one's base, or at the log's end."""
+        """Returns where the offsets of a segment end: at the next base offset, or at the log end offset."""
         at = bisect.bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else log_end_offset
 

@@ -1,10 +1,10 @@
-"""The aborted transactions of a segment, `.txnindex`: what a `read_committed` reader must leave out.
+"""The transaction index of a segment, `.txnindex`: the aborted transactions, which `read_committed` consumers skip.
 
-    34 bytes an entry: version int16 (0), producer id int64, first offset int64, last offset int64 (the marker's),
+    34 bytes per entry: version int16 (0), producer id int64, first offset int64, last offset int64 (the marker's),
     last stable offset int64 (when the transaction ended)
 
-Entries come as transactions end, so they are ordered by last offset. As with the other indexes, entries of the active
-segment reach the file when it is flushed, rolled or closed. There is no file without an entry.
+Entries are appended as transactions end, so they are ordered by last offset. As with the other indexes, the entries of
+the active segment are written to the file when it is flushed, rolled or closed. Without entries there is no file.
 """
 
 import struct
@@ -20,6 +20,8 @@ _VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
+    """An entry of the transaction index."""
+
     producer_id: int
     first_offset: int
     last_offset: int
@@ -27,6 +29,8 @@ class AbortedTransaction:
 
 
 class TransactionIndex:
+    """The aborted transactions of one segment, ordered by last offset."""
+
     suffix = ".txnindex"
 
     def __init__(self, path: Path, base_offset: int, files: FileSystem, size_in_bytes: int | None):
@@ -37,7 +41,7 @@ class TransactionIndex:
         self._has_file = size_in_bytes is not None
         self._entries: list[AbortedTransaction] | None = None if size_in_bytes else []
         self.changes = self.synced_changes = 0
-        """How often the file has changed, and how many of those changes are on disk."""
+        """The number of changes to the file, and how many of them are synced to disk."""
 
     @property
     def exists(self) -> bool:
@@ -59,27 +63,29 @@ class TransactionIndex:
         found: list[AbortedTransaction] = []
         for version, producer_id, first_offset, last_offset, last_stable_offset in _ENTRY.iter_unpack(data):
             if version != _VERSION:
-                raise CorruptIndexError(f"{self.path} has an entry of version {version}, expected {_VERSION}")
-            # The marker comes behind the data.
+                raise CorruptIndexError(f"{self.path} has an entry of version {version}; expected {_VERSION}")
+            # The marker follows the data.
             if not (first_offset < last_offset and last_offset >= self.base_offset):
                 raise CorruptIndexError(f"{self.path} has offsets {first_offset} to {last_offset} out of order")
             if found and last_offset <= found[-1].last_offset:
-                raise CorruptIndexError(f"{self.path} has last offset {last_offset} behind {found[-1].last_offset}")
+                raise CorruptIndexError(
+                    f"{self.path} has last offset {last_offset} after last offset {found[-1].last_offset}"
+                )
             found.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
         return found
 
     def check(self) -> None:
-        """Reads the whole index (aborted transactions are few) and raises CorruptIndexError if it is damaged."""
+        """Raises CorruptIndexError if the index is damaged. Reads all of it, since aborted transactions are few."""
         self.entries()
 
     def append(self, transaction: AbortedTransaction) -> None:
         entries = self.entries()
         if entries and entries[-1].last_offset >= transaction.last_offset:
-            raise ValueError(f"{self.path}: last offset {transaction.last_offset} does not follow the last entry")
+            raise ValueError(f"{self.path}: last offset {transaction.last_offset} is not greater than the last entry's")
         entries.append(transaction)
 
     def save(self) -> None:
-        """Writes entries that are not in the file yet."""
+        """Writes the entries that are not in the file yet."""
         if self._entries is None:
             return
         unsaved = b"".join(map(_pack, self._entries[self._size_in_bytes // _ENTRY.size :]))
@@ -87,7 +93,7 @@ class TransactionIndex:
             self._write(unsaved, self._size_in_bytes)
 
     def _write(self, data: bytes, position: int) -> None:
-        """Writes entries, and nothing stays behind them: not the rest of a write that failed, either."""
+        """Writes entries at a position. Truncates the file first, which also removes the rest of a failed write."""
         file = self._files.open(self.path, create=True)
         self._has_file = True
         self.changes += 1
@@ -100,13 +106,13 @@ class TransactionIndex:
         self._size_in_bytes = position + len(data)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops transactions that ended at or beyond `offset`."""
+        """Removes the transactions that ended at or after `offset`."""
         kept = [entry for entry in self.entries() if entry.last_offset < offset]
         if len(kept) != len(self.entries()):
             self._keep(kept)
 
     def reset(self) -> None:
-        """Drops all entries, also of a file that cannot be read."""
+        """Removes all entries, even if the file cannot be read."""
         self._keep([])
 
     def _keep(self, entries: list[AbortedTransaction]) -> None:
@@ -115,9 +121,10 @@ class TransactionIndex:
             self._write(b"", len(entries) * _ENTRY.size)
 
     def overlapping(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Aborted transactions with records in `[first_offset, end_offset)`, and whether later segments have no more.
+        """Returns the aborted transactions with records in `[first_offset, end_offset)`, and True if there are no more.
 
-        They cannot once an entry's last stable offset reaches the end: every transaction that began before was decided.
+        Once an entry's last stable offset reaches the end, later segments cannot have more: every transaction that
+        started before it was complete.
         """
         found: list[AbortedTransaction] = []
         for entry in self.entries():

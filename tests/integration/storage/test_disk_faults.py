@@ -62,7 +62,7 @@ FIRST_TEN = [b"k%d" % number for number in range(10)]
 def test_an_append_without_room(log: Log, disk: FaultyFileSystem, room_bytes: int) -> None:
     disk.fill_up(room_bytes)
     for _ in range(3):
-        with pytest.raises(DiskFullError, match=r"cannot append to .*\.log: No space left"):
+        with pytest.raises(DiskFullError, match=r"Cannot append to .*\.log: No space left"):
             append(log, 99)
         disk.fill_up(room_bytes)
     assert log.log_end_offset == 10
@@ -107,7 +107,7 @@ def test_a_clean_stop_after_an_append_without_room(log: Log, disk: FaultyFileSys
 def test_an_io_error_during_an_append(log: Log, disk: FaultyFileSystem) -> None:
     disk.fail("write", "*.log", errno.EIO, times=2)
     for _ in range(2):
-        with pytest.raises(KafkaStorageError, match=r"cannot append to .*: Input/output error") as raised:
+        with pytest.raises(KafkaStorageError, match=r"Cannot append to .*: Input/output error") as raised:
             append(log, 99)
         assert not isinstance(raised.value, DiskFullError)
     assert keys_of(log) == FIRST_TEN
@@ -166,7 +166,7 @@ def test_a_close_that_fails_can_be_tried_again(log: Log, disk: FaultyFileSystem,
 def test_the_recovery_point_waits_for_the_sync(log: Log, disk: FaultyFileSystem) -> None:
     before = log.recovery_point
     disk.fail("sync", "*.log", errno.EIO, times=1)
-    with pytest.raises(KafkaStorageError, match=r"cannot flush .*: Input/output error"):
+    with pytest.raises(KafkaStorageError, match=r"Cannot flush .*: Input/output error"):
         log.flush()
     assert log.recovery_point == before
     log.flush()
@@ -197,7 +197,7 @@ def test_a_directory_that_cannot_sync_goes_offline_alone(tmp_path: Path, disk: F
     append(bad, 1)
     append(good, 1)
     disk.fail("sync", f"{tmp_path}/a/*", errno.EIO)
-    with pytest.raises(KafkaStorageError, match="cannot flush"):
+    with pytest.raises(KafkaStorageError, match="Cannot flush"):
         bad.flush()
     assert failed == [("a", [bad.tp])]
     assert manager.get(bad.tp) is None
@@ -253,7 +253,7 @@ def test_a_directory_that_cannot_be_read_at_the_start(tmp_path: Path, disk: Faul
 def test_no_directory_at_all(tmp_path: Path, disk: FaultyFileSystem) -> None:
     disk.fail("list", "*", errno.EACCES)
     disk.fail("make_directory", "*", errno.EACCES)
-    with pytest.raises(KafkaStorageError, match=r"no log directory can be used: .*Permission denied"):
+    with pytest.raises(KafkaStorageError, match=r"None of the specified log dirs can be used: .*Permission denied"):
         make_manager(tmp_path, disk).start()
 
 

@@ -224,7 +224,7 @@ def test_an_append_that_must_be_on_disk_and_is_not(make: Make, disk: FaultyFileS
     bad, _ = both(manager)
     append(bad, 0)
     disk.fail("sync", "*/a/*")
-    with pytest.raises(KafkaStorageError, match="cannot flush"):
+    with pytest.raises(KafkaStorageError, match="Cannot flush"):
         append(bad, 1)
     check_only_a_is_offline(manager)
 
@@ -250,7 +250,7 @@ def test_a_truncation_that_fails(make: Make, disk: FaultyFileSystem, operation: 
     append(bad, *range(40))
     bad.flush()
     disk.fail(operation, f"*/a/{BAD}*")
-    with pytest.raises(KafkaStorageError, match="cannot truncate"):
+    with pytest.raises(KafkaStorageError, match="Cannot truncate"):
         bad.truncate_to(13)
     check_only_a_is_offline(manager)
     with pytest.raises(KafkaStorageError, match="closed"):
@@ -267,7 +267,7 @@ def test_a_deletion_whose_rename_fails_has_not_happened(make: Make, disk: Faulty
     bad, _ = both(manager)
     append(bad, *range(3))
     disk.fail("rename", f"*/a/{BAD}")
-    with pytest.raises(KafkaStorageError, match="cannot rename"):
+    with pytest.raises(KafkaStorageError, match="Cannot rename"):
         manager.delete(BAD)
     append(bad, 3)
     manager.abandon()
@@ -279,7 +279,7 @@ def test_a_deletion_that_cannot_be_synced(make: Make, disk: FaultyFileSystem) ->
     manager = make()
     both(manager)
     disk.fail("sync_directory", "*/a")
-    with pytest.raises(KafkaStorageError, match="cannot rename"):
+    with pytest.raises(KafkaStorageError, match="Cannot rename"):
         manager.delete(BAD)
     check_only_a_is_offline(manager)
 

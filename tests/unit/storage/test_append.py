@@ -68,8 +68,8 @@ def test_several_batches_in_one_append(make_log: MakeLog) -> None:
 
 
 def test_no_bytes(make_log: MakeLog) -> None:
-    refuse(make_log(), b"", InvalidRecordError, "an append needs at least one record batch, got no bytes")
-    with pytest.raises(InvalidRecordError, match="got no bytes"):
+    refuse(make_log(), b"", InvalidRecordError, "The append contains no record batch")
+    with pytest.raises(InvalidRecordError, match="contains no record batch"):
         make_log().append_as_follower(b"")
 
 
@@ -81,7 +81,7 @@ def test_a_batch_that_is_too_large(make_log: MakeLog) -> None:
         make_log({"max.message.bytes": len(data) - 1}),
         data,
         MessageSizeTooLargeError,
-        f"the record batch has {len(data)} bytes, max.message.bytes is {len(data) - 1}",
+        f"size of {len(data)} bytes exceeds the maximum configured value of {len(data) - 1}",
     )
 
 
@@ -92,7 +92,7 @@ def test_more_than_a_segment_holds(make_log: MakeLog) -> None:
         make_log({"segment.bytes": 1024}),
         data,
         RecordListTooLargeError,
-        f"the append has {len(data)} bytes, more than a segment holds: segment.bytes is 1024",
+        f"size of {len(data)} bytes exceeds the maximum configured segment size of 1024",
     )
 
 
@@ -123,18 +123,25 @@ def test_bytes_that_are_cut_short(make_log: MakeLog) -> None:
 
 
 def test_a_control_batch_from_a_client(make_log: MakeLog) -> None:
-    refuse(make_log(), make_marker(ControlType.COMMIT, 1), InvalidRecordError, "a client may not write control records")
+    refuse(
+        make_log(),
+        make_marker(ControlType.COMMIT, 1),
+        InvalidRecordError,
+        "Clients are not allowed to write control records",
+    )
 
 
 def test_a_transaction_without_a_producer(make_log: MakeLog) -> None:
-    refuse(make_log(), make_batch(transactional=True), InvalidRecordError, "a transactional batch needs a producer id")
+    refuse(
+        make_log(), make_batch(transactional=True), InvalidRecordError, "A transactional batch must have a producer id"
+    )
 
 
 def test_a_batch_without_records(make_log: MakeLog) -> None:
     data = make_batch()[:61]
     struct.pack_into(">i", data, 8, 61 - 12)
     struct.pack_into(">i", data, 57, 0)
-    refuse(make_log(), with_crc(data), InvalidRecordError, "at least one record, the header says 0")
+    refuse(make_log(), with_crc(data), InvalidRecordError, "The batch header has record count 0; expected at least 1")
 
 
 def test_a_null_key_on_a_compacted_topic(make_log: MakeLog) -> None:
@@ -157,8 +164,8 @@ def test_timestamps_ahead_of_the_clock(make_log: MakeLog, ahead_ms: int, taken: 
             make_log(),
             data,
             InvalidTimestampError,
-            f"timestamp {START_MS + ahead_ms} is more than message.timestamp.after.max.ms={HOUR_MS} "
-            f"ahead of the broker's {START_MS}",
+            f"Timestamp {START_MS + ahead_ms} is out of range: it is more than message.timestamp.after.max.ms="
+            f"{HOUR_MS} ahead of the broker's time {START_MS}",
         )
 
 
@@ -173,8 +180,8 @@ def test_timestamps_behind_the_clock(make_log: MakeLog, behind_ms: int, taken: b
             log,
             data,
             InvalidTimestampError,
-            f"timestamp {START_MS - behind_ms} is more than message.timestamp.before.max.ms=1000 "
-            f"behind the broker's {START_MS}",
+            f"Timestamp {START_MS - behind_ms} is out of range: it is more than message.timestamp.before.max.ms=1000 "
+            f"behind the broker's time {START_MS}",
         )
 
 
@@ -202,7 +209,12 @@ def test_the_time_of_the_append(make_log: MakeLog, codec: Compression) -> None:
 def test_a_producer_may_not_say_when_the_append_was(make_log: MakeLog) -> None:
     builder = BatchBuilder(log_append_time=True)
     builder.append(b"key", b"", START_MS)
-    refuse(make_log(), builder.build(), InvalidTimestampError, "LogAppendTime to a topic with CreateTime")
+    refuse(
+        make_log(),
+        builder.build(),
+        InvalidTimestampError,
+        "timestamp type LogAppendTime, but the topic has message.timestamp.type=CreateTime",
+    )
 
 
 @pytest.mark.parametrize("claimed", [0, START_MS - 1, START_MS + 10 * HOUR_MS])
@@ -267,7 +279,7 @@ def test_a_batch_may_be_too_large_only_as_it_is_stored(make_log: MakeLog) -> Non
         make_log({"compression.type": "uncompressed", "max.message.bytes": 2000}),
         data,
         MessageSizeTooLargeError,
-        "with compression.type=none, max.message.bytes is 2000",
+        "with compression.type=none exceeds the maximum configured value of 2000",
     )
     stored = len(make_batch(100, value=b"x" * 100))
     log = make_log({"compression.type": "uncompressed", "max.message.bytes": stored})
@@ -315,7 +327,11 @@ def test_a_follower_keeps_what_the_leader_gave(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bases", "named"), [((3,), "begins with offset 3, the log ends at 4"), ((4, 4), "begins with offset 4, .* at 6")]
+    ("bases", "named"),
+    [
+        ((3,), "has base offset 3, which is below the expected next offset 4"),
+        ((4, 4), "has base offset 4, which is below the expected next offset 6"),
+    ],
 )
 def test_a_follower_takes_no_offset_twice(make_log: MakeLog, bases: tuple[int, ...], named: str) -> None:
     log = make_log()
@@ -337,7 +353,7 @@ def test_a_closed_log(make_log: MakeLog) -> None:
     append(log)
     log.close()
     log.close()
-    with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+    with pytest.raises(KafkaStorageError, match="The log for partition orders-0 is closed"):
         append(log)
-    with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+    with pytest.raises(KafkaStorageError, match="The log for partition orders-0 is closed"):
         log.read(0, 100)

@@ -55,17 +55,17 @@ def test_no_file_and_an_empty_one_have_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        (b"0\n1\ntopic 0 5", "is cut short: its last line has no end"),
-        (b"1\n1\ntopic 0 5\n", "has version '1', expected 0"),
-        (b"0\n", "is not a checkpoint: expected a version and a count"),
-        (b"0\nmany\n", "is not a checkpoint: expected a version and a count"),
+        (b"0\n1\ntopic 0 5", "is truncated: its last line has no line end"),
+        (b"1\n1\ntopic 0 5\n", "has unsupported version '1'; expected 0"),
+        (b"0\n", "is not a checkpoint: expected a version and an entry count"),
+        (b"0\nmany\n", "is not a checkpoint: expected a version and an entry count"),
         (b"\xff\xfe\n", "is not a checkpoint"),
-        (b"0\n2\ntopic 0 5\n", "says it has 2 entries but has 1"),
-        (b"0\n0\ntopic 0 5\n", "says it has 0 entries but has 1"),
-        (b"0\n1\ntopic 0\n", "'topic 0' is not a line of topic, partition and offset"),
-        (b"0\n1\ntopic 0 5 6\n", "'topic 0 5 6' is not a line of topic, partition and offset"),
-        (b"0\n1\ntopic zero 5\n", "'topic zero 5' is not a line of topic, partition and offset"),
-        (bytes(30), "is cut short"),
+        (b"0\n2\ntopic 0 5\n", "expected 2 entries, found 1"),
+        (b"0\n0\ntopic 0 5\n", "expected 0 entries, found 1"),
+        (b"0\n1\ntopic 0\n", "expected a line of topic, partition and offset, found 'topic 0'"),
+        (b"0\n1\ntopic 0 5 6\n", "expected a line of topic, partition and offset, found 'topic 0 5 6'"),
+        (b"0\n1\ntopic zero 5\n", "expected a line of topic, partition and offset, found 'topic zero 5'"),
+        (bytes(30), "is truncated"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes, named: str) -> None:

@@ -50,7 +50,9 @@ def test_a_misspelt_key_is_refused() -> None:
 
 
 def test_lags_that_contradict_each_other() -> None:
-    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=20 is more than max\.compaction\.lag\.ms=10"):
+    with pytest.raises(
+        ConfigError, match=r"min\.compaction\.lag\.ms=20 must not be greater than max\.compaction\.lag\.ms=10"
+    ):
         LogConfig.from_properties({"min.compaction.lag.ms": 20, "max.compaction.lag.ms": 10})
 
 
@@ -114,7 +116,7 @@ def test_the_managers_settings() -> None:
     assert config.log_dirs == ("a", "b")
     assert config.log_cleaner_enable is False
     assert config.log_retention_check_interval_ms == 300_000
-    with pytest.raises(ConfigError, match=r"log\.dirs names no directory"):
+    with pytest.raises(ConfigError, match=r"log\.dirs must name at least one directory"):
         ManagerConfig.from_properties({"log.dirs": " , "})
     with pytest.raises(ConfigError, match=r"'log\.dir', did you mean 'log\.dirs'"):
         ManagerConfig.from_properties({"log.dir": "a"})

@@ -75,7 +75,7 @@ def test_the_recovery_point_moves_only_after_the_sync(tmp_path: Path, clock: Man
     fault = files.fail("sync", "*.log", errno.EIO)
     failures: list[BaseException] = []
     log.on_disk_failed = failures.append
-    with pytest.raises(KafkaStorageError, match=r"cannot flush .*orders-0: Input/output error"):
+    with pytest.raises(KafkaStorageError, match=r"Cannot flush .*orders-0: Input/output error"):
         log.flush()
     assert fault.hits == 1
     assert log.recovery_point == 0
@@ -87,7 +87,7 @@ def test_a_directory_that_cannot_be_synced(tmp_path: Path, clock: ManualClock) -
     log = new_log(tmp_path, clock, files=files)
     append(log)
     files.fail("sync_directory", "*/orders-0", errno.EIO, skip=1)  # the first is that of the leader epochs
-    with pytest.raises(KafkaStorageError, match=r"cannot flush .*orders-0: Input/output error"):
+    with pytest.raises(KafkaStorageError, match=r"Cannot flush .*orders-0: Input/output error"):
         log.flush()
     assert log.recovery_point == 0
 
@@ -97,7 +97,7 @@ def test_a_full_disk_is_told_from_a_broken_one(tmp_path: Path, clock: ManualCloc
     log = new_log(tmp_path, clock, files=files)
     append(log)
     files.fill_up(10)
-    with pytest.raises(DiskFullError, match=r"cannot append to .*0\.log: No space left on device"):
+    with pytest.raises(DiskFullError, match=r"Cannot append to .*0\.log: No space left on device"):
         append(log)
     assert log.log_end_offset == 1
     files.heal()
@@ -126,7 +126,7 @@ def test_a_flush_in_the_background_that_fails(tmp_path: Path, clock: ManualClock
     log = new_log(tmp_path, clock, files=files)
     append(log)
     files.fail("sync", "*.log")
-    with pytest.raises(KafkaStorageError, match=r"cannot flush .*orders-0: .*Input/output error"):
+    with pytest.raises(KafkaStorageError, match=r"Cannot flush .*orders-0: .*Input/output error"):
         log.flush_in_background()
     failures: list[BaseException] = []
     log.on_disk_failed = failures.append

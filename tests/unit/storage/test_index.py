@@ -78,7 +78,7 @@ def test_last_entries() -> None:
 @pytest.mark.parametrize("offset", [1003, 1002])
 def test_an_offset_that_does_not_grow_is_refused(offset: int) -> None:
     index = offset_index([(1003, 10)])
-    with pytest.raises(ValueError, match=f"nowhere: offset {offset} does not follow the last entry"):
+    with pytest.raises(ValueError, match=f"nowhere: offset {offset} is not greater than the last entry"):
         index.append(offset, 20)
     assert index.entries() == [(1003, 10)]
 

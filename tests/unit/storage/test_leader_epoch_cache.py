@@ -74,7 +74,7 @@ def test_a_new_epoch_drops_those_that_it_contradicts(
 
 @pytest.mark.parametrize("assigned", [(-1, 0), (0, -1)])
 def test_what_cannot_be_an_epoch_is_refused(tmp_path: Path, assigned: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=f"at least 0, not {assigned[0]} and {assigned[1]}"):
+    with pytest.raises(ValueError, match=f"epoch {assigned[0]} and start offset {assigned[1]} must not be negative"):
         make(tmp_path).assign(*assigned)
 
 
@@ -144,13 +144,13 @@ def test_loading_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        (b"0\n1\n0 zero\n", "'0 zero' is not an epoch and an offset"),
-        (b"0\n1\n0\n", "'0' is not an epoch and an offset"),
-        (b"0\n1\n0 1 2\n", "'0 1 2' is not an epoch and an offset"),
-        (b"0\n2\n2 0\n1 5\n", "epoch 1 at 5 is out of order"),
-        (b"0\n2\n1 5\n2 4\n", "epoch 2 at 4 is out of order"),
-        (b"0\n2\n0 0\n", "says it has 2 entries but has 1"),
-        (b"9\n0\n", "has version '9', expected 0"),
+        (b"0\n1\n0 zero\n", "expected an epoch and an offset, found '0 zero'"),
+        (b"0\n1\n0\n", "expected an epoch and an offset, found '0'"),
+        (b"0\n1\n0 1 2\n", "expected an epoch and an offset, found '0 1 2'"),
+        (b"0\n2\n2 0\n1 5\n", "epoch 1 with start offset 5 is out of order"),
+        (b"0\n2\n1 5\n2 4\n", "epoch 2 with start offset 4 is out of order"),
+        (b"0\n2\n0 0\n", "expected 2 entries, found 1"),
+        (b"9\n0\n", "has unsupported version '9'; expected 0"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes, named: str) -> None:

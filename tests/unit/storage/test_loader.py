@@ -328,13 +328,13 @@ def test_the_log_of_another_topic(make_log: MakeLog) -> None:
     write_partition_metadata(log.directory, theirs, FileSystem())
     with pytest.raises(KafkaStorageError) as refused:
         reopen(log, topic_id=ours)
-    assert str(refused.value) == f"{log.directory} belongs to topic id {theirs}, not {ours}"
+    assert str(refused.value) == f"Log directory {log.directory} belongs to topic id {theirs}, not {ours}"
     assert reopen(log)[0].topic_id == theirs
 
 
 def test_a_directory_that_is_a_file(make_log: MakeLog, tmp_path: Path) -> None:
     (tmp_path / str(TP)).write_bytes(b"")
-    with pytest.raises(KafkaStorageError, match=rf"cannot open {tmp_path / str(TP)}: "):
+    with pytest.raises(KafkaStorageError, match=rf"Cannot open {tmp_path / str(TP)}: "):
         make_log()
 
 

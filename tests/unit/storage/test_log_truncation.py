@@ -70,7 +70,7 @@ def test_at_or_behind_the_end_there_is_nothing_to_do(make_log: MakeLog, offset: 
 
 
 def test_an_offset_that_cannot_be(make_log: MakeLog) -> None:
-    with pytest.raises(ValueError, match="cannot truncate to offset -1"):
+    with pytest.raises(ValueError, match="Cannot truncate partition orders-0 to a negative offset"):
         segmented(make_log).truncate_to(-1)
 
 
@@ -186,7 +186,7 @@ def test_records_without_timestamps_are_no_newer(make_log: MakeLog, clock: Manua
 def test_a_closed_log(make_log: MakeLog) -> None:
     log = segmented(make_log)
     log.close()
-    with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+    with pytest.raises(KafkaStorageError, match="The log for partition orders-0 is closed"):
         log.truncate_to(1)
-    with pytest.raises(KafkaStorageError, match="the log of orders-0 is closed"):
+    with pytest.raises(KafkaStorageError, match="The log for partition orders-0 is closed"):
         log.truncate_fully_and_start_at(1)

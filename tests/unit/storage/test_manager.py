@@ -96,7 +96,7 @@ def test_a_disk_that_cannot_take_a_new_log(make_manager: MakeManager) -> None:
     files = FaultyFileSystem()
     with make_manager(files=files) as manager:
         files.fail("make_directory", "*/orders-0", errno.ENOSPC)
-        with pytest.raises(KafkaStorageError, match=r"cannot create a log in .*data: No space left on device"):
+        with pytest.raises(KafkaStorageError, match=r"Cannot create a log in .*data: No space left on device"):
             manager.create(TP)
         assert manager.get(TP) is None
         files.heal()
@@ -129,7 +129,7 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later(
         manager.tick()
         assert not renamed.exists()
         assert (tmp_path / "data" / "orders-0").exists()
-        with pytest.raises(KafkaStorageError, match="there is no log of orders-5"):
+        with pytest.raises(KafkaStorageError, match="No log exists for partition orders-5"):
             manager.delete(partition(5))
 
 
@@ -309,8 +309,8 @@ def test_the_directory_of_another_node_is_refused(
     with pytest.raises(KafkaStorageError) as refused:
         make_manager(cluster_id=cluster_id, node_id=node_id).start()
     assert str(refused.value) == (
-        f"no log directory can be used: log directory {tmp_path / 'data'} belongs to node 1 of cluster cluster, "
-        f"not to node {node_id} of cluster {cluster_id}"
+        f"None of the specified log dirs can be used: Log directory {tmp_path / 'data'} belongs to node 1 of cluster "
+        f"cluster, not to node {node_id} of cluster {cluster_id}. Check node.id, cluster.id and log.dirs"
     )
     with make_manager():
         pass  # and is free again
@@ -332,7 +332,7 @@ def test_a_directory_gets_an_id_that_stays(make_manager: MakeManager, tmp_path: 
 def test_a_directory_in_use_by_this_process(make_manager: MakeManager, tmp_path: Path) -> None:
     with (
         make_manager() as manager,
-        pytest.raises(KafkaStorageError, match=f"log directory {tmp_path / 'data'} is in use by this process already"),
+        pytest.raises(KafkaStorageError, match=f"Log directory {tmp_path / 'data'} is already in use by this process"),
     ):
         make_manager().start()
     assert not manager.directories[0].failure
@@ -341,7 +341,7 @@ def test_a_directory_in_use_by_this_process(make_manager: MakeManager, tmp_path:
 def test_a_directory_named_twice(make_manager: MakeManager) -> None:
     with make_manager("data", "data/../data") as manager:
         assert [directory.online for directory in manager.directories] == [True, False]
-        assert "is in use by this process already" in str(manager.directories[1].failure)
+        assert "is already in use by this process" in str(manager.directories[1].failure)
 
 
 LOCKER = """
@@ -364,7 +364,9 @@ def test_a_directory_in_use_by_another_process(make_manager: MakeManager, tmp_pa
     assert other.stdout is not None
     try:
         assert other.stdout.readline() == b"locked\n"
-        with pytest.raises(KafkaStorageError, match=r"data is in use by another process, which holds its \.lock file"):
+        with pytest.raises(
+            KafkaStorageError, match=r"data is in use by another process: failed to acquire lock on its \.lock file"
+        ):
             make_manager().start()
     finally:
         other.stdin.close()
@@ -416,7 +418,8 @@ def test_a_partition_in_two_directories(make_manager: MakeManager, tmp_path: Pat
     with make_manager("one", "two") as manager:
         assert [directory.online for directory in manager.directories] == [True, False]
         assert manager.directories[1].failure == (
-            f"orders-0 is in both {tmp_path / 'one'} and {tmp_path / 'two'}; remove one of them"
+            f"Duplicate log directories found for partition orders-0: {tmp_path / 'one'} and {tmp_path / 'two'}; "
+            "remove one of them"
         )
         assert len(manager) == 1
 
@@ -443,7 +446,7 @@ def test_a_damaged_checkpoint_costs_a_scan(
     with make_manager() as manager:
         assert log_of(manager, TP).log_end_offset == 5
         assert manager.load_reports[TP].scanned_batches == 1
-    assert "says it has 5 entries but has 0; going on without it" in caplog.text
+    assert "expected 5 entries, found 0" in caplog.text
 
 
 def test_nothing_beyond_the_end_counts_as_clean(make_manager: MakeManager, tmp_path: Path) -> None:
@@ -472,13 +475,13 @@ def test_a_failing_directory_goes_offline_with_its_logs(make_manager: MakeManage
             log.flush()
         assert lost == [("one", [partition(number) for number in gone])]
         assert len(manager) == 2
-        with pytest.raises(KafkaStorageError, match=f"the log of orders-{gone[0]} is closed"):
+        with pytest.raises(KafkaStorageError, match=f"The log for partition orders-{gone[0]} is closed"):
             append(log)
         manager.create(partition(9))
         assert home_of(manager, partition(9)) == "two"
         manager.fail_directory(manager.directories[1], "someone pulled the plug")
         assert manager.directories[1].failure == "someone pulled the plug"
-        with pytest.raises(KafkaStorageError, match="all log directories are offline"):
+        with pytest.raises(KafkaStorageError, match="All log directories are offline"):
             manager.create(partition(10))
     assert not (tmp_path / "one" / ".kafka_cleanshutdown").exists()
 
@@ -491,28 +494,30 @@ def test_settings_of_a_topic_may_change(make_manager: MakeManager, clock: Manual
         manager.update_configs({"orders": changed})
         assert log.config is changed
         assert other.config is not changed
-        with pytest.raises(Exception, match=r"max\.message\.bytes is 10"):
+        with pytest.raises(Exception, match=r"maximum configured value of 10 \(max\.message\.bytes\)"):
             append(log, make_batch())
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(KafkaStorageError, match=r"no log directory can be used: cannot open log directory .*data"):
+    with pytest.raises(
+        KafkaStorageError, match=r"None of the specified log dirs can be used: Cannot open log directory .*data"
+    ):
         new_manager([tmp_path / "file" / "data"], clock).start()
 
 
 @pytest.mark.parametrize(
     ("topic", "partition", "message"),
     [
-        ("", 0, "'' is not a topic name"),
-        (".", 0, "'.' is not a topic name"),
-        ("..", 0, "'..' is not a topic name"),
-        ("my orders", 0, "'my orders' is not a topic name"),
-        ("../escape", 0, "'../escape' is not a topic name"),
-        ("größe", 0, "is not a topic name: expected 1 to 249 letters, digits, dots, dashes and underscores"),
-        ("t" * 250, 0, "is not a topic name"),
-        ("__cluster_metadata", 0, "'__cluster_metadata' is Kafka's own"),
-        ("orders", -1, "partition -1 of topic 'orders' is not a number from 0 to 2^31 - 1"),
+        ("", 0, "Topic name '' is invalid"),
+        (".", 0, "Topic name '.' is invalid"),
+        ("..", 0, "Topic name '..' is invalid"),
+        ("my orders", 0, "Topic name 'my orders' is invalid"),
+        ("../escape", 0, "Topic name '../escape' is invalid"),
+        ("größe", 0, "is invalid: expected 1 to 249 letters, digits, dots, dashes and underscores"),
+        ("t" * 250, 0, "is invalid: expected"),
+        ("__cluster_metadata", 0, "'__cluster_metadata' is reserved for Kafka's metadata log"),
+        ("orders", -1, "Partition -1 of topic 'orders' is invalid: expected a number from 0 to 2^31 - 1"),
     ],
 )
 def test_names_that_no_partition_may_have(make_manager: MakeManager, topic: str, partition: int, message: str) -> None:

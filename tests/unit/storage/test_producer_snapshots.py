@@ -69,13 +69,13 @@ def test_a_batch_across_the_last_sequence() -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        (b"", "is cut short: 0 bytes"),
-        (with_crc(BODY)[:9], "is cut short: 9 bytes"),
-        (with_crc(BODY, version=2), "has version 2, expected 1"),
-        (with_crc(BODY)[:-1], "fails its CRC"),
-        (with_crc(BODY)[:-1] + b"\0", "fails its CRC"),
-        (with_crc(BODY + b"\0"), "has 103 bytes, which is not right for 2 producers"),
-        (with_crc(struct.pack(">i", -1)), "has 10 bytes, which is not right for -1 producers"),
+        (b"", "is truncated: it has only 0 bytes"),
+        (with_crc(BODY)[:9], "is truncated: it has only 9 bytes"),
+        (with_crc(BODY, version=2), "has unsupported version 2; expected 1"),
+        (with_crc(BODY)[:-1], "is corrupt: its CRC does not match"),
+        (with_crc(BODY)[:-1] + b"\0", "is corrupt: its CRC does not match"),
+        (with_crc(BODY + b"\0"), "is damaged: 103 bytes do not match 2 producers"),
+        (with_crc(struct.pack(">i", -1)), "is damaged: 10 bytes do not match -1 producers"),
     ],
 )
 def test_damage(content: bytes, named: str) -> None:

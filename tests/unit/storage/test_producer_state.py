@@ -52,16 +52,14 @@ def test_a_producer_that_is_not_known_is_taken_with_any_sequence() -> None:
 @pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
 def test_an_older_epoch_is_fenced(origin: AppendOrigin) -> None:
     states = states_with(data(epoch=5))
-    with pytest.raises(
-        InvalidProducerEpochError, match="producer 1 wrote with epoch 4, but epoch 5 has written already"
-    ):
+    with pytest.raises(InvalidProducerEpochError, match="Epoch 4 of producer 1 is smaller than the last seen epoch 5"):
         check(states, data(1, epoch=4), origin)
 
 
 def test_a_newer_epoch_must_start_with_sequence_0() -> None:
     states = states_with(data(epoch=5, count=3))
     check(states, data(0, epoch=6))
-    with pytest.raises(OutOfOrderSequenceNumberError, match="producer 1 begins epoch 6 with sequence 3, not 0"):
+    with pytest.raises(OutOfOrderSequenceNumberError, match="Invalid sequence number for new epoch 6 of producer 1: 3"):
         check(states, data(3, epoch=6))
 
 
@@ -69,14 +67,16 @@ def test_the_sequence_follows_the_last_one() -> None:
     states = states_with(data(0, count=3))
     check(states, data(3))
     for sequence in (4, 2, 0):
-        with pytest.raises(OutOfOrderSequenceNumberError, match=f"producer 1 sent sequence {sequence} where 3 follows"):
+        with pytest.raises(
+            OutOfOrderSequenceNumberError, match=f"Out of order sequence number for producer 1: {sequence} "
+        ):
             check(states, data(sequence))
 
 
 def test_behind_the_last_sequence_comes_0() -> None:
     states = states_with(data(LAST_SEQUENCE))
     check(states, data(0))
-    with pytest.raises(OutOfOrderSequenceNumberError, match="sent sequence 1 where 0 follows"):
+    with pytest.raises(OutOfOrderSequenceNumberError, match="Out of order sequence number for producer 1: 1"):
         check(states, data(1))
 
 
@@ -110,7 +110,7 @@ def test_five_batches_are_known_again_and_the_sixth_is_not() -> None:
         assert found is not None
         assert (found.base_offset, found.last_offset) == (100 + sequence, 100 + sequence)
     assert states.find_duplicate(data(0)) is None
-    with pytest.raises(OutOfOrderSequenceNumberError, match="sent sequence 0 where 6 follows"):
+    with pytest.raises(OutOfOrderSequenceNumberError, match="Out of order sequence number for producer 1: 0"):
         check(states, data(0))
 
 
@@ -147,7 +147,7 @@ def test_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:
 def test_one_append_has_one_batch_of_a_producer(make_log: MakeLog) -> None:
     log = make_log()
     twice = make_batch(producer_id=1, producer_epoch=0, base_sequence=0) * 2
-    with pytest.raises(InvalidRecordError, match="producer 1 has more than one batch in one append"):
+    with pytest.raises(InvalidRecordError, match="Producer 1 has more than one batch in one append"):
         log.append_as_leader(twice, 0)
     assert log.log_end_offset == 0
     two = b"".join(make_batch(producer_id=producer, producer_epoch=0, base_sequence=0) for producer in (1, 2))
@@ -160,10 +160,10 @@ def test_one_append_has_one_batch_of_a_producer(make_log: MakeLog) -> None:
 @pytest.mark.parametrize(
     ("batch", "named"),
     [
-        (marker(ControlType.COMMIT), "a client may not write control records"),
-        (RecordBatch(make_batch(transactional=True)), "a transactional batch needs a producer id"),
-        (data(-1), "producer 1 sent a batch with sequence -1"),
-        (data(0, epoch=-1), "producer 1 sent a batch with epoch -1"),
+        (marker(ControlType.COMMIT), "Clients are not allowed to write control records"),
+        (RecordBatch(make_batch(transactional=True)), "A transactional batch must have a producer id"),
+        (data(-1), "Invalid sequence number -1 in a batch of producer 1"),
+        (data(0, epoch=-1), "Invalid producer epoch -1 in a batch of producer 1"),
     ],
 )
 def test_headers_that_a_client_may_not_send(batch: RecordBatch, named: str) -> None:
@@ -184,7 +184,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
     old = marker(ControlType.COMMIT, coordinator_epoch=6)
     with pytest.raises(
         TransactionCoordinatorFencedError,
-        match="marker for producer 1 is of coordinator epoch 6, but epoch 7 has written already",
+        match="coordinator epoch 6, which is smaller than the last seen epoch 7",
     ):
         states.check(old, AppendOrigin.COORDINATOR, read_marker(old.records()))
     same = marker(ControlType.COMMIT, coordinator_epoch=7)
@@ -194,7 +194,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
 def test_a_marker_of_an_older_producer_epoch_is_fenced(make_log: MakeLog) -> None:
     log = make_log()
     send(log, 1, epoch=5, transactional=True)
-    with pytest.raises(InvalidProducerEpochError, match="producer 1 wrote with epoch 4, but epoch 5"):
+    with pytest.raises(InvalidProducerEpochError, match="Epoch 4 of producer 1 is smaller than the last seen epoch 5"):
         end_transaction(log, 1, epoch=4)
 
 
@@ -203,9 +203,9 @@ def test_a_marker_with_a_newer_epoch_fences_the_old_producer(make_log: MakeLog) 
     log = make_log()
     send(log, 1, epoch=5, transactional=True)
     end_transaction(log, 1, ControlType.ABORT, epoch=6)
-    with pytest.raises(InvalidProducerEpochError, match="wrote with epoch 5, but epoch 6"):
+    with pytest.raises(InvalidProducerEpochError, match="Epoch 5 of producer 1 is smaller than the last seen epoch 6"):
         send(log, 1, 1, epoch=5, transactional=True)
-    with pytest.raises(OutOfOrderSequenceNumberError, match="sent sequence 1 where 0 follows"):
+    with pytest.raises(OutOfOrderSequenceNumberError, match="Out of order sequence number for producer 1: 1"):
         send(log, 1, 1, epoch=6)
     send(log, 1, 0, epoch=6)
 
@@ -214,9 +214,7 @@ def test_a_write_outside_of_the_open_transaction_is_refused(make_log: MakeLog) -
     log = make_log()
     append(log)
     send(log, 1, transactional=True)
-    with pytest.raises(
-        InvalidTxnStateError, match="producer 1 has a transaction open since offset 1 and cannot write outside of it"
-    ):
+    with pytest.raises(InvalidTxnStateError, match="ongoing transaction that started at offset 1"):
         send(log, 1, 1)
     end_transaction(log, 1)
     send(log, 1, 1)

@@ -202,7 +202,8 @@ def test_records_are_deleted_up_to_the_high_watermark(make_log: MakeLog) -> None
     append(log, count=10)
     log.update_high_watermark(6)
     with pytest.raises(
-        OffsetOutOfRangeError, match=r"records of orders-0 can be deleted up to 6 \(high watermark\), not 7"
+        OffsetOutOfRangeError,
+        match="log start offset of partition orders-0 to 7: it is greater than the high watermark 6",
     ):
         log.delete_records(7)
     assert log.log_start_offset == 0

@@ -57,7 +57,7 @@ def test_what_is_found_is_what_brute_force_finds(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[Shape], interval: int, sealed: bool, look_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(segment_module, "_LOOK_BYTES", look_bytes)
+        patched.setattr(segment_module, "_LOOKUP_BYTES", look_bytes)
         segment = segment_in(tmp_path_factory.mktemp("found"))
         placed = fill(segment, shapes, interval)
         if sealed:
@@ -99,7 +99,9 @@ def test_reading_stops_at_what_is_cut_short(tmp_path: Path, missing: int) -> Non
     segment.size -= missing
     batches = segment.batches()
     assert next(batches)[0] == 0
-    with pytest.raises(CorruptRecordError, match=rf"{segment.path()}: batch at byte {placed[1].position} is cut short"):
+    with pytest.raises(
+        CorruptRecordError, match=rf"{segment.path()}: batch at byte {placed[1].position} is incomplete"
+    ):
         next(batches)
     headers = segment.headers()
     next(headers)

@@ -64,7 +64,7 @@ def test_saving_adds_only_what_is_new(tmp_path: Path) -> None:
 
 def test_last_offsets_must_grow(tmp_path: Path) -> None:
     index = make(tmp_path / "t", FIRST)
-    with pytest.raises(ValueError, match="last offset 15 does not follow the last entry"):
+    with pytest.raises(ValueError, match="last offset 15 is not greater than the last entry"):
         index.append(AbortedTransaction(2, 11, 15, 16))
 
 
@@ -72,10 +72,10 @@ def test_last_offsets_must_grow(tmp_path: Path) -> None:
     ("content", "named"),
     [
         (packed(FIRST)[:-1], "has 33 bytes, not a multiple of 34"),
-        (packed(FIRST, version=1), "has an entry of version 1, expected 0"),
+        (packed(FIRST, version=1), "has an entry of version 1; expected 0"),
         (packed(AbortedTransaction(1, 15, 15, 16)), "has offsets 15 to 15 out of order"),
         (packed(AbortedTransaction(1, 3, 9, 16)), "has offsets 3 to 9 out of order"),
-        (packed(SECOND) + packed(FIRST), "has last offset 15 behind 20"),
+        (packed(SECOND) + packed(FIRST), "has last offset 15 after last offset 20"),
     ],
 )
 def test_damage(tmp_path: Path, content: bytes, named: str) -> None:

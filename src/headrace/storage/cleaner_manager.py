@@ -1,0 +1,121 @@
+"""The log cleaner manager: selects the dirtiest log and runs one cleaning at a time."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from headrace.common.background import WorkResult
+from headrace.common.errors import KafkaStorageError
+from headrace.common.types import TopicPartition
+from headrace.storage.cleaner import CleanerConfig, CleaningJob, finish_cleaning, log_to_clean, plan_cleaning
+from headrace.storage.config import ManagerConfig
+from headrace.storage.context import LogContext
+from headrace.storage.log import Log
+
+_logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class DiskErrorHandling(Protocol):
+    """How the log manager handles errors of its logs."""
+
+    def attempt(self, log: Log, action: Callable[[Log], T]) -> T | None:
+        """Runs an action; returns None if it fails."""
+
+    def handle_disk_error(self, log: Log, error: KafkaStorageError | OSError) -> None:
+        """Takes the log's directory offline, unless the disk is only full."""
+
+
+class LogCleanerManager:
+    """Runs the cleanings of a log manager. Called on the manager's thread."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        config: Callable[[], ManagerConfig],
+        logs: Mapping[TopicPartition, Log],
+        errors: DiskErrorHandling,
+        on_cleaned: Callable[[Log], None],
+    ):
+        """`config` and `logs` are live: both may change. `on_cleaned` checkpoints the cleaned offset of a log."""
+        self._context = context
+        self._config = config
+        self._logs = logs
+        self._errors = errors
+        self._on_cleaned = on_cleaned
+        self._uncleanable: set[TopicPartition] = set()
+        self._job: CleaningJob | None = None
+        self._closed = False
+
+    def clean_next(self) -> TopicPartition | None:
+        """Starts to clean the dirtiest log, unless a cleaning is in progress. Returns its partition."""
+        if self._job is not None or self._closed:
+            return None
+        attempt = self._errors.attempt
+        candidates = [log for log in self._logs.values() if log.config.compact and log.tp not in self._uncleanable]
+        dirty = [
+            (cleanable, log)
+            for cleanable, log in ((attempt(log, log_to_clean), log) for log in candidates)
+            if cleanable is not None
+            and cleanable.dirty_bytes
+            and (cleanable.overdue or cleanable.dirty_ratio >= log.config.min_cleanable_dirty_ratio)
+        ]
+        if not dirty:
+            return None
+        cleanable, log = max(dirty, key=lambda pair: (pair[0].overdue, pair[0].dirty_ratio))
+        job = attempt(log, lambda log: plan_cleaning(log, self._cleaner_config(), cleanable))
+        if job is None:
+            return None
+        self._job = job
+        self._context.runner.submit(job.run, lambda result: self._finish(log, job, result))
+        return log.tp
+
+    def _cleaner_config(self) -> CleanerConfig:
+        config = self._config()
+        return CleanerConfig(
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            io_buffer_bytes=config.log_cleaner_io_buffer_size,
+            max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+            max_inflated_bytes=self._context.max_inflated_bytes,
+        )
+
+    def _finish(self, log: Log, job: CleaningJob, result: WorkResult) -> None:
+        self._job = None
+        if job.cancelled or self._closed or self._logs.get(log.tp) is not log or not job.applies_to(log):
+            job.discard()  # its source segments no longer exist
+            return
+        if isinstance(result.error, OSError):
+            self._errors.handle_disk_error(log, result.error)
+            return
+        if result.error is not None:
+            self._uncleanable.add(log.tp)
+            _logger.error(
+                "Partition %s: compaction failed and is disabled until the topic's config changes: %s",
+                log.tp,
+                result.error,
+            )
+            return
+        if self._errors.attempt(log, lambda log: int(finish_cleaning(log, job))):
+            self._on_cleaned(log)
+            _logger.info("Partition %s: compacted up to offset %d: %s", log.tp, job.cleaned_up_to, job.stats)
+
+    def make_cleanable(self, tp: TopicPartition) -> None:
+        """Allows to clean a log again, because its config has changed or it was deleted."""
+        self._uncleanable.discard(tp)
+
+    def cancel(self, tp: TopicPartition) -> None:
+        """Cancels a cleaning of this partition."""
+        if self._job is not None and self._job.log_name == str(tp):
+            self._job.cancelled = True
+
+    def abandon(self) -> None:
+        """Starts no more cleanings, and discards the result of the one in progress."""
+        self._closed = True
+
+    def close(self) -> None:
+        """Cancels the cleaning in progress and starts no more."""
+        self._closed = True
+        if self._job is not None:
+            self._job.cancelled = True
