@@ -116,7 +116,7 @@ class TestReading:
         assert found[first].offset == 0
         assert found[second] is None
         for ask in (consumer.beginning_offsets, consumer.end_offsets):
-            with pytest.raises(TypeError, match="a partition is a TopicPartition, not str"):
+            with pytest.raises(TypeError, match="a partition must be a TopicPartition, not str"):
                 ask(first)
         consumer.assign([first])
         consumer.seek_to_tail(3, first)

@@ -75,7 +75,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("topics", [["a", "b"], b"a", 5])
     def test_topics_of_a_consumer_are_arguments(self, topics: Any) -> None:
-        with pytest.raises(TypeError, match="topics are given as str, each an argument of its own"):
+        with pytest.raises(TypeError, match="topics must be str, each a separate argument"):
             Consumer(topics)
 
     @pytest.mark.parametrize(
@@ -283,19 +283,19 @@ class TestConsumer:
         with consumer(broker) as reading:
             reading.assign([TopicPartition(topic, 0)])
             for call in (reading.pause, reading.resume, reading.seek_to_beginning):
-                with pytest.raises(TypeError, match="a partition is a TopicPartition, not list"):
+                with pytest.raises(TypeError, match="a partition must be a TopicPartition, not list"):
                     call([TopicPartition(topic, 0)])  # type: ignore[arg-type]
             assert poll_ten(reading) == TEN
 
     @pytest.mark.parametrize(
         ("arguments", "error", "words"),
         [
-            ({"timeout_ms": None}, TypeError, r"a number of milliseconds, not NoneType; float\('inf'\) waits for ever"),
+            ({"timeout_ms": None}, TypeError, r"a number of milliseconds, not NoneType; float\('inf'\) waits forever"),
             ({"timeout_ms": "5"}, TypeError, "a number of milliseconds, not str"),
             ({"timeout_ms": -1}, ValueError, "at least 0, not -1"),
             ({"timeout_ms": float("nan")}, ValueError, "at least 0, not nan"),
-            ({"max_records": 2.5}, TypeError, "max_records is a whole number, not float"),
-            ({"max_records": "5"}, TypeError, "max_records is a whole number, not str"),
+            ({"max_records": 2.5}, TypeError, "max_records must be an int, not float"),
+            ({"max_records": "5"}, TypeError, "max_records must be an int, not str"),
             ({"max_records": 0}, ValueError, "at least 1, not 0"),
         ],
     )
@@ -319,17 +319,17 @@ class TestConsumer:
     def test_partitions_that_it_does_not_have_are_wrong_values(self, broker: EmbeddedBroker, topic: str) -> None:
         other = TopicPartition(topic, 1)
         with consumer(broker) as reading:
-            with pytest.raises(ValueError, match="no partitions are assigned"):
+            with pytest.raises(ValueError, match="No partitions are assigned"):
                 reading.seek_to_end()
             reading.assign([TopicPartition(topic, 0)])
             for call in (reading.seek_to_beginning, reading.seek_to_end, lambda tp: reading.seek(tp, 0)):
                 with pytest.raises(ValueError, match="is not assigned"):
                     call(other)
-                with pytest.raises(TypeError, match="a partition is a TopicPartition, not str"):
+                with pytest.raises(TypeError, match="a partition must be a TopicPartition, not str"):
                     call(topic)
             with pytest.raises(IllegalStateError):
                 reading.position(other)
-            with pytest.raises(ValueError, match="an offset is an int of at least 0"):
+            with pytest.raises(ValueError, match="the seek offset must be an int and must not be negative"):
                 reading.seek(TopicPartition(topic, 0), -1)
 
     def test_what_is_no_subscription(self, broker: EmbeddedBroker, topic: str) -> None:
@@ -385,4 +385,4 @@ class TestConsumer:
             reading.poll(0)
         reading.close()
         other.join(PATIENCE)
-        assert [str(each) for each in outcome] == ["this consumer is closed"]
+        assert [str(each) for each in outcome] == ["This consumer has already been closed"]

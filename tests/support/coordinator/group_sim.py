@@ -309,7 +309,7 @@ class User:
     async def _run(self) -> None:
         while True:
             self.membership.poll_began()
-            self.subscription.user_is_done()
+            self.subscription.mark_processed()
             self._polls.set()
             await asyncio.sleep(self.chance.random() * 0.3)
             self._polls.clear()
@@ -338,7 +338,7 @@ class User:
     async def stop(self) -> None:
         """As a program that closes its consumer."""
         await self.crash_program()
-        self.subscription.user_is_done()
+        self.subscription.mark_processed()
         self._polls.set()
         await self.membership.close(timeout_ms=20_000)
 

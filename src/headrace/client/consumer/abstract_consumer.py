@@ -1,76 +1,116 @@
-"""What both faces of the consumer share: everything that needs no waiting.
+"""The part that the blocking consumer and the asyncio consumer share.
 
-Belongs to the thread that polls. What has to happen on the loop is only asked for here.
+    headrace.Consumer      \
+                             AbstractConsumer  -->  ConsumerCore, on the event loop
+    headrace.aio.Consumer  /
+
+Methods that never wait are complete here. Methods that wait are written once as generators of steps (`_poll_steps`,
+`_position_steps`, ...), which do no waiting themselves. A step is one of:
+
+    float        wait until `_ready` is set, for this many seconds at most
+    awaitable    the result of a user callback; the asyncio consumer awaits it, the blocking consumer ignores it
+
+Each consumer runs the steps in its own way (`_run_steps`): in the calling thread, or as a coroutine on the loop.
+
+Threads: everything here belongs to the thread (or task) that polls. Work for the loop is only scheduled
+(`ConsumerCore.call`).
 """
 
+import inspect
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from headrace.client.config.common import ClientSettings
 from headrace.client.config.consumer import CONSUMER_KEYS
+from headrace.client.consumer.arguments import (
+    Offsets,
+    check_max_records,
+    check_timestamp,
+    seek_target,
+    split_topics_and_settings,
+    to_offsets,
+)
 from headrace.client.consumer.core import ConsumerCore
 from headrace.client.consumer.fetch_collector import CollectedRecords
-from headrace.client.consumer.list_offsets import ListOffsetData
 from headrace.client.consumer.partition_state import EARLIEST_OFFSET, LATEST_OFFSET, OffsetQuery
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener, SubscriptionState
-from headrace.client.errors import IllegalStateError, NotAssignedError, WakeupError
-from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
+from headrace.client.errors import IllegalStateError, KafkaTimeoutError, NotAssignedError, WakeupError
+from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.types import TopicPartition
 from headrace.records import ConsumerRecord
 
-__all__ = ["AbstractConsumer", "Offsets", "at_times", "check_limit", "check_timeout", "only_offsets", "wanted_times"]
+__all__ = ["AbstractConsumer", "Records", "Steps"]
 
 _logger = logging.getLogger(__name__)
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Records: TypeAlias = dict[TopicPartition, list[ConsumerRecord]]
+Steps: TypeAlias = Generator[float | Awaitable[object], None, T]
+
+
+class _Event(Protocol):
+    """`threading.Event` or `asyncio.Event`."""
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class _Future(Protocol[T_co]):
+    """`concurrent.futures.Future` or `asyncio.Future`."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> T_co: ...
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None: ...
 
 
 class AbstractConsumer:
-    """See the module. A face sets `_core`, and says how a poll that waits is woken."""
+    """The base class of both consumers. A subclass creates `_ready` and sets `_started_core`."""
 
-    def __init__(self, topics: "tuple[str | Mapping[str, object], ...]", configs: dict[str, object]):
-        given: dict[str, object] = {}
-        names: list[str] = []
-        for each in topics:
-            if isinstance(each, str):
-                names.append(each)
-            elif isinstance(each, Mapping):
-                given.update(each)
-            else:
-                raise TypeError(f"topics are given as str, each an argument of its own, not as {type(each).__name__}")
-        self.config = ClientSettings.load(CONSUMER_KEYS, given, **configs)
-        """The settings; `config.group_id`, say."""
+    _ready: _Event
+    """Set by the core when a poll may have something to do: records, an error, a user callback."""
+
+    def __init__(self, arguments: "tuple[str | Mapping[str, object], ...]", configs: dict[str, object]):
+        topics, settings = split_topics_and_settings(arguments)
+        self.config = ClientSettings.load(CONSUMER_KEYS, settings, **configs)
+        """The settings, for example `config.group_id`."""
         self._subscription = SubscriptionState()
-        self._made: ConsumerCore | None = None
-        self._not_made = "this consumer is not started: await start(), or use async with"
+        self._started_core: ConsumerCore | None = None
+        self._not_started = "This consumer is not started: await start(), or use async with"
         self._closed = False
         self._is_closing = False
-        """Listeners that are told of the end may still use the consumer."""
+        """True once `close` has begun. Rebalance listeners that `close` calls may still use the consumer."""
         self._wakeup = False
-        self._portion: CollectedRecords | None = None
-        """What iteration has taken and not yet given to the user."""
-        self._index = 0
-        if names:
-            self._subscription.subscribe(names, listener=self.config.rebalance_listener)
+        self._current: CollectedRecords | None = None
+        """The records that iteration hands out at the moment."""
+        if topics:
+            self._subscription.subscribe(topics, listener=self.config.rebalance_listener)
 
     @property
     def _core(self) -> ConsumerCore:
-        if self._closed:
-            raise IllegalStateError("this consumer is closed")
-        if self._made is None:
-            raise IllegalStateError(self._not_made)
-        return self._made
+        self._check_open()
+        if self._started_core is None:
+            raise IllegalStateError(self._not_started)
+        return self._started_core
 
     def _wake(self) -> None:
-        """Wakes a poll that waits; from any thread."""
+        """Wakes a waiting poll. Any thread may call it."""
         raise NotImplementedError
 
-    def _tell_loop(self) -> None:
-        if self._made is not None:
-            self._made.call(self._made.subscription_changed)
+    def _monotonic(self) -> float:
+        """Returns the time in seconds that deadlines are measured with."""
+        raise NotImplementedError
 
-    # What to read
+    def _subscription_changed(self) -> None:
+        if self._started_core is not None:
+            self._started_core.call(self._started_core.subscription_changed)
+
+    # ---- subscription and assignment
 
     def subscribe(
         self,
@@ -78,213 +118,286 @@ class AbstractConsumer:
         pattern: "str | re.Pattern[str] | None" = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Reads topics, or all topics that a regular expression matches from their start. The partitions are shared
-        with the other members of the group; without a `group_id` this consumer gets them all. Takes the place of an
-        earlier subscription."""
+        """Subscribes to topics, or to all topics whose names match a regular expression from the start.
+
+        The members of the group share the partitions; without a `group_id` this consumer reads all of them. Replaces an
+        earlier subscription.
+        """
         self._check_open()
         self._subscription.subscribe(topics, pattern, listener)
-        self._tell_loop()
+        self._subscription_changed()
 
     def subscription(self) -> set[str] | None:
-        """The topics subscribed to; None if there is no subscription."""
+        """Returns the subscribed topics; None if there is no subscription."""
         return set(self._subscription.topics) if self._subscription.is_subscribed else None
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions and no others, whatever other consumers do."""
+        """Assigns partitions to this consumer directly, without group management. Replaces an earlier assignment."""
         self._check_open()
         self._subscription.assign(partitions)
-        self._tell_loop()
+        self._subscription_changed()
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads at the moment: assigned by the user, or by the group."""
+        """Returns the partitions that are assigned to this consumer, by the user or by the group."""
         return set(self._subscription.assigned)
 
-    # Where to read
+    # ---- seek, pause, resume
 
     def seek(self, partition: TopicPartition, offset: "int | OffsetAndMetadata") -> None:
-        """The next poll returns records from an offset on. Takes effect at once, also for what was fetched already."""
-        where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if not isinstance(where.offset, int) or isinstance(where.offset, bool) or where.offset < 0:
-            raise ValueError(f"an offset is an int of at least 0, not {offset!r}")
-        self._subscription.seek(partition, where.offset, where.leader_epoch)
-        self._moved([partition])
+        """Sets the offset of the next record that a poll returns. Drops records of the partition that were already
+        fetched."""
+        target = seek_target(offset)
+        self._subscription.seek(partition, target.offset, target.leader_epoch)
+        self._after_seek([partition])
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Goes to the oldest record of partitions, or of all that are assigned."""
-        self._ask(partitions, EARLIEST_OFFSET)
+        """Seeks to the first offset of partitions, or of all assigned partitions."""
+        self._seek_by_query(partitions, EARLIEST_OFFSET)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Goes behind the newest record of partitions, or of all that are assigned."""
-        self._ask(partitions, LATEST_OFFSET)
+        """Seeks to the end of partitions, or of all assigned partitions."""
+        self._seek_by_query(partitions, LATEST_OFFSET)
 
     def seek_to_tail(self, count: int, *partitions: TopicPartition) -> None:
-        """Goes to the last `count` offsets of partitions, or of all that are assigned."""
+        """Seeks to `count` offsets before the end of partitions, or of all assigned partitions."""
         if count < 0:
-            raise ValueError(f"count is at least 0, not {count}")
-        self._ask(partitions, OffsetQuery("tail", tail=count))
+            raise ValueError(f"count must be at least 0, not {count}")
+        self._seek_by_query(partitions, OffsetQuery("tail", tail=count))
 
     def seek_to_timestamp(self, timestamp: int, *partitions: TopicPartition) -> None:
-        """Goes to the first record that is not older, in milliseconds; to the end if all are."""
-        if timestamp < 0:
-            raise ValueError(f"a timestamp is milliseconds since 1970, not {timestamp}")
-        self._ask(partitions, OffsetQuery("time", timestamp))
+        """Seeks to the first record whose timestamp (milliseconds) is equal or later; to the end if there is none."""
+        check_timestamp(timestamp)
+        self._seek_by_query(partitions, OffsetQuery("time", timestamp))
 
-    def _ask(self, partitions: tuple[TopicPartition, ...], query: OffsetQuery) -> None:
+    def _seek_by_query(self, partitions: tuple[TopicPartition, ...], query: OffsetQuery) -> None:
         tps = partitions or tuple(self._subscription.assigned)
         if not tps:
-            raise NotAssignedError("no partitions are assigned to this consumer")
-        self._subscription.ask(tps, query)
-        self._moved(tps)
+            raise NotAssignedError("No partitions are assigned to this consumer")
+        self._subscription.query_offsets(tps, query)
+        self._after_seek(tps)
 
-    def _moved(self, tps: Iterable[TopicPartition]) -> None:
-        if self._made is not None:
-            self._made.forget_errors(tps)
+    def _after_seek(self, tps: Iterable[TopicPartition]) -> None:
+        if self._started_core is not None:
+            self._started_core.forget_errors(tps)
         self._subscription.changed()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Returns no more records of partitions until they are resumed. They stay assigned."""
+        """Stops returning records of partitions until `resume`. The partitions stay assigned."""
         self._subscription.pause(partitions)
         self._subscription.changed()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Ends what `pause` began."""
+        """Resumes partitions that were paused."""
         self._subscription.resume(partitions)
         self._subscription.changed()
         self._wake()
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Returns the paused partitions."""
         return self._subscription.paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset behind the last record of a partition, as the last fetch told; None before."""
+        """Returns the high watermark of a partition as of the last fetch; None before the first fetch."""
         with self._subscription.lock:
             highwater = self._subscription.state(partition).high_watermark
         return highwater if highwater >= 0 else None
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets lie between the position and the end, as the last fetch told; None before."""
+        """Returns the number of offsets from the position to the end as of the last fetch; None before the first
+        fetch."""
         return self._core.lag(partition)
 
-    # The group and the cluster
+    # ---- group and cluster
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This consumer's membership at the moment, for `Producer.send_offsets_to_transaction`."""
+        """Returns the current group membership, for `Producer.send_offsets_to_transaction`."""
         return self._core.group_metadata()
 
-    def enforce_rebalance(self, reason: str = "the program asked for it") -> None:
-        """Has the group share its partitions anew."""
-        if self._core.coordinator is None:
-            raise IllegalStateError("this consumer has no group")
-        self._core.call(self._core.coordinator.request_rejoin, reason)
+    def enforce_rebalance(self, reason: str = "enforce_rebalance() was called") -> None:
+        """Makes the group rebalance."""
+        self._core.enforce_rebalance(reason)
 
     def bootstrap_connected(self) -> bool:
-        """Whether the cluster is known."""
-        return self._made is not None and bool(self._made.client.metadata.view.nodes)
+        """Returns True if the brokers of the cluster are known."""
+        return self._started_core is not None and bool(self._started_core.client.metadata.view.nodes)
 
-    # Inside
+    def _to_offsets(self, offsets: "Mapping[TopicPartition, OffsetAndMetadata | int] | None") -> Offsets:
+        """Returns the offsets of a commit: those of the user, or the positions of all partitions."""
+        return self._subscription.positions() if offsets is None else to_offsets(offsets)
 
-    def _put_back(self) -> None:
-        """Iteration ended in the middle of a portion: the rest comes next, if it is still wanted. With interceptors it
-        is fetched again: a poll shows them all that it returns."""
-        portion, self._portion = self._portion, None
-        if portion is not None and self._index < len(portion.records):
-            if self.config.interceptors:
-                self._core.collector.rewind(portion.state, portion.version)
-            else:
-                self._core.collector.put_back(portion, self._index)
-
-    def _next_portion(self) -> list[CollectedRecords]:
-        while (portion := self._core.collector.collect_partition(self.config.max_poll_records)) is not None:
-            if portion.records and self.config.interceptors:
-                tp = portion.state.tp
-                portion = portion._replace(records=list(self._intercept({tp: portion.records}).get(tp, ())))
-            if portion.records:
-                return [portion]
-            with self._subscription.lock:
-                if portion.state.version == portion.version:
-                    self._subscription.consumed(portion.state, portion.next_offset, portion.leader_epoch)
-        return []
-
-    def _polled(
-        self, found: dict[TopicPartition, list[ConsumerRecord]], update_offsets: bool
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """What the user gets of what a poll has found."""
-        if not update_offsets:
-            for tp, records in found.items():
-                self.seek(tp, records[0].offset)
-        return self._intercept(found)
-
-    def _intercept(
-        self, found: dict[TopicPartition, list[ConsumerRecord]]
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        for interceptor in self.config.interceptors:
-            try:
-                changed = interceptor.on_consume(found)
-                found = found if changed is None else changed
-            except Exception:
-                # The records are taken: an error in place of them would lose them.
-                _logger.exception(
-                    "the interceptor %r failed in on_consume; the records go on as they were", interceptor
-                )
-        return found
+    # ---- polling
 
     def wakeup(self) -> None:
-        """Makes a poll that is under way, or the next one, raise WakeupError. May be called from any thread."""
+        """Makes the current poll, or the next one, raise WakeupError. Any thread may call it."""
         self._wakeup = True
         self._wake()
+
+    def _poll_steps(self, timeout_ms: float, collect: Callable[[], T]) -> Steps[T | None]:
+        """Calls `collect` until it returns something, and returns that; None after `timeout_ms`. Runs the user
+        callbacks that are due."""
+        core, ready = self._core, self._ready
+        deadline = self._monotonic() + timeout_ms / 1000
+        self._return_unread()
+        core.poll_began()
+        try:
+            while True:
+                ready.clear()
+                self._check_not_closing()
+                self._check_wakeup()
+                core.raise_error()
+                if len(core.user_callbacks):
+                    yield from self._callback_steps()
+                    self._check_not_closing()
+                collected = collect()
+                if len(collected):  # type: ignore[arg-type]
+                    return collected
+                seconds_left = deadline - self._monotonic()
+                if seconds_left <= 0:
+                    return None
+                yield seconds_left
+        finally:
+            core.poll_ended()
+
+    def _callback_steps(self) -> Steps[None]:
+        """Runs all user callbacks that are due, then raises the first error of one."""
+        assert self._started_core is not None
+        callbacks = self._started_core.user_callbacks
+        failure: Exception | None = None
+        while (callback := callbacks.take()) is not None:
+            try:
+                if callback.function is not None and inspect.isawaitable(result := callback.function()):
+                    yield result
+            except Exception as error:  # noqa: BLE001 - user code may raise anything
+                failure = failure or error
+            finally:
+                callbacks.finish(callback)
+        if failure is not None:
+            raise failure
+
+    def _serve_steps(self, future: "_Future[T]") -> Steps[T]:
+        """Waits for a future of the core and runs the user callbacks that it depends on. Raises the first error of a
+        callback at the end."""
+        future.add_done_callback(lambda _: self._ready.set())
+        failure: Exception | None = None
+        while not future.done():
+            self._ready.clear()
+            try:
+                yield from self._callback_steps()
+            except Exception as error:  # noqa: BLE001 - user code may raise anything
+                failure = failure or error
+            if not future.done():
+                yield float("inf")
+        result = future.result()
+        yield from self._callback_steps()
+        if failure is not None:
+            raise failure
+        return result
+
+    def _position_steps(self, partition: TopicPartition, timeout_ms: float | None) -> Steps[int]:
+        """Waits until the position of a partition is known."""
+        timeout = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self._monotonic() + timeout / 1000
+        while True:
+            self._ready.clear()
+            core = self._core
+            with self._subscription.lock:
+                position = self._subscription.state(partition).position
+            if position >= 0:
+                return position
+            core.raise_error()
+            seconds_left = deadline - self._monotonic()
+            if seconds_left <= 0:
+                raise KafkaTimeoutError(
+                    f"Timeout of {timeout:.0f} ms expired before the position for partition {partition} could be "
+                    "determined"
+                )
+            yield seconds_left
+
+    def _collect(self, max_records: int | None) -> Callable[[], Records]:
+        limit = self.config.max_poll_records if max_records is None else check_max_records(max_records)
+        return lambda: self._core.collector.collect(limit)
+
+    def _collect_arrow(self, max_records: int | None) -> Callable[[], Any]:
+        limit = None if max_records is None else check_max_records(max_records)
+        return lambda: self._core.collector.collect_arrow(limit)
+
+    def _polled(self, records: Records | None, update_offsets: bool) -> Records:
+        """Returns to the user what a poll has collected."""
+        if not records:
+            return {}
+        if not update_offsets:
+            for tp, of_partition in records.items():
+                self.seek(tp, of_partition[0].offset)
+        return self._intercept(records)
+
+    def _intercept(self, records: Records) -> Records:
+        for interceptor in self.config.interceptors:
+            try:
+                changed = interceptor.on_consume(records)
+                records = records if changed is None else changed
+            except Exception:
+                # The position is already behind the records: raising here would lose them.
+                _logger.exception("Interceptor %r failed in on_consume; its input is passed on unchanged", interceptor)
+        return records
+
+    # ---- iteration
+
+    @property
+    def _iteration_timeout_ms(self) -> float:
+        timeout_ms: float = self.config.consumer_timeout_ms
+        return timeout_ms if timeout_ms >= 0 else float("inf")
+
+    def _collect_for_iteration(self) -> list[CollectedRecords]:
+        """Returns the next records of one partition, as a list of one; an empty list if there are none."""
+        collector = self._core.collector
+        while (collected := collector.collect_partition(self.config.max_poll_records)) is not None:
+            if collected.records and self.config.interceptors:
+                tp = collected.state.tp
+                collected.records = list(self._intercept({tp: collected.records}).get(tp, ()))
+            if collected.records:
+                return [collected]
+            with self._subscription.lock:
+                if collected.state.version == collected.version:
+                    self._subscription.consumed(collected.state, collected.next_offset, collected.leader_epoch)
+        return []
+
+    def _start_iteration(self, current: CollectedRecords) -> CollectedRecords:
+        """Prepares for returning records one by one; see `PartitionState.advance`."""
+        self._subscription.start_iteration(current.state, current.leader_epoch)
+        return current
+
+    def _return_unread(self, current: CollectedRecords | None = None) -> None:
+        """Returns the records that iteration did not reach to the collector. With interceptors they are fetched again,
+        because interceptors see all records that a poll returns.
+
+        With `current` it does nothing if iteration has gone on to other records.
+        """
+        if self._current is None or (current is not None and current is not self._current):
+            return
+        current, self._current = self._current, None
+        if current.index < len(current.records):
+            if self.config.interceptors:
+                self._core.collector.rewind(current.state, current.version)
+            else:
+                self._core.collector.put_back(current)
+            current.index = len(current.records)  # an iterator that is still in use has no more of them
+
+    # ---- checks
 
     def _check_wakeup(self) -> None:
         if self._wakeup:
             self._wakeup = False
             raise WakeupError("wakeup() was called")
 
-    def _check_closing(self) -> None:
-        """A poll does not go on when somebody else closes the consumer."""
+    def _check_not_closing(self) -> None:
+        """Ends a poll while another thread or task closes the consumer."""
         if self._is_closing or self._closed:
-            raise IllegalStateError("this consumer is closed")
+            raise IllegalStateError("This consumer has already been closed")
 
     def _check_open(self) -> None:
         if self._closed:
-            raise IllegalStateError("this consumer is closed")
+            raise IllegalStateError("This consumer has already been closed")
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._subscription.assigned)} partitions"
         return f"<Consumer group_id={self.config.group_id!r}, {state}>"
-
-
-def check_timeout(timeout_ms: float) -> float:
-    """For how long a poll waits: a number, as in kafka-python."""
-    if not isinstance(timeout_ms, int | float):
-        raise TypeError(
-            f"timeout_ms is a number of milliseconds, not {type(timeout_ms).__name__}; float('inf') waits for ever"
-        )
-    if not timeout_ms >= 0:
-        raise ValueError(f"timeout_ms is at least 0, not {timeout_ms}")
-    return timeout_ms
-
-
-def check_limit(max_records: int) -> int:
-    if not isinstance(max_records, int):
-        raise TypeError(f"max_records is a whole number, not {type(max_records).__name__}")
-    if max_records <= 0:
-        raise ValueError(f"max_records is at least 1, not {max_records}")
-    return max_records
-
-
-def wanted_times(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    for tp, timestamp in timestamps.items():
-        if timestamp < 0:
-            raise ValueError(f"{tp}: a timestamp is milliseconds since 1970, not {timestamp}")
-    return timestamps
-
-
-def at_times(found: Mapping[TopicPartition, ListOffsetData]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    return {
-        tp: OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch) if each.offset >= 0 else None
-        for tp, each in found.items()
-    }
-
-
-def only_offsets(found: Mapping[TopicPartition, ListOffsetData]) -> dict[TopicPartition, int]:
-    return {tp: each.offset for tp, each in found.items()}

@@ -1,9 +1,18 @@
-"""The consumer behind its faces: puts together subscription, positions, fetching and membership.
+"""The part of a consumer that runs on the event loop: creates and connects subscription, fetcher and group membership.
 
-Made on a loop and owned by it. What the thread that polls may call is marked "any thread": it reads the subscription
-and the buffer under their lock, or asks the loop to do something without waiting.
+    changed()  -->  _work() on the loop:  drop stale fetches -> look up offsets -> send fetch requests
 
-    changed()  -->  work() on the loop:  metadata tracks the topics -> positions are found -> fetches go out
+| part | owns |
+|---|---|
+| `SubscriptionState` | subscription, assignment, and position of each partition; its lock guards the fetch buffer too |
+| `OffsetFetcher` | looks up positions: committed offsets, offsets by timestamp, validation after a leader change |
+| `Fetcher` | sends fetch requests, puts responses into the `FetchBuffer` |
+| `FetchCollector` | takes records out of the `FetchBuffer`, in the thread that polls |
+| `ConsumerCoordinator` | group membership and commits; None without a `group.id` |
+| `UserCallbacks` | listeners and commit callbacks that the thread that polls has to run |
+
+Owner: the event loop it is created on. The thread that polls may call the methods marked "Any thread": they take the
+subscription's lock, or schedule work on the loop.
 """
 
 import asyncio
@@ -14,12 +23,13 @@ from typing import Any
 
 from headrace.client import serialization
 from headrace.client.config.common import ClientSettings
+from headrace.client.consumer.arguments import Offsets, check_partition, check_timestamp
 from headrace.client.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from headrace.client.consumer.deserializers import prepare
 from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.fetch_collector import FetchCollector
 from headrace.client.consumer.fetcher import Fetcher, FetchLimits
-from headrace.client.consumer.list_offsets import ListOffsetData, list_offsets
+from headrace.client.consumer.list_offsets import EARLIEST, LATEST, ListOffsetData, list_offsets
 from headrace.client.consumer.offset_fetcher import OffsetFetcher
 from headrace.client.consumer.subscription_state import SubscriptionMode, SubscriptionState
 from headrace.client.consumer.user_callbacks import UserCallbacks
@@ -29,12 +39,14 @@ from headrace.client.group.consumer_coordinator import ConsumerCoordinator
 from headrace.client.metadata import check_name
 from headrace.client.metadata_cache import ClusterView
 from headrace.client.statistics_sources import consumer_source
-from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
 from headrace.common.clock import Clock
 from headrace.common.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.ids import Random
 from headrace.common.types import TopicPartition
 from headrace.net.dialer import Dialer
+
+__all__ = ["ConsumerCore"]
 
 _logger = logging.getLogger(__name__)
 
@@ -43,7 +55,7 @@ _ABANDON_MS = 1000
 
 
 class ConsumerCore:
-    """See the module."""
+    """The loop's side of a consumer; both public consumers delegate to it. Implements `RebalanceHooks`."""
 
     def __init__(
         self,
@@ -55,13 +67,13 @@ class ConsumerCore:
         random: Random | None = None,
         dialer: Dialer | None = None,
     ):
-        """`notify` wakes a poll that waits; it is called on the loop, and from the thread that polls."""
+        """`notify` wakes a waiting poll; it is called on the loop and from the thread that polls."""
         if settings.fetch_max_wait_ms >= settings.request_timeout_ms:
             raise ConfigError(
-                f"fetch.max.wait.ms ({settings.fetch_max_wait_ms}) has to be below request.timeout.ms "
-                f"({settings.request_timeout_ms}), or every fetch without records would time out"
+                f"fetch.max.wait.ms ({settings.fetch_max_wait_ms}) must be less than request.timeout.ms "
+                f"({settings.request_timeout_ms}); otherwise every fetch without records would time out"
             )
-        policy = AutoOffsetResetStrategy(settings.auto_offset_reset)
+        reset_strategy = AutoOffsetResetStrategy(settings.auto_offset_reset)
         room = settings.fetch_max_bytes + settings.max_partition_fetch_bytes
         if settings.receive_message_max_bytes < room:
             settings = settings.replace(receive_message_max_bytes=room)
@@ -71,16 +83,16 @@ class ConsumerCore:
         self.subscription = subscription or SubscriptionState()
         self.subscription.changed = self.changed
         self.buffer = FetchBuffer()
-        self.buffer.took = self.changed
+        self.buffer.on_drained = self.changed
         self.user_callbacks = UserCallbacks(self.loop, notify)
         self.coordinator: ConsumerCoordinator | None = None
         if settings.group_id:
-            told = self._committed if settings.interceptors else None
-            self.coordinator = ConsumerCoordinator(self.client, settings, self.subscription, self, on_commit=told)
+            on_commit = self._call_commit_interceptors if settings.interceptors else None
+            self.coordinator = ConsumerCoordinator(self.client, settings, self.subscription, self, on_commit=on_commit)
         self._notify = notify
         self._read_committed = settings.isolation_level == READ_COMMITTED
         self._errors: dict[object, Exception] = {}
-        """What the next polls raise: one for each partition, and one of the group."""
+        """Errors that the next polls raise, by partition, by topic, or under "group"."""
         self._work_is_due = False
         self._is_abandoned = False
         self.offset_fetcher = OffsetFetcher(
@@ -88,12 +100,12 @@ class ConsumerCore:
             self.client.metadata,
             self.subscription,
             committed=self.coordinator.commits if self.coordinator is not None else None,
-            policy=policy,
+            reset_strategy=reset_strategy,
             read_committed=self._read_committed,
             backoff=self.client.backoff,
             clock=self.client.clock,
-            found=self._positions_found,
-            failed=self._partition_failed,
+            on_positions_found=self._positions_found,
+            on_error=self._partition_failed,
         )
         self.fetcher = Fetcher(
             self.client.pool,
@@ -101,7 +113,7 @@ class ConsumerCore:
             self.subscription,
             self.buffer,
             self.offset_fetcher,
-            _limits(settings),
+            _fetch_limits(settings),
             self.client.backoff,
             notify,
         )
@@ -121,50 +133,50 @@ class ConsumerCore:
             await self.coordinator.start()
         self.subscription_changed()
 
-    # What changed
+    # ---- reacting to changes
 
     def changed(self) -> None:
-        """Any thread: the subscription, a position or the room in the buffer is not what it was."""
+        """Any thread: the subscription, a position or the room in the buffer has changed."""
         if not self._work_is_due:
             self._work_is_due = True
             self.call(self._work)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Any thread: has a function called on the loop, soon."""
+        """Any thread: schedules a function call on the loop."""
         try:
             self.loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
-            _logger.debug("the consumer's loop has ended")
+            _logger.debug("The consumer's event loop has stopped; %r is not called", function)
 
     def _work(self) -> None:
         self._work_is_due = False
         if self.closed:
             return
         with self.subscription.lock:
-            self.buffer.sweep()
-        self.offset_fetcher.work()
-        self.fetcher.kick()
+            self.buffer.drop_stale()
+        self.offset_fetcher.send_requests()
+        self.fetcher.send_requests()
 
     def _positions_found(self) -> None:
-        self.fetcher.kick()
+        self.fetcher.send_requests()
         self._notify()
 
     def subscription_changed(self) -> None:
-        """Other topics or partitions than before are wanted; on the loop."""
+        """Applies a new subscription or assignment. On the loop."""
         metadata, subscription = self.client.metadata, self.subscription
         is_pattern = subscription.mode is SubscriptionMode.PATTERN
         metadata.track_all(is_pattern)
         if is_pattern:
-            self._match(metadata.view)
+            self._match_pattern(metadata.view)
         metadata.set_tracked(subscription.topics)
-        self._take_all(metadata.view)
+        self._assign_all(metadata.view)
         if self.coordinator is not None:
             self.coordinator.subscription_changed()
         self._work()
 
     def _metadata_changed(self, old: ClusterView, new: ClusterView) -> None:  # noqa: ARG002
         subscription = self.subscription
-        if subscription.mode is SubscriptionMode.PATTERN and self._match(new):
+        if subscription.mode is SubscriptionMode.PATTERN and self._match_pattern(new):
             self.client.metadata.set_tracked(subscription.topics)
             if self.coordinator is not None:
                 self.coordinator.subscription_changed()
@@ -173,44 +185,44 @@ class ConsumerCore:
             if topic is not None and topic.error is not None and not topic.error.retriable:
                 self._errors[name] = topic.error(f"topic {name}: {(topic.error.__doc__ or '').strip()}")
                 self._notify()
-        self._take_all(new)
+        self._assign_all(new)
         self._work()
 
-    def _match(self, view: ClusterView) -> bool:
+    def _match_pattern(self, view: ClusterView) -> bool:
         return self.subscription.match(view.names(include_internal=not self.settings.exclude_internal_topics))
 
-    def _take_all(self, view: ClusterView) -> None:
-        """Without a group a subscription means all partitions of its topics, as in kafka-python."""
+    def _assign_all(self, view: ClusterView) -> None:
+        """Without a group, assigns all partitions of the subscribed topics, as kafka-python does."""
         if self.coordinator is not None or not self.subscription.is_subscribed:
             return
-        wanted = [
-            TopicPartition(name, each.partition)
+        tps = [
+            TopicPartition(name, info.partition)
             for name in self.subscription.topics
             if (topic := view.topic(name)) is not None
-            for each in topic.partitions
+            for info in topic.partitions
         ]
-        if self.subscription.assigned != frozenset(wanted):
-            self.subscription.assign_from_group(wanted)
+        if self.subscription.assigned != frozenset(tps):
+            self.subscription.assign_from_group(tps)
 
-    # Errors for the user
+    # ---- errors for the user
 
     def _partition_failed(self, tp: TopicPartition, error: Exception) -> None:
         self._errors[tp] = error
         self._notify()
 
     def raise_error(self) -> None:
-        """Any thread: raises what went wrong meanwhile, one at a time."""
-        for key in list(self._errors):  # the loop may add to it meanwhile
+        """Any thread: raises one error that occurred on the loop, if there is one."""
+        for key in list(self._errors):  # the loop may add errors concurrently
             error = self._errors.pop(key, None)
             if error is not None and (not isinstance(key, TopicPartition) or key in self.subscription.assigned):
                 raise error
 
     def forget_errors(self, tps: Iterable[TopicPartition]) -> None:
-        """Any thread: reading goes on elsewhere, so these do not matter any more."""
+        """Any thread: drops the errors of partitions whose position the user has changed."""
         for tp in tps:
             self._errors.pop(tp, None)
 
-    # What membership asks (RebalanceHooks)
+    # ---- rebalance hooks
 
     async def at_poll(self) -> None:
         if not self._is_abandoned:
@@ -235,11 +247,11 @@ class ConsumerCore:
         self._errors["group"] = error
         self._notify()
 
-    # Polls
+    # ---- polls
 
     def poll_began(self) -> None:
         """Any thread."""
-        self.subscription.user_is_done()
+        self.subscription.mark_processed()
         if self.coordinator is not None:
             self.coordinator.poll_began()
 
@@ -248,55 +260,81 @@ class ConsumerCore:
         if self.coordinator is not None:
             self.coordinator.poll_ended()
 
-    # Questions
+    # ---- the group
 
     def _group(self) -> ConsumerCoordinator:
         if self.coordinator is None:
-            raise IllegalStateError("this consumer has no group: offsets are committed for a group.id")
+            raise IllegalStateError(
+                "This consumer has no group: to use group management or offset commits, set group.id"
+            )
         return self.coordinator
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None) -> None:
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Any thread."""
+        return self._group().group_metadata()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Any thread."""
+        self.call(self._group().request_rejoin, reason)
+
+    async def commit(self, offsets: Offsets, timeout_ms: float | None) -> None:
         await self._group().commits.commit(offsets, timeout_ms=timeout_ms)
 
     def commit_async(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object] | None,
+        self, offsets: Offsets, callback: Callable[[Offsets, KafkaError | None], object] | None
     ) -> "asyncio.Future[None]":
-        """On the loop. The callback is a callback of the user's."""
-        if callback is None:
+        """Commits on the loop. A later poll runs `callback`, or else `default.offset.commit.callback`."""
+        chosen = callback or self.settings.default_offset_commit_callback
+        if chosen is None:
             return self._group().commits.commit_async(offsets)
 
-        def tell(done: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
-            self.user_callbacks.add(lambda: callback(done, error))
+        def add_callback(committed: Offsets, error: KafkaError | None) -> None:
+            self.user_callbacks.add(lambda: chosen(committed, error))
 
-        return self._group().commits.commit_async(offsets, tell)
+        return self._group().commits.commit_async(offsets, add_callback)
 
-    def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+    def _call_commit_interceptors(self, offsets: Offsets, error: KafkaError | None) -> None:
         if error is None:
             for interceptor in self.settings.interceptors:
-                self.user_callbacks.add(partial(_tell_commit, interceptor, offsets))
+                self.user_callbacks.add(partial(_call_on_commit, interceptor, offsets))
 
-    async def committed(
+    async def committed(self, tp: TopicPartition, timeout_ms: float | None) -> OffsetAndMetadata | None:
+        check_partition(tp)
+        return (await self._group().commits.committed([tp], timeout_ms=timeout_ms))[tp]
+
+    # ---- offsets, topics, statistics
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        for timestamp in timestamps.values():
+            check_timestamp(timestamp)
+        return {
+            tp: OffsetAndTimestamp(*data) if data.offset >= 0 else None
+            for tp, data in (await self._list_offsets(timestamps, timeout_ms)).items()
+        }
+
+    async def beginning_offsets(
         self, tps: Iterable[TopicPartition], timeout_ms: float | None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self._group().commits.committed(tps, timeout_ms=timeout_ms)
+    ) -> dict[TopicPartition, int]:
+        listed = await self._list_offsets(dict.fromkeys(tps, EARLIEST), timeout_ms)
+        return {tp: data.offset for tp, data in listed.items()}
 
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        return self._group().group_metadata()
+    async def end_offsets(self, tps: Iterable[TopicPartition], timeout_ms: float | None) -> dict[TopicPartition, int]:
+        listed = await self._list_offsets(dict.fromkeys(tps, LATEST), timeout_ms)
+        return {tp: data.offset for tp, data in listed.items()}
 
-    async def offsets_at(
-        self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
+    async def _list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, ListOffsetData]:
-        if not wanted:
+        if not timestamps:
             return {}
-        for tp in wanted:
-            if not isinstance(tp, TopicPartition):
-                raise TypeError(f"a partition is a TopicPartition, not {type(tp).__name__}")
+        for tp in timestamps:
+            check_partition(tp)
         return await list_offsets(
             self.client.pool,
             self.client.metadata,
-            wanted,
+            timestamps,
             read_committed=self._read_committed,
             timeout_ms=self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms,
             backoff=self.client.backoff,
@@ -308,7 +346,7 @@ class ConsumerCore:
         return set(view.names(include_internal=not self.settings.exclude_internal_topics))
 
     async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
-        """None if there is no such topic, or none yet."""
+        """Returns the partition numbers of a topic; None if the topic does not exist (yet)."""
         timeout = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         metadata = self.client.metadata
         check_name(topic)
@@ -318,7 +356,7 @@ class ConsumerCore:
             if info is None or info.error is UnknownTopicOrPartitionError:
                 return None
         info = await metadata.topic(topic, timeout)
-        return {each.partition for each in info.partitions}
+        return {partition.partition for partition in info.partitions}
 
     async def metrics(self) -> dict[str, Any]:
         return self.client.statistics.take()
@@ -330,10 +368,10 @@ class ConsumerCore:
             end = state.end_offset(self._read_committed)
             return max(0, end - state.position) if end >= 0 and state.has_position else None
 
-    # The end
+    # ---- closing
 
     async def unsubscribe(self) -> None:
-        """Gives everything up and leaves the group. The user's turns have to be taken meanwhile."""
+        """Gives up the assignment and leaves the group. The caller has to run user callbacks meanwhile."""
         if self.coordinator is not None and self.subscription.is_subscribed:
             await self.coordinator.leave()
         self.subscription.unsubscribe()
@@ -341,20 +379,20 @@ class ConsumerCore:
         self.subscription_changed()
 
     async def abandon(self) -> None:
-        """Closes without the user, who has forgotten to: nobody is told, and nothing is committed, as nobody knows what
-        has been processed."""
+        """Closes a consumer that the user forgot to close. Runs no user callbacks and commits nothing, because it is
+        unknown which records were processed."""
         self.subscription.listener = None
         self._is_abandoned = True
         await self.close(autocommit=False, timeout_ms=_ABANDON_MS)
 
     async def close(self, *, autocommit: bool = True, timeout_ms: float | None = None) -> None:
-        """The user's turns have to be taken meanwhile."""
+        """The caller has to run user callbacks meanwhile."""
         if self.closed:
             return
         try:
             if self.coordinator is not None:
                 if not autocommit:
-                    self.subscription.commit_nothing()
+                    self.subscription.disable_auto_commit()
                 await self.coordinator.close(timeout_ms=timeout_ms)
         finally:
             self.closed = True
@@ -369,14 +407,14 @@ class ConsumerCore:
             self._notify()
 
 
-def _tell_commit(interceptor: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+def _call_on_commit(interceptor: Any, offsets: Offsets) -> None:
     try:
         interceptor.on_commit(offsets)
     except Exception:
-        _logger.exception("the interceptor %r failed in on_commit", interceptor)
+        _logger.exception("Interceptor %r failed in on_commit; the offsets are committed", interceptor)
 
 
-def _limits(settings: ClientSettings) -> FetchLimits:
+def _fetch_limits(settings: ClientSettings) -> FetchLimits:
     return FetchLimits(
         min_bytes=settings.fetch_min_bytes,
         max_bytes=settings.fetch_max_bytes,
@@ -390,20 +428,3 @@ def _limits(settings: ClientSettings) -> FetchLimits:
         rack=settings.client_rack,
         metadata_max_age_ms=settings.metadata_max_age_ms,
     )
-
-
-def offsets_to_commit_from(
-    offsets: Mapping[TopicPartition, Any] | None, subscription: SubscriptionState
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of a commit: those of the user (numbers will do), or the positions."""
-    if offsets is None:
-        return subscription.positions()
-    given: dict[TopicPartition, OffsetAndMetadata] = {}
-    for tp, offset in offsets.items():
-        if not isinstance(tp, TopicPartition):
-            raise TypeError(f"offsets are committed for a TopicPartition, not for {type(tp).__name__}")
-        made = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata(*offset)
-        if made.offset < 0:
-            raise ValueError(f"{tp}: an offset to commit is at least 0, not {made.offset}")
-        given[tp] = made._replace(metadata=made.metadata or "")
-    return given

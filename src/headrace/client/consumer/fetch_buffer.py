@@ -49,7 +49,7 @@ class FetchBuffer:
     def __init__(self) -> None:
         self.size_in_bytes = 0
         """Of all replies that are not used up."""
-        self.took: Callable[[], None] = _nothing
+        self.on_drained: Callable[[], None] = _nothing
         self._call_at_bytes = _NEVER
         self._queues: dict[TopicPartition, deque[CompletedFetch]] = {}
         self._order: deque[TopicPartition] = deque()
@@ -110,9 +110,9 @@ class FetchBuffer:
         self.size_in_bytes -= queue.popleft().size
         if self._call_at_bytes != _NEVER and (self.size_in_bytes <= self._call_at_bytes or len(queue) <= 1):
             self._call_at_bytes = _NEVER
-            self.took()
+            self.on_drained()
 
-    def sweep(self) -> None:
+    def drop_stale(self) -> None:
         """Lets go of what is stale, wherever it stands."""
         for tp in list(self._queues):
             queue = self._queues[tp]

@@ -5,7 +5,8 @@ run the user's deserializers: whether an entry is still wanted is looked at agai
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from headrace.client.consumer.errors import CorruptBatchError, RecordDeserializationError
 from headrace.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
@@ -23,15 +24,18 @@ _NO_LIMIT = 2**31 - 1
 _SMALLEST_RECORD = 7
 
 
-class CollectedRecords(NamedTuple):
-    """Some records of one partition, of which the user has got none yet."""
+@dataclass(slots=True)
+class CollectedRecords:
+    """Decoded records of one partition that have not been returned to the user."""
 
     state: PartitionState
     version: int
     records: list[ConsumerRecord]
     next_offset: int
-    """The position once the user has all of them."""
+    """The position after the last of them."""
     leader_epoch: int
+    index: int = 0
+    """The index in `records` of the next record, when iteration returns them one by one."""
 
 
 class FetchCollector:
@@ -106,9 +110,9 @@ class FetchCollector:
             self.traffic.note(entry.state.tp, len(records), entry.size if fetched.is_done else 0)
             return CollectedRecords(entry.state, entry.version, records, fetched.next_offset, fetched.leader_epoch)
 
-    def put_back(self, portion: CollectedRecords, index: int) -> None:
-        """The records of a portion from an index on were not handed out: they come next, if they are still wanted."""
-        self._left.append(portion._replace(records=portion.records[index:]))
+    def put_back(self, collected: CollectedRecords) -> None:
+        """Takes back the records from `index` on. They are collected next, unless the position changes before."""
+        self._left.append(replace(collected, records=collected.records[collected.index :], index=0))
 
     def _take_left(self, max_records: int) -> CollectedRecords | None:
         with self._subscription.lock:
@@ -119,9 +123,9 @@ class FetchCollector:
         self._left.remove(found)
         if len(found.records) <= max_records:
             return found
-        self.put_back(found, max_records)
-        return found._replace(
-            records=found.records[:max_records], next_offset=found.records[max_records - 1].offset + 1
+        self.put_back(replace(found, index=max_records))
+        return replace(
+            found, records=found.records[:max_records], next_offset=found.records[max_records - 1].offset + 1
         )
 
     def _special(self, entry: CompletedFetch) -> None:

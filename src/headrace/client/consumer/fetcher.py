@@ -125,7 +125,7 @@ class Fetcher:
         self._news = False
         self._closed = False
 
-    def kick(self) -> None:
+    def send_requests(self) -> None:
         """Something changed: there may be more to ask for."""
         if self._closed:
             return
@@ -199,7 +199,7 @@ class Fetcher:
         for state in self._subscription.states():
             if state.paused and state.state is FetchState.ACTIVE and self._buffer.waiting_bytes(state.tp):
                 state.rewind()
-        self._buffer.sweep()
+        self._buffer.drop_stale()
         return self._buffer.size_in_bytes < self._limits.max_queued_bytes
 
     def _source(self, state: PartitionState, leader: int, now: float) -> int:
@@ -207,7 +207,7 @@ class Fetcher:
         if state.preferred_replica >= 0:
             if state.preferred_until > now and state.preferred_replica in self._metadata.view.nodes:
                 return state.preferred_replica
-            state.forget_preferred()
+            state.clear_preferred_replica()
         return leader
 
     def _wake_at(self, at: float) -> None:
@@ -215,7 +215,7 @@ class Fetcher:
             self._timer.cancel()
             self._timer = None
         if at != float("inf"):
-            self._timer = self._loop.call_at(at, self.kick)
+            self._timer = self._loop.call_at(at, self.send_requests)
 
     # One broker
 
@@ -267,7 +267,7 @@ class Fetcher:
             del self._tasks[node_id], self._kicks[node_id]
             self._sessions.pop(node_id, None)
             if not self._closed:
-                self._loop.call_soon(self.kick)
+                self._loop.call_soon(self.send_requests)
 
     async def _ask(self, node_id: int, session: FetchSessionHandler, plan: _Plan, empty: int) -> FetchResponse:
         if not self._pool.is_ready(node_id, PURPOSE):
@@ -319,7 +319,7 @@ class Fetcher:
         with self._subscription.lock:
             for asked in plan.asked.values():
                 if asked.state.preferred_replica == node_id:
-                    asked.state.forget_preferred()
+                    asked.state.clear_preferred_replica()
                 if isinstance(error, UnsupportedVersionError) and asked.state.version == asked.version:
                     self._put(CompletedFetch(asked.state, error=error))
         self._tell()
@@ -364,7 +364,9 @@ class Fetcher:
         if part.log_start_offset >= 0:
             state.log_start_offset = part.log_start_offset
         if part.preferred_read_replica >= 0:
-            state.prefer(part.preferred_read_replica, self._loop.time() + limits.metadata_max_age_ms / 1000)
+            state.set_preferred_replica(
+                part.preferred_read_replica, self._loop.time() + limits.metadata_max_age_ms / 1000
+            )
         got = False
         if part.records:
             assert isinstance(part.records, bytes | bytearray | memoryview)
@@ -419,7 +421,7 @@ class Fetcher:
             self._out_of_range(node_id, state)
         elif is_stale_metadata(error):
             _logger.debug("fetching %s from broker %d: %s", state.tp, node_id, error)
-            state.forget_preferred()
+            state.clear_preferred_replica()
             leader = part.current_leader
             known = leader is not None and self._metadata.note_leader(
                 state.tp, leader.leader_id, leader.leader_epoch, endpoints.get(leader.leader_id)
@@ -437,7 +439,7 @@ class Fetcher:
         info = self._metadata.view.partition(state.tp)
         if state.preferred_replica >= 0 or (info is not None and info.leader != node_id):
             # A follower may not have it yet, or no more: the leader decides (KIP-392).
-            state.forget_preferred()
+            state.clear_preferred_replica()
             self._hold_back(state)
         elif self._buffer.has(state.tp):
             # The user still has records to take that lie before it.
@@ -446,7 +448,7 @@ class Fetcher:
             self._put(CompletedFetch(state, error=OffsetsLostError(state.tp, state.fetch_offset)))
             self._hold_back(state)
         else:
-            self._loop.call_soon(self._offset_fetcher.work)
+            self._loop.call_soon(self._offset_fetcher.send_requests)
 
     async def close(self) -> None:
         self._closed = True

@@ -63,31 +63,31 @@ class OffsetFetcher:
         subscription: SubscriptionState,
         *,
         committed: CommittedOffsets | None,
-        policy: AutoOffsetResetStrategy,
+        reset_strategy: AutoOffsetResetStrategy,
         read_committed: bool,
         backoff: Backoff,
         clock: Clock,
-        found: Callable[[], None],
-        failed: Callable[[TopicPartition, Exception], None],
+        on_positions_found: Callable[[], None],
+        on_error: Callable[[TopicPartition, Exception], None],
     ):
         """`found` is called when a partition can be read from, `failed` with an error for the user."""
         self._pool = pool
         self._metadata = metadata
         self._subscription = subscription
         self._committed = committed
-        self._policy = policy
+        self._reset_strategy = reset_strategy
         self._read_committed = read_committed
         self._backoff = backoff
         self._clock = clock
-        self._found = found
-        self._failed = failed
+        self._on_positions_found = on_positions_found
+        self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._validating: dict[PartitionState, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def work(self) -> None:
+    def send_requests(self) -> None:
         """Asks everything that is to be asked now."""
         if self._closed:
             return
@@ -112,7 +112,7 @@ class OffsetFetcher:
                     # Metadata calls again as soon as it knows more.
                     unknown.add(state.tp.topic)
                 elif asks:
-                    state.asking()
+                    state.query_sent()
                     (committed if is_committed else by_time).append((state, state.version))
                 else:
                     self._validating[state] = state.version
@@ -136,15 +136,15 @@ class OffsetFetcher:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _logger.error("looking for offsets failed", exc_info=error)
-        self._found()
-        self.work()
+        self._on_positions_found()
+        self.send_requests()
 
     def _wake_at(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if at != float("inf"):
-            self._timer = self._loop.call_at(at, self.work)
+            self._timer = self._loop.call_at(at, self.send_requests)
 
     def _retry_at(self, state: PartitionState) -> float:
         return self._loop.time() + self._backoff.wait_seconds(state.failures)
@@ -154,8 +154,8 @@ class OffsetFetcher:
         if isinstance(error, KafkaError) and error.retriable:
             _logger.debug("no offset for %s yet: %s", state.tp, error)
         else:
-            self._failed(state.tp, error)
-        state.ask_again(self._retry_at(state))
+            self._on_error(state.tp, error)
+        state.retry_query(self._retry_at(state))
 
     # Committed offsets
 
@@ -180,10 +180,10 @@ class OffsetFetcher:
 
     def reset(self, state: PartitionState, why: str) -> bool:
         """Goes by `auto.offset.reset`; False if that says that it is an error. The caller holds the lock."""
-        query = self._policy.query(self._clock.time_ms())
+        query = self._reset_strategy.query(self._clock.time_ms())
         if query is not None:
             _logger.info("%s: reading begins at %s", why, query)
-            state.ask(query)
+            state.query_offset(query)
             return True
         if state.state is FetchState.OFFSET_WAIT:
             self._ask_again(state, NoOffsetForPartitionError(f"{why}, and auto.offset.reset is none"))
@@ -217,7 +217,7 @@ class OffsetFetcher:
                 if tp in errors:
                     self._ask_again(state, errors[tp])
                 elif tp not in found:
-                    state.ask_again(self._retry_at(state))
+                    state.retry_query(self._retry_at(state))
                 else:
                     self._take(state, queries[tp], found[tp], begins.get(tp), view.leader_epoch(tp))
 
@@ -231,7 +231,7 @@ class OffsetFetcher:
     ) -> None:
         if found.offset < 0:
             # Nothing is as new as that: the end.
-            state.ask(LATEST_OFFSET)
+            state.query_offset(LATEST_OFFSET)
             return
         offset = found.offset
         if query.kind == "tail" and begin is not None:
@@ -319,7 +319,7 @@ class OffsetFetcher:
                     elif failure.retriable:
                         errors[tp] = failure
                     else:
-                        self._failed(tp, failure)
+                        self._on_error(tp, failure)
                         state.back_off(self._retry_at(state))
 
     def _compare(self, state: PartitionState, epoch: int, end_offset: int, leader_epoch: int) -> None:
@@ -328,9 +328,9 @@ class OffsetFetcher:
             state.validated(leader_epoch)
             return
         known = epoch >= 0 and end_offset >= 0
-        if self._policy.is_none:
+        if self._reset_strategy.is_none:
             divergent = OffsetAndMetadata(end_offset, "", epoch) if known else None
-            self._failed(state.tp, TruncatedError(state.tp, state.position, divergent))
+            self._on_error(state.tp, TruncatedError(state.tp, state.position, divergent))
             state.back_off(self._retry_at(state))
         elif known:
             _logger.warning(
@@ -354,7 +354,7 @@ class OffsetFetcher:
             return True
         if state.state is FetchState.ACTIVE:
             state.validate()
-            self._loop.call_soon(self.work)
+            self._loop.call_soon(self.send_requests)
         return False
 
     async def close(self) -> None:

@@ -159,7 +159,7 @@ class PartitionState:
         """Records may be asked for."""
         return self.state is FetchState.ACTIVE and not self.paused
 
-    def ask(self, query: OffsetQuery) -> None:
+    def query_offset(self, query: OffsetQuery) -> None:
         """The next offset has to be looked up."""
         self._transition(FetchState.OFFSET_QUERY)
         self.version += 1
@@ -168,11 +168,11 @@ class PartitionState:
         self.position_epoch = self.processed_epoch = NO_EPOCH
         self._forget_troubles()
 
-    def asking(self) -> None:
+    def query_sent(self) -> None:
         """The question has been sent."""
         self._transition(FetchState.OFFSET_WAIT)
 
-    def ask_again(self, retry_at: float) -> None:
+    def retry_query(self, retry_at: float) -> None:
         """The question failed in a way that may pass."""
         self._transition(FetchState.OFFSET_QUERY)
         self.failures += 1
@@ -223,7 +223,7 @@ class PartitionState:
         self.position = next_offset
         self.position_epoch = epoch
 
-    def move(self, version: int, next_offset: int) -> bool:
+    def advance(self, version: int, next_offset: int) -> bool:
         """One more record is handed to the user, who is done with those before it; False if it is not wanted any more:
         the user seeks or pauses, or the partition goes. The hottest path of iteration."""
         if self.version != version or self.state is not _ACTIVE or self.paused:
@@ -232,7 +232,7 @@ class PartitionState:
         self.position = next_offset
         return True
 
-    def stopping(self) -> None:
+    def begin_stop(self) -> None:
         if not self.is_stopped:
             self._transition(FetchState.STOPPING)
             self.version += 1
@@ -247,11 +247,11 @@ class PartitionState:
         self.failures += 1
         self.retry_at = retry_at
 
-    def prefer(self, replica: int, until: float) -> None:
+    def set_preferred_replica(self, replica: int, until: float) -> None:
         self.preferred_replica = replica
         self.preferred_until = until
 
-    def forget_preferred(self) -> None:
+    def clear_preferred_replica(self) -> None:
         self.preferred_replica = -1
 
     def reached_end(self, read_committed: bool) -> bool:

@@ -123,7 +123,7 @@ class SubscriptionState:
         wanted = frozenset(tps)
         for tp in wanted:
             if not isinstance(tp, TopicPartition):
-                raise TypeError(f"a partition is a TopicPartition, not {type(tp).__name__}")
+                raise TypeError(f"a partition must be a TopicPartition, not {type(tp).__name__}")
         with self.lock:
             self._check_mode(SubscriptionMode.ASSIGNED)
             self.mode = SubscriptionMode.ASSIGNED
@@ -164,7 +164,7 @@ class SubscriptionState:
         with self.lock:
             for tp in tps:
                 if (state := self._states.get(tp)) is not None:
-                    state.stopping()
+                    state.begin_stop()
 
     def _set_assigned(self, wanted: frozenset[TopicPartition]) -> None:
         for tp in self._assigned - wanted:
@@ -178,7 +178,7 @@ class SubscriptionState:
                     known.stop()
                     self._moved.discard(known)
                 state = self._states[tp] = PartitionState(tp)
-                state.ask(COMMITTED_OFFSET)
+                state.query_offset(COMMITTED_OFFSET)
         self._assigned = wanted
 
     def state(self, tp: TopicPartition) -> PartitionState:
@@ -188,7 +188,7 @@ class SubscriptionState:
             state = None
         if state is None:
             if not isinstance(tp, TopicPartition):
-                raise TypeError(f"a partition is a TopicPartition, not {type(tp).__name__}")
+                raise TypeError(f"a partition must be a TopicPartition, not {type(tp).__name__}")
             raise NotAssignedError(f"partition {tp} is not assigned to this consumer")
         return state
 
@@ -208,14 +208,14 @@ class SubscriptionState:
                 self._moved.discard(state)
                 state.seek(offset, epoch)
 
-    def ask(self, tps: Iterable[TopicPartition], query: OffsetQuery) -> None:
+    def query_offsets(self, tps: Iterable[TopicPartition], query: OffsetQuery) -> None:
         """The offset to go on at is looked up before the next fetch."""
         with self.lock:
             found = [self.state(tp) for tp in tps]
             for state in found:
                 if not state.is_stopped:
                     self._moved.discard(state)
-                    state.ask(query)
+                    state.query_offset(query)
 
     def pause(self, tps: Iterable[TopicPartition]) -> None:
         with self.lock:
@@ -238,7 +238,7 @@ class SubscriptionState:
         state.consumed(next_offset, epoch)
         self._moved.add(state)
 
-    def moving(self, state: PartitionState, epoch: int) -> None:
+    def start_iteration(self, state: PartitionState, epoch: int) -> None:
         """Records will be handed to the user one by one, with `PartitionState.move`; the last is of this epoch.
 
         It may be later than that of the others, which does no harm: a leader that does not have it tells of the one
@@ -249,7 +249,7 @@ class SubscriptionState:
             state.processed_epoch = state.position_epoch = epoch
             self._moved.add(state)
 
-    def user_is_done(self) -> None:
+    def mark_processed(self) -> None:
         """A poll begins: what was handed out before it has been processed."""
         if self._moved:
             with self.lock:
@@ -278,7 +278,7 @@ class SubscriptionState:
                 if state.processed >= 0
             }
 
-    def commit_nothing(self) -> None:
+    def disable_auto_commit(self) -> None:
         """Nobody knows what the user is done with: nothing is committed by itself any more."""
         self._commits_nothing = True
 

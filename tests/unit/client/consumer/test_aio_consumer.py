@@ -106,6 +106,27 @@ class TestIteration:
 
         consuming(test)
 
+    def test_poll_within_the_loop_takes_the_remaining_records(self):
+        async def test(logs, consumer):
+            seen = []
+            async for record in consumer:
+                seen.append(record.offset)
+                if record.offset == 1:
+                    polled = await consumer.poll(1000, max_records=2)
+                    seen += [each.offset for each in polled[T0]]
+            assert seen == [0, 1, 2, 3, 4]
+
+        consuming(test, consumer_timeout_ms=1000)
+
+    def test_iterators_share_the_remaining_records(self):
+        async def test(logs, consumer):
+            seen = []
+            async for record in consumer:
+                seen += [record.offset, (await consumer.getone()).offset]
+            assert seen == list(range(10))
+
+        consuming(test, consumer_timeout_ms=1000, max_poll_records=3, count=10)
+
     def test_the_rest_is_handed_over_to_polls_and_back(self):
         decoded = []
 
@@ -295,7 +316,7 @@ class TestPolls:
     @pytest.mark.parametrize("arguments", [{"timeout_ms": -1}, {"max_records": 0}])
     def test_arguments(self, arguments):
         async def test(logs, consumer):
-            with pytest.raises(ValueError, match="is at least"):
+            with pytest.raises(ValueError, match="must be at least"):
                 await consumer.poll(**arguments)
 
         consuming(test)
@@ -367,7 +388,7 @@ class TestItsEnd:
             with pytest.raises(IllegalStateError, match="not started"):
                 await consumer.poll(0)
             await consumer.start()
-            with pytest.raises(IllegalStateError, match="before"):
+            with pytest.raises(IllegalStateError, match="already started"):
                 await consumer.start()
             await consumer.close()
             await consumer.close()

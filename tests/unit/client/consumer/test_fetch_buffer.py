@@ -8,7 +8,7 @@ from headrace.records import FetchedRecords, encode_rows
 
 def state_of(index):
     state = PartitionState(TopicPartition("t", index))
-    state.ask(COMMITTED_OFFSET)
+    state.query_offset(COMMITTED_OFFSET)
     state.seek(0)
     return state
 
@@ -69,7 +69,7 @@ def test_paused_and_unready_partitions_wait():
     assert buffer.next() is None
     first.paused = False
     assert buffer.next().state is first
-    first.stopping()
+    first.begin_stop()
     assert buffer.next() is None
 
 
@@ -79,7 +79,7 @@ def test_a_sweep_lets_go_of_memory():
     for state in (first, first, second):
         buffer.put(entry_of(state, count=100))
     first.stop()
-    buffer.sweep()
+    buffer.drop_stale()
     assert buffer.size_in_bytes == buffer.waiting_bytes(second.tp) > 0
     assert buffer.next().state is second
     buffer.clear()
@@ -92,7 +92,7 @@ class Told:
     def __init__(self, *counts):
         self.calls = 0
         self.buffer = FetchBuffer()
-        self.buffer.took = self._took
+        self.buffer.on_drained = self._took
         for index, count in enumerate(counts):
             state = state_of(index)
             for _ in range(count):

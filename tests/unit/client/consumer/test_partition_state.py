@@ -19,15 +19,15 @@ def state_in(wanted):
     state = PartitionState(TopicPartition("t", 0))
     if wanted is FetchState.NONE:
         return state
-    state.ask(COMMITTED_OFFSET)
+    state.query_offset(COMMITTED_OFFSET)
     if wanted is FetchState.OFFSET_WAIT:
-        state.asking()
+        state.query_sent()
     elif wanted in (FetchState.ACTIVE, FetchState.VALIDATE_WAIT):
         state.seek(5, 1)
         if wanted is FetchState.VALIDATE_WAIT:
             state.validate()
     elif wanted is FetchState.STOPPING:
-        state.stopping()
+        state.begin_stop()
     elif wanted is FetchState.STOPPED:
         state.stop()
     assert state.state is wanted
@@ -51,7 +51,7 @@ def test_a_seek_is_possible_in_every_state_and_ends_the_version(before):
 def test_a_question_is_possible_in_every_state_and_ends_the_version(before):
     state = state_in(before)
     version = state.version
-    state.ask(LATEST_OFFSET)
+    state.query_offset(LATEST_OFFSET)
     assert (state.state, state.version, state.query) == (FetchState.OFFSET_QUERY, version + 1, LATEST_OFFSET)
     assert not state.has_position
 
@@ -59,12 +59,12 @@ def test_a_question_is_possible_in_every_state_and_ends_the_version(before):
 @pytest.mark.parametrize("before", FetchState)
 def test_the_end_is_possible_in_every_state(before):
     state = state_in(before)
-    state.stopping()
+    state.begin_stop()
     assert state.is_stopped
     state.stop()
     version = state.version
     state.stop()
-    state.stopping()
+    state.begin_stop()
     assert (state.state, state.version) == (FetchState.STOPPED, version)
 
 
@@ -72,9 +72,9 @@ def test_the_end_is_possible_in_every_state(before):
 def test_nothing_follows_the_end(before):
     for change in (
         lambda state: state.seek(1),
-        lambda state: state.ask(EARLIEST_OFFSET),
-        lambda state: state.asking(),
-        lambda state: state.ask_again(1.0),
+        lambda state: state.query_offset(EARLIEST_OFFSET),
+        lambda state: state.query_sent(),
+        lambda state: state.retry_query(1.0),
         lambda state: state.validate(),
     ):
         with pytest.raises(RuntimeError, match="cannot go from"):
@@ -84,13 +84,13 @@ def test_nothing_follows_the_end(before):
 def test_only_a_question_can_be_asked():
     for before in set(FetchState) - {FetchState.OFFSET_QUERY}:
         with pytest.raises(RuntimeError, match="cannot go from"):
-            state_in(before).asking()
+            state_in(before).query_sent()
 
 
 def test_an_answer_that_may_pass_is_asked_for_again_under_the_same_version():
     state = state_in(FetchState.OFFSET_WAIT)
     version = state.version
-    state.ask_again(7.5)
+    state.retry_query(7.5)
     assert (state.state, state.version, state.failures, state.retry_at) == (FetchState.OFFSET_QUERY, version, 1, 7.5)
     state.seek(1)
     assert (state.failures, state.retry_at) == (0, 0.0)

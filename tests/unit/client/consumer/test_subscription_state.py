@@ -141,7 +141,7 @@ class TestWhatItHas:
         subscription.seek(T0, 5)
         subscription.start_revoking([T0])
         subscription.seek(T0, 9)
-        subscription.ask([T0], EARLIEST_OFFSET)
+        subscription.query_offsets([T0], EARLIEST_OFFSET)
         assert subscription.positions() == {T0: OffsetAndMetadata(5, "", -1)}
 
 
@@ -153,21 +153,21 @@ class TestHowFarTheUserIs:
         subscription.consumed(state, 10, 2)
         assert subscription.positions() == {T0: OffsetAndMetadata(10, "", 2)}
         assert subscription.offsets_to_commit() == {T0: OffsetAndMetadata(0, "", -1)}
-        subscription.user_is_done()
+        subscription.mark_processed()
         assert subscription.offsets_to_commit() == {T0: OffsetAndMetadata(10, "", 2)}
 
     def test_record_by_record(self, subscription):
         subscription.assign([T0])
         subscription.seek(T0, 0)
         state = subscription.state(T0)
-        subscription.moving(state, 0)
+        subscription.start_iteration(state, 0)
         for offset in range(1, 4):
-            assert state.move(state.version, offset)
+            assert state.advance(state.version, offset)
             assert subscription.offsets_to_commit()[T0].offset == offset - 1
-        assert not state.move(state.version - 1, 9)
+        assert not state.advance(state.version - 1, 9)
         state.paused = True
-        assert not state.move(state.version, 9)
-        subscription.user_is_done()
+        assert not state.advance(state.version, 9)
+        subscription.mark_processed()
         assert subscription.offsets_to_commit()[T0].offset == 3
 
     def test_a_seek_counts_at_once(self, subscription):
@@ -176,7 +176,7 @@ class TestHowFarTheUserIs:
         subscription.consumed(subscription.state(T0), 10, 2)
         subscription.seek(T0, 4)
         assert subscription.offsets_to_commit()[T0].offset == 4
-        subscription.user_is_done()
+        subscription.mark_processed()
         assert subscription.offsets_to_commit()[T0].offset == 4
 
     def test_what_is_gone_is_not_committed(self, subscription):
@@ -184,13 +184,13 @@ class TestHowFarTheUserIs:
         subscription.seek(T0, 0)
         subscription.consumed(subscription.state(T0), 10, 2)
         subscription.assign([])
-        subscription.user_is_done()
+        subscription.mark_processed()
         assert subscription.offsets_to_commit() == {}
 
     def test_nothing_at_all_if_so_wanted(self, subscription):
         subscription.assign([T0])
         subscription.seek(T0, 3)
-        subscription.commit_nothing()
+        subscription.disable_auto_commit()
         assert subscription.offsets_to_commit() == {}
 
 

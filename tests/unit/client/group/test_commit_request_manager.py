@@ -364,7 +364,7 @@ def consume(bench: Bench, tp: TopicPartition, position: int) -> None:
         bench.subscription.seek(tp, 0)
     with bench.subscription.lock:
         bench.subscription.consumed(state, position, 0)
-    bench.subscription.user_is_done()
+    bench.subscription.mark_processed()
 
 
 def test_commits_by_themselves() -> None:

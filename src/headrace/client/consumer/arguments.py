@@ -1,0 +1,85 @@
+"""Checks and conversions of the arguments of the consumer's public methods."""
+
+from collections.abc import Mapping
+
+from headrace.client.types import OffsetAndMetadata
+from headrace.common.types import TopicPartition
+
+__all__ = [
+    "Offsets",
+    "check_max_records",
+    "check_partition",
+    "check_timeout",
+    "check_timestamp",
+    "seek_target",
+    "split_topics_and_settings",
+    "to_offsets",
+]
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+def split_topics_and_settings(
+    arguments: "tuple[str | Mapping[str, object], ...]",
+) -> tuple[list[str], dict[str, object]]:
+    """Splits a consumer's positional arguments into topic names and settings."""
+    topics: list[str] = []
+    settings: dict[str, object] = {}
+    for argument in arguments:
+        if isinstance(argument, str):
+            topics.append(argument)
+        elif isinstance(argument, Mapping):
+            settings.update(argument)
+        else:
+            raise TypeError(
+                f"topics must be str, each a separate argument, not {type(argument).__name__}: "
+                "Consumer('orders', 'payments')"
+            )
+    return topics, settings
+
+
+def check_timeout(timeout_ms: float) -> None:
+    if not isinstance(timeout_ms, int | float):
+        raise TypeError(
+            f"timeout_ms must be a number of milliseconds, not {type(timeout_ms).__name__}; float('inf') waits forever"
+        )
+    if not timeout_ms >= 0:
+        raise ValueError(f"timeout_ms must be at least 0, not {timeout_ms}")
+
+
+def check_max_records(max_records: int) -> int:
+    if not isinstance(max_records, int):
+        raise TypeError(f"max_records must be an int, not {type(max_records).__name__}")
+    if max_records <= 0:
+        raise ValueError(f"max_records must be at least 1, not {max_records}")
+    return max_records
+
+
+def check_partition(partition: object) -> None:
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(f"a partition must be a TopicPartition, not {type(partition).__name__}")
+
+
+def check_timestamp(timestamp: int) -> None:
+    if timestamp < 0:
+        raise ValueError(f"a timestamp must be milliseconds since 1970, not {timestamp}")
+
+
+def seek_target(offset: "int | OffsetAndMetadata") -> OffsetAndMetadata:
+    """Returns the offset to seek to, with its leader epoch."""
+    target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+    if not isinstance(target.offset, int) or isinstance(target.offset, bool) or target.offset < 0:
+        raise ValueError(f"the seek offset must be an int and must not be negative, not {offset!r}")
+    return target
+
+
+def to_offsets(offsets: "Mapping[TopicPartition, OffsetAndMetadata | int]") -> dict[TopicPartition, OffsetAndMetadata]:
+    """Returns the offsets that the user wants to commit; plain numbers get empty metadata."""
+    converted: dict[TopicPartition, OffsetAndMetadata] = {}
+    for tp, value in offsets.items():
+        check_partition(tp)
+        offset = OffsetAndMetadata(value) if isinstance(value, int) else OffsetAndMetadata(*value)
+        if offset.offset < 0:
+            raise ValueError(f"{tp}: the offset to commit must be at least 0, not {offset.offset}")
+        converted[tp] = offset._replace(metadata=offset.metadata or "")
+    return converted
