@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.common.errors import HeadraceError
-from headrace.pipelines.loading import load
+from headrace.pipelines.loading import load_pipeline
 from headrace.pipelines.run_settings import RunSettings
 from headrace.pipelines.runner import Runner
 from headrace.pipelines.sessions import quiet_session
@@ -168,7 +168,7 @@ class Live:
         how = RunSettings(
             bootstrap_servers=server, checkpoint=str(directory / "checkpoints"), warehouse=str(directory / "warehouse")
         )
-        self._ods, self._dws = (Runner(load(name), spark, how) for name in ("ods-dwd", "dws-traffic"))
+        self._ods, self._dws = (Runner(load_pipeline(name), spark, how) for name in ("ods-dwd", "dws-traffic"))
         self._made = [Made(), Made()]
         self._error: BaseException | None = None
         self._go_on = threading.Event()

@@ -6,7 +6,7 @@
 
 A batch is a call of `FlowQuery.batch`, in a thread of Spark's: `split`, then one write to all topics, then the
 tables. Each of them finds out by itself if it did this batch before, so that a batch that is replayed has every row
-once, after a crash as well as after a failure. What fails in Spark is given a second try (`failures_allowed`).
+once, after a crash as well as after a failure. What fails in Spark is given a second try (`retries_allowed`).
 
 Invariant: a batch that has begun to write is never interrupted by a stop that was asked for; none begins after it.
 """
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.common.clock import Clock
-from headrace.pipelines.causes import failures_allowed, one_line
-from headrace.pipelines.files import FileTree
-from headrace.pipelines.outputs import check_outputs, one_frame, table_frames, topic_frames
+from headrace.pipelines.failures import describe_failure, retries_allowed
+from headrace.pipelines.file_tree import FileTree
+from headrace.pipelines.outputs import check_outputs, merge_records, table_frames, topic_frames
 from headrace.pipelines.pipeline import (
     DEAD_LETTERS,
     Batch,
@@ -36,7 +36,7 @@ from headrace.pipelines.pipeline import (
 )
 from headrace.pipelines.progress import Progress, Written, batch_progress
 from headrace.pipelines.run_settings import RunSettings
-from headrace.pipelines.sources import read_all, read_one
+from headrace.pipelines.sources import read_source, read_sources
 from headrace.pipelines.tables import write_table
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class FlowQuery:
         options = {"maxOffsetsPerTrigger": str(settings.max_rows_per_batch), **settings.source_options}
         options |= settings.spark_options()
         if flow.prepare is None:
-            stream = read_all(run.spark, FORMAT, flow, options)
+            stream = read_sources(run.spark, FORMAT, flow, options)
         else:
-            frames = {name: read_one(run.spark, FORMAT, topic, options) for name, topic in flow.sources.items()}
+            frames = {name: read_source(run.spark, FORMAT, topic, options) for name, topic in flow.sources.items()}
             stream = flow.prepare(frames, context)
             if not getattr(stream, "isStreaming", False):
                 raise PipelineError(f"flow {flow.name}: prepare returned {type(stream).__name__}, expected one stream")
@@ -203,7 +203,7 @@ class FlowQuery:
         from pyspark.sql import Observation
         from pyspark.sql import functions as sf
 
-        rows = one_frame(frames, self._tasks, ordered=self.flow.ordered)
+        rows = merge_records(frames, self._tasks, ordered=self.flow.ordered)
         by_topic, counted = dict(batch.rows_by_topic), Observation()
         if not by_topic:
             names = [str(topic.name) for topic in self._run.pipeline.topics]
@@ -231,13 +231,13 @@ class FlowQuery:
     def may_start_again(self) -> bool:
         """It failed, in a way that may pass, and did not do so time and again."""
         cause = self.failed
-        return cause is not None and self._failures < failures_allowed(cause)
+        return cause is not None and self._failures < retries_allowed(cause)
 
     def start_again(self) -> None:
         """From the checkpoint: the batch that failed is replayed."""
         cause = self.failed
         assert cause is not None
-        _logger.warning("flow %s failed, and goes on from its checkpoint: %s", self.flow.name, one_line(cause))
+        _logger.warning("flow %s failed, and goes on from its checkpoint: %s", self.flow.name, describe_failure(cause))
         self._ended()
         self._failures += 1
         self._failure, self._seen = None, ""

@@ -1,60 +1,43 @@
-"""From the name that a user gives to a pipeline: one that comes with Headrace, or one in a file of Python. Driver only.
+"""Resolves the pipeline name that a user gives: a built-in pipeline, or a pipeline in a Python file. Driver only.
 
-ods-dwd                   comes with Headrace
+ods-dwd                   a built-in pipeline
 my_pipelines.py           the only pipeline in the file
 my_pipelines.py:orders    the pipeline named `orders` in the file
 """
 
-import importlib
 import importlib.util
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
+from headrace.pipelines.built_in import BUILT_IN_PIPELINES
 from headrace.pipelines.pipeline import Pipeline, PipelineError
 
 
-class BuiltIn(NamedTuple):
-    """A pipeline that comes with Headrace: its module is imported when it is used."""
-
-    place: str
-    summary: str
-
-
-BUILT_IN = {
-    "ods-dwd": BuiltIn("headrace.shop.ods_dwd:ods_dwd", "An online shop: raw app and database events to clean ones."),
-    "dws-traffic": BuiltIn(
-        "headrace.shop.dws_traffic:dws_traffic", "The shop's traffic, orders and revenue per minute."
-    ),
-}
-
-
-def load(name: str) -> Pipeline:
-    """The pipeline of that name."""
+def load_pipeline(name: str) -> Pipeline:
+    """Returns the pipeline with this name."""
     path, colon, chosen = name.rpartition(":") if ".py:" in name else (name, "", "")
     if path.endswith(".py"):
-        return _choose(path, _pipelines(path), chosen if colon else None)
-    if name not in BUILT_IN:
-        raise PipelineError(f"no pipeline {name!r}: expected {', '.join(BUILT_IN)}, or a Python file (mine.py)")
-    module, _, attribute = BUILT_IN[name].place.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    assert isinstance(found, Pipeline)
-    return found
+        return _choose(path, _pipelines_in_file(path), chosen if colon else None)
+    if name not in BUILT_IN_PIPELINES:
+        raise PipelineError(
+            f"unknown pipeline {name!r}: expected {', '.join(BUILT_IN_PIPELINES)}, or a Python file (mine.py)"
+        )
+    return BUILT_IN_PIPELINES[name].load()
 
 
-def _pipelines(path: str) -> list[Pipeline]:
-    """All pipelines that a file of Python defines. What goes wrong in it is told with its line."""
+def _pipelines_in_file(path: str) -> list[Pipeline]:
+    """Executes a Python file and returns all pipelines that it defines. Errors name the line of the file."""
     file = Path(path)
     if not file.is_file():
-        raise PipelineError(f"no file {path}")
+        raise PipelineError(f"file not found: {path}")
     spec = importlib.util.spec_from_file_location(f"headrace_pipeline_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    here = str(file.resolve().parent)
-    if here not in sys.path:
-        sys.path.insert(0, here)  # what lies beside it can be imported, as if it were run
+    directory = str(file.resolve().parent)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)  # as `python file.py` does: the file may import its neighbours
     try:
         spec.loader.exec_module(module)
     except PipelineError:
@@ -63,12 +46,13 @@ def _pipelines(path: str) -> list[Pipeline]:
         if (error.name or "").partition(".")[0] == "pyspark":
             raise
         raise PipelineError(f"{path}{_line_of(error, file)}: {error}") from error
-    except Exception as error:  # whatever a user's file may raise
+    except Exception as error:  # the user's code may raise anything
         raise PipelineError(f"{path}{_line_of(error, file)}: {type(error).__name__}: {error}") from error
-    return [each for each in vars(module).values() if isinstance(each, Pipeline)]
+    return [value for value in vars(module).values() if isinstance(value, Pipeline)]
 
 
 def _line_of(error: Exception, file: Path) -> str:
+    """Returns `:<line>` of the user's file where the error was raised, or an empty string."""
     if isinstance(error, SyntaxError) and error.lineno is not None:
         return f":{error.lineno}"
     trace, line = error.__traceback__, ""
@@ -79,15 +63,17 @@ def _line_of(error: Exception, file: Path) -> str:
     return line
 
 
-def _choose(path: str, found: list[Pipeline], name: str | None) -> Pipeline:
-    names = ", ".join(pipeline.name for pipeline in found)
-    if not found:
-        raise PipelineError(f"{path} defines no pipeline: expected a function with @pipeline, or a Pipeline")
+def _choose(path: str, pipelines: list[Pipeline], name: str | None) -> Pipeline:
+    names = ", ".join(pipeline.name for pipeline in pipelines)
+    if not pipelines:
+        raise PipelineError(f"{path} defines no pipeline: expected a function with @pipeline, or a Pipeline object")
     if name is not None:
-        for pipeline in found:
+        for pipeline in pipelines:
             if pipeline.name == name:
                 return pipeline
-        raise PipelineError(f"{path} defines no pipeline {name!r}; it has: {names}")
-    if len(found) > 1:
-        raise PipelineError(f"{path} defines several pipelines ({names}): say which, as {path}:{found[0].name}")
-    return found[0]
+        raise PipelineError(f"{path} defines no pipeline {name!r}; it defines: {names}")
+    if len(pipelines) > 1:
+        raise PipelineError(
+            f"{path} defines several pipelines ({names}): choose one, for example {path}:{pipelines[0].name}"
+        )
+    return pipelines[0]

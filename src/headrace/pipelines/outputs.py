@@ -124,7 +124,7 @@ def _order(frame: "DataFrame", name: str) -> "Column":
     return (sf.col(name) if name in frame.columns else sf.lit(None)).cast("long")
 
 
-def one_frame(frames: Sequence["DataFrame"], partitions: int, *, ordered: bool) -> "DataFrame":
+def merge_records(frames: Sequence["DataFrame"], partitions: int, *, ordered: bool) -> "DataFrame":
     """The records of all frames, ready to write."""
     from pyspark.sql import functions as sf
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.common.clock import Clock, SystemClock
-from headrace.pipelines.causes import one_line
-from headrace.pipelines.cores import count_cores
+from headrace.pipelines.executors import count_executor_cores
+from headrace.pipelines.failures import describe_failure
 from headrace.pipelines.flow_query import FlowQuery, Run
 from headrace.pipelines.pipeline import Flow, Pipeline, PipelineError
 from headrace.pipelines.progress import Progress, Summary, Totals
 from headrace.pipelines.run_settings import RunSettings, check_run
-from headrace.pipelines.topics import make_topics
+from headrace.pipelines.topics import prepare_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ class Runner:
     ) -> None:
         chosen = check_run(pipeline, settings)
         self._clock = clock or SystemClock()
-        cores = count_cores(spark, self._clock)
+        cores = count_executor_cores(spark, self._clock)
         self._run = Run(pipeline, _own_session(spark, cores), settings, chosen, self._clock, cores)
         self._on_progress = on_progress
         self._running: list[FlowQuery] = []
@@ -55,7 +55,7 @@ class Runner:
     def start(self) -> None:
         """Creates output topics that are not there, and starts a query for each flow."""
         self._began = self._clock.monotonic()
-        make_topics(self._run.pipeline, self._run.settings.bootstrap_servers, self._run.settings.client)
+        prepare_topics(self._run.pipeline, self._run.settings.bootstrap_servers, self._run.settings.client)
         try:
             for flow in self._run.pipeline.flows:
                 with _starting(flow):
@@ -79,7 +79,7 @@ class Runner:
             self._run.stopping.wait(_POLL)
         for running in self._running:
             if (cause := running.failed) is not None:
-                raise PipelineError(f"flow {running.flow.name} failed: {one_line(cause)}") from cause
+                raise PipelineError(f"flow {running.flow.name} failed: {describe_failure(cause)}") from cause
         return True
 
     def _go_on(self) -> bool:
@@ -137,7 +137,7 @@ def _starting(flow: Flow) -> Iterator[None]:
     except PipelineError:
         raise
     except Exception as error:  # of an option, of Spark, or of the pipeline's own code
-        raise PipelineError(f"flow {flow.name} cannot start: {one_line(error)}") from error
+        raise PipelineError(f"flow {flow.name} cannot start: {describe_failure(error)}") from error
 
 
 def _own_session(spark: "SparkSession", cores: int) -> "SparkSession":

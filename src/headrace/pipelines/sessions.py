@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.common.extras import requires_extra
-from headrace.pipelines.causes import one_line
+from headrace.pipelines.failures import describe_failure
 from headrace.pipelines.pipeline import PipelineError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def quiet_session(
     except Exception as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
             raise PipelineError(f"cannot start Spark: {JAVA_HINT}") from error
-        raise PipelineError(f"cannot start Spark at {master}: {one_line(error)}") from error
+        raise PipelineError(f"cannot start Spark at {master}: {describe_failure(error)}") from error
 
 
 def java_options(given: str, *more: str) -> str:

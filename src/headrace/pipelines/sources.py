@@ -25,7 +25,7 @@ _OFFSET_BITS = 48
 """`_at` is the partition before the offset: 15 bits and 48 bits are more than either ever has."""
 
 
-def read_one(spark: "SparkSession", form: str, topic: Topic, options: Mapping[str, str]) -> "DataFrame":
+def read_source(spark: "SparkSession", form: str, topic: Topic, options: Mapping[str, str]) -> "DataFrame":
     """The stream of one source, with the place of each row in it."""
     from pyspark.sql import functions as sf
 
@@ -40,11 +40,11 @@ def read_one(spark: "SparkSession", form: str, topic: Topic, options: Mapping[st
     return stream
 
 
-def read_all(spark: "SparkSession", form: str, flow: Flow, options: Mapping[str, str]) -> "DataFrame":
+def read_sources(spark: "SparkSession", form: str, flow: Flow, options: Mapping[str, str]) -> "DataFrame":
     """The sources of a flow as one stream, whose rows know their source if there are several."""
     from pyspark.sql import functions as sf
 
-    streams = {name: read_one(spark, form, topic, options) for name, topic in flow.sources.items()}
+    streams = {name: read_source(spark, form, topic, options) for name, topic in flow.sources.items()}
     if len(streams) == 1:
         return next(iter(streams.values()))
     marked = [stream.withColumn(SOURCE, sf.lit(name)) for name, stream in streams.items()]

@@ -14,7 +14,7 @@ Invariant: a file of the table is named in a journal before it is there, and is 
 import json
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.files import FileTree
+from headrace.pipelines.file_tree import FileTree
 from headrace.pipelines.pipeline import PipelineError, Table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from headrace.pipelines.pipeline import Pipeline, PipelineError
 _TIMEOUT_MS = 30_000
 
 
-def make_topics(pipeline: Pipeline, bootstrap_servers: str, client: Mapping[str, str]) -> None:
+def prepare_topics(pipeline: Pipeline, bootstrap_servers: str, client: Mapping[str, str]) -> None:
     """Creates what the pipeline writes, and checks what it reads."""
     try:
         with Admin({**client, "bootstrap.servers": bootstrap_servers}) as admin:

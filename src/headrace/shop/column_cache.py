@@ -1,7 +1,8 @@
-"""Columns that are the same in every batch, made once. Driver only.
+"""A cache for column expressions that are the same in every batch. Driver only.
 
-Each function of PySpark is a call into the JVM, which takes about as long as Spark needs for a thousand small rows; a
-wide select has hundreds of them. A column is only a recipe: it names its inputs, and fits any frame that has them.
+Every PySpark function is a call into the JVM, which takes about as long as Spark needs for a thousand small rows; a
+wide select has hundreds of them. A column is only an expression: it names its inputs and fits any frame that has
+them.
 """
 
 from collections.abc import Callable, Hashable
@@ -12,17 +13,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def cached_column(make: Callable[P, T]) -> Callable[P, T]:
-    """What a function returned, for the same arguments and as long as the same JVM runs."""
-    made: dict[Hashable, T] = {}
+def cached_column(create: Callable[P, T]) -> Callable[P, T]:
+    """Caches the result of a function by its arguments, for as long as the same JVM runs."""
+    columns: dict[Hashable, T] = {}
 
-    @wraps(make)
+    @wraps(create)
     def get(*args: P.args, **kwargs: P.kwargs) -> T:
         from pyspark import SparkContext
 
         key = (SparkContext._gateway, args, tuple(kwargs.items()))
-        if key not in made:
-            made[key] = make(*args, **kwargs)
-        return made[key]
+        if key not in columns:
+            columns[key] = create(*args, **kwargs)
+        return columns[key]
 
     return get

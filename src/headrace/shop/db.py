@@ -1,7 +1,8 @@
-"""`ods_db`: changes of rows, to the topics of their tables. Driver only: makes expressions.
+"""Parses `ods_db` (row changes of the shop's database) and builds the rows for the topic of each table. Driver only:
+builds column expressions.
 
-The change is parsed once with the row as text; the row then once more, by the schema of its table. Tables without a
-route go nowhere: that is no error, but they are counted.
+The change is parsed first, with its row as text; then the row is parsed by the schema of its table. Changes of tables
+without a route are not written. That is no error, but they are counted.
 """
 
 from collections.abc import Mapping
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 from headrace.pipelines.pipeline import AT, SEQ, PipelineError
 from headrace.shop import schemas
 from headrace.shop.column_cache import cached_column
-from headrace.shop.deduplication import offset_of_place, parsed_frame, partition_of_place
-from headrace.shop.reasons import blank, in_common, is_one_value, refused
+from headrace.shop.deduplication import offset_of_position, parsed_frame, partition_of_position
+from headrace.shop.reasons import check_common_fields, is_blank, is_single_json_value, parse_failure
 from headrace.shop.routes import Route, check_columns
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 Routes = tuple[tuple[str, Route], ...]
 _EXPECTED = {"ts": "a whole number", "xid": "a whole number"}
 _TIMES = {"timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSS][.SSS]", "timeZone": "UTC"}
-"""As databases write times."""
+"""The timestamp format of databases."""
 _ISO_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "timeZone": "UTC"}
 
 
 def parse_db(frame: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
-    """Records of `ods_db`, as `judging` takes them. `event.data` has become what is written of the row."""
+    """Returns the parsed frame (see `deduplication`) of `ods_db`. `event.data` is the row as it will be written."""
     change, rows, event, reason = _parsed(tuple(routes.items()))
     frame = frame.withColumn("change", change).withColumns(rows)
     return parsed_frame(frame.withColumn("event", event), reason)
@@ -34,19 +35,20 @@ def parse_db(frame: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
 
 @cached_column
 def _parsed(routes: Routes) -> tuple["Column", dict[str, "Column"], "Column", "Column"]:
-    """The change as it came, the rows of tables with a schema, the event made of both, and why it cannot be used."""
+    """Returns the change as received, the rows of tables with a schema, the event built from both, and the reason why
+    the event is invalid."""
     from pyspark.sql import functions as sf
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
     change = sf.from_json(sf.col("value").cast("string"), schemas.DB_EVENT, options)
     typed = {table: _schema(table, route) for table, route in routes if route.columns is not None}
     rows = {f"row_{number}": _parsed_row(table, schema) for number, (table, schema) in enumerate(typed.items())}
-    written, why = sf.col("change.data"), sf.lit(None).cast("string")
+    written, mismatch = sf.col("change.data"), sf.lit(None).cast("string")
     for name, (table, schema) in zip(rows, typed.items(), strict=True):
         row, is_here = sf.col(name), sf.col("change.table") == table
         written = sf.when(is_here, _written(row, schema)).otherwise(written)
-        why = sf.when(is_here, _why_not(row, schema)).otherwise(why)
-    event = sf.col("change").withField("data", written).withField("why", why)
+        mismatch = sf.when(is_here, _mismatch(row, schema)).otherwise(mismatch)
+    event = sf.col("change").withField("data", written).withField("mismatch", mismatch)
     event = sf.when(sf.col("change").isNotNull(), event)
     untyped = [table for table, _ in routes if table not in typed]
     return change, rows, event, _reason(sf.col("event"), untyped)
@@ -59,9 +61,13 @@ def _schema(table: str, route: Route) -> "StructType":
     try:
         schema = StructType.fromDDL(str(route.columns))
     except PySparkException as error:
-        raise PipelineError(f"routes, table {table}: columns {route.columns!r}: not a schema in SQL") from error
+        raise PipelineError(
+            f"routes, table {table}: columns {route.columns!r} are not a SQL schema (id BIGINT, name STRING)"
+        ) from error
     if not isinstance(schema, StructType):
-        raise PipelineError(f"routes, table {table}: columns {route.columns!r}: expected a list of columns")
+        raise PipelineError(
+            f"routes, table {table}: columns {route.columns!r}: expected a list of columns (id BIGINT, name STRING)"
+        )
     check_columns(table, schema.fieldNames())
     return schema
 
@@ -78,51 +84,52 @@ def _parsed_row(table: str, schema: "StructType") -> "Column":
 
 
 def _written(row: "Column", schema: "StructType") -> "Column":
-    """The row as JSON, typed."""
+    """Returns the row as JSON with the types of its schema."""
     from pyspark.sql import functions as sf
 
     columns = (row[column.name].alias(column.name) for column in schema.fields)
     return sf.when(row.isNotNull(), sf.to_json(sf.struct(*columns), _ISO_TIMES)).otherwise(sf.col("change.data"))
 
 
-def _why_not(row: "Column", schema: "StructType") -> "Column":
-    """Which column does not fit, if one does not."""
+def _mismatch(row: "Column", schema: "StructType") -> "Column":
+    """Returns a message that names the first column whose value does not fit its type, or null."""
     from pyspark.sql import functions as sf
 
-    misfits = (
+    messages = (
         sf.when(
             sf.get_json_object(sf.col("change.data"), f"$.{column.name}").isNotNull() & row[column.name].isNull(),
             sf.lit(f"data.{column.name} is not {column.dataType.simpleString()}"),
         )
         for column in schema.fields
     )
-    is_misfit = row[schemas.CORRUPT].isNotNull()
-    return sf.when(is_misfit, sf.coalesce(*misfits, sf.lit("a column of data has a wrong type")))
+    is_corrupt = row[schemas.CORRUPT].isNotNull()
+    return sf.when(is_corrupt, sf.coalesce(*messages, sf.lit("a column of data has a wrong type")))
 
 
 def _reason(event: "Column", untyped: list[str]) -> "Column":
-    """`untyped`: tables whose rows are written as they came. They and `old` may be text that only looks like JSON."""
+    """Returns why an event is invalid, or null. `untyped`: tables whose rows are written as received; these rows and
+    `old` may be text that only looks like JSON."""
     from pyspark.sql import functions as sf
 
-    reason = in_common(refused(event, _EXPECTED), event)
+    reason = check_common_fields(parse_failure(event, _EXPECTED), event)
     is_operation = event["type"].isin(*schemas.OPERATIONS)
     return (
-        reason.when(blank(event["table"]), sf.lit("no table"))
-        .when(blank(event["type"]), sf.lit("no type"))
+        reason.when(is_blank(event["table"]), sf.lit("no table"))
+        .when(is_blank(event["type"]), sf.lit("no type"))
         .when(
             ~is_operation,
             sf.concat(sf.lit("type "), event["type"], sf.lit(f" is none of {', '.join(schemas.OPERATIONS)}")),
         )
-        .when(blank(event["data"]), sf.lit("no data"))
+        .when(is_blank(event["data"]), sf.lit("no data"))
         .when(~event["data"].startswith("{"), sf.lit("data is not an object"))
-        .when(event["why"].isNotNull(), event["why"])
-        .when(event["table"].isin(*untyped) & ~is_one_value(event["data"]), sf.lit("data is not a JSON object"))
-        .when(event["old"].startswith("{") & ~is_one_value(event["old"]), sf.lit("old is not a JSON object"))
+        .when(event["mismatch"].isNotNull(), event["mismatch"])
+        .when(event["table"].isin(*untyped) & ~is_single_json_value(event["data"]), sf.lit("data is not a JSON object"))
+        .when(event["old"].startswith("{") & ~is_single_json_value(event["old"]), sf.lit("old is not a JSON object"))
     )
 
 
 def rows_by_topic(routes: Mapping[str, Route]) -> dict[str, "Column"]:
-    """How many rows a change makes: one, if its table has a route."""
+    """Returns how many rows a change produces, by topic: one if its table has a route."""
     return _rows_by_topic(tuple(routes.items()))
 
 
@@ -137,7 +144,7 @@ def _rows_by_topic(routes: Routes) -> dict[str, "Column"]:
 
 
 def db_rows(events: "DataFrame", routes: Mapping[str, Route]) -> "DataFrame":
-    """The rows of sound changes: topic (null for tables without a route), key, value, `_at`, `_seq`."""
+    """Returns the rows of valid changes: topic (null for tables without a route), key, value, `_at`, `_seq`."""
     routed, written = _steps(tuple(routes.items()))
     return events.select(*routed).select(*written)
 
@@ -158,7 +165,9 @@ def _steps(routes: Routes) -> tuple[list["Column | str"], list["Column | str"]]:
     row = sf.when(event["table"].isin(*untyped), data).otherwise(typed) if untyped else typed
     old = sf.concat(sf.lit(b',"old":'), event["old"].cast("binary"))
     old = sf.when(event["old"].startswith("{"), old).otherwise(sf.lit(b""))
-    partition, offset = (number.cast("string").cast("binary") for number in (partition_of_place(), offset_of_place()))
+    partition, offset = (
+        number.cast("string").cast("binary") for number in (partition_of_position(), offset_of_position())
+    )
     value = sf.concat(
         sf.substring(sf.col("head").cast("binary"), sf.lit(1), sf.octet_length("head") - 1),
         row,

@@ -1,167 +1,145 @@
-"""Between parsing and splitting: asks the flow's memory about the events of a batch. Runs in the driver.
+"""Removes duplicate events from a parsed batch and marks devices that are not new. Runs in the driver.
 
-A parsed frame has the columns
+A parsed frame has these columns:
 
-    _at      the place of the record in its source: partition and offset
-    reason   why the record cannot be used, or null
-    record   the record itself, if it cannot be used
-    sent_ms  its timestamp
-    key      that of the record
-    event    what was parsed of it, if it can be used
+    _at      the position of the record in its source: partition and offset
+    reason   why the record is invalid, or null
+    record   the source record, if it is invalid
+    sent_ms  the record's timestamp
+    key      the record's key
+    event    the parsed event, if it is valid
 
-Of these, one small row of numbers for each event goes to the driver. Back comes a frame of the few events about which
-there is something to say, which Spark joins to the events without moving them.
+One small row of integers per event travels to the driver, which compares it with the flow's `EventHistory`. The few
+events that need a mark come back as a small frame, which Spark joins to the events without moving them.
 """
 
 import re
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from headrace.common.clock import SystemClock
-from headrace.pipelines.pipeline import AT, DEAD_LETTERS, SOURCE_COLUMNS, Batch, Setting
+from headrace.pipelines.pipeline import AT, DEAD_LETTERS, SOURCE_COLUMNS, Batch
 from headrace.shop.column_cache import cached_column
-from headrace.shop.memory import DUPLICATE, KNOWN, Memory, Sightings
-from headrace.shop.state_files import StateFiles
+from headrace.shop.event_history import DUPLICATE, KNOWN_DEVICE, EventColumns, EventHistory
+from headrace.shop.flow_state import FlowStateCache
+from headrace.shop.state_store import StateDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MARK = "_mark"
 _OFFSET_BITS = 48
-_SIGHTED = ("low", "high", "device", "day", "claim")
+_EVENT_COLUMNS = ("id_low", "id_high", "device", "day", "new_flag")
 _ROWS_OF = "rows of "
-_MARKED = re.compile(rb"[^\0]")
+_NONZERO = re.compile(rb"[^\0]")
 
 
-def place() -> "Column":
-    """`_at`, for frames that do not come from the runner."""
+def position() -> "Column":
+    """Returns `_at`, for frames that the runner did not read."""
     from pyspark.sql import functions as sf
 
     return sf.shiftleft(sf.col("partition").cast("long"), _OFFSET_BITS) + sf.col("offset")
 
 
-def partition_of_place() -> "Column":
+def partition_of_position() -> "Column":
     from pyspark.sql import functions as sf
 
     return sf.shiftright(AT, _OFFSET_BITS)
 
 
-def offset_of_place() -> "Column":
+def offset_of_position() -> "Column":
     from pyspark.sql import functions as sf
 
     return sf.col(AT).bitwiseAND(sf.lit((1 << _OFFSET_BITS) - 1))
 
 
 @cached_column
-def _numbers() -> list["Column | str"]:
-    """What goes to the driver of every event: 128 bits of its id, as two numbers, among others."""
+def _driver_columns() -> list["Column | str"]:
+    """The columns of every event that travel to the driver, among them 128 bits of its id as two integers."""
     from pyspark.sql import functions as sf
 
     event_id = sf.col("event.event_id")
-    hashes = [sf.xxhash64(event_id).alias("low"), sf.xxhash64(sf.lit(1), event_id).alias("high")]
-    return [AT, "sent_ms", sf.col("reason").isNull().alias("sound"), *hashes]
+    hashes = [sf.xxhash64(event_id).alias("id_low"), sf.xxhash64(sf.lit(1), event_id).alias("id_high")]
+    return [AT, "sent_ms", sf.col("reason").isNull().alias("valid"), *hashes]
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Owner:
-    query_id: str
-    application_id: str
-    settings: dict[str, Setting]
-
-
-class KeptByFlow(Generic[T]):
-    """What flows keep between batches: one for each state directory, as long as the same query uses it, in the same
-    Spark and with the same settings."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: dict[str, tuple[_Owner, T]] = {}
-
-    def of(self, batch: Batch, make: Callable[[Batch], T]) -> T:
-        owner = _Owner(batch.query_id, str(batch.spark.sparkContext.applicationId), dict(batch.settings))
-        with self._lock:
-            known = self._kept.get(batch.state_dir)
-            if known is None or known[0] != owner:
-                known = self._kept[batch.state_dir] = (owner, make(batch))
-            return known[1]
-
-
-_memories: KeptByFlow[Memory] = KeptByFlow()
+_histories: FlowStateCache[EventHistory] = FlowStateCache()
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A batch that was judged."""
+class DeduplicatedBatch:
+    """A batch after deduplication."""
 
     events: "DataFrame"
-    """Those to be written: the columns of the parsed frame, and `_mark`, null or what memory says of it."""
+    """The events to write: the columns of the parsed frame and `_mark`, which is null or `KNOWN_DEVICE`."""
     count: int
-    """How many they are."""
+    """The number of events to write."""
     dead_letters: "DataFrame | None"
 
 
-def judge(
-    parsed: "DataFrame", batch: Batch, *sighting: "Column", rows: "Mapping[str, Column]", window_ms: int
-) -> Judged:
-    """Asks about each event of a parsed frame, which is computed once. `sighting`: device, day and claim, if any.
-    `rows`: how many rows an event makes, by topic; they are added up here, in no time."""
+def deduplicate(
+    parsed: "DataFrame", batch: Batch, *device_columns: "Column", rows: "Mapping[str, Column]", window_ms: int
+) -> DeduplicatedBatch:
+    """Compares the events of a parsed frame with the flow's history. The frame is computed once.
+
+    `device_columns`: device, day and new_flag, if the events have devices. `rows`: how many rows an event produces, by
+    topic; they are summed up here, which saves the runner from counting them.
+    """
     import pyarrow.compute as pc
     from pyspark.sql import functions as sf
 
     parsed = batch.keep(parsed)
-    is_sound = sf.col("reason").isNull()
+    is_valid = sf.col("reason").isNull()
     counts = [column.cast("int").alias(f"{_ROWS_OF}{topic}") for topic, column in rows.items()]
-    numbers = parsed.select(*_numbers(), *sighting, *counts).toArrow()
-    sound = numbers.filter(numbers["sound"]).sort_by(AT)
-    columns = {name: _buffer(sound[name]) for name in _SIGHTED if name in sound.column_names}
-    memory = _memories.of(batch, lambda _: Memory(StateFiles(batch.spark, batch.state_dir), window_ms, SystemClock()))
-    marks = memory.judge(
+    collected = parsed.select(*_driver_columns(), *device_columns, *counts).toArrow()
+    valid = collected.filter(collected["valid"]).sort_by(AT)
+    columns = {name: _int64_buffer(valid[name]) for name in _EVENT_COLUMNS if name in valid.column_names}
+    history = _histories.get(
+        batch, lambda _: EventHistory(StateDirectory(batch.spark, batch.state_dir), window_ms, SystemClock())
+    )
+    marks = history.mark_batch(
         batch.id,
-        Sightings(
-            columns["low"],
-            columns["high"],
+        EventColumns(
+            columns["id_low"],
+            columns["id_high"],
             columns.get("device"),
             columns.get("day"),
-            columns.get("claim"),
-            newest_ms=pc.max(numbers["sent_ms"]).as_py(),
+            columns.get("new_flag"),
+            newest_ms=pc.max(collected["sent_ms"]).as_py(),
         ),
     )
     batch.figures["duplicates"] = marks.count(DUPLICATE)
-    if sighting:
-        batch.figures.update(repaired=marks.count(KNOWN), new_devices=memory.new_devices)
-    batch.rows_by_topic.update(_added_up(sound, marks, rows))
-    bad_count = len(numbers) - len(sound)
-    (letters,) = batch.pipeline.outputs[DEAD_LETTERS]
-    batch.rows_by_topic[str(letters.name)] = bad_count
-    bad = parsed.where(~is_sound).select("reason", AT, "record.*").coalesce(1) if bad_count else None
-    events = _with_marks(parsed.where(is_sound), sound[AT], marks, batch)
-    return Judged(events, len(marks) - marks.count(DUPLICATE), bad)
+    if device_columns:
+        batch.figures.update(repaired=marks.count(KNOWN_DEVICE), new_devices=history.new_devices)
+    batch.rows_by_topic.update(_count_rows(valid, marks, rows))
+    invalid_count = len(collected) - len(valid)
+    (dead_letters,) = batch.pipeline.outputs[DEAD_LETTERS]
+    batch.rows_by_topic[str(dead_letters.name)] = invalid_count
+    invalid = parsed.where(~is_valid).select("reason", AT, "record.*").coalesce(1) if invalid_count else None
+    events = _join_marks(parsed.where(is_valid), valid[AT], marks, batch)
+    return DeduplicatedBatch(events, len(marks) - marks.count(DUPLICATE), invalid)
 
 
-def _added_up(sound: Any, marks: bytearray, topics: Iterable[str]) -> dict[str, int]:
-    """The rows that events make which are not dropped."""
+def _count_rows(valid: Any, marks: bytearray, topics: Iterable[str]) -> dict[str, int]:
+    """Returns the number of rows that the events produce without duplicates, by topic."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if DUPLICATE in marks:
         all_marks = pa.Array.from_buffers(pa.uint8(), len(marks), [None, pa.py_buffer(marks)])
-        sound = sound.filter(pc.not_equal(all_marks, DUPLICATE))
-    return {topic: pc.sum(sound[f"{_ROWS_OF}{topic}"]).as_py() or 0 for topic in topics}
+        valid = valid.filter(pc.not_equal(all_marks, DUPLICATE))
+    return {topic: pc.sum(valid[f"{_ROWS_OF}{topic}"]).as_py() or 0 for topic in topics}
 
 
-def _with_marks(events: "DataFrame", places: Any, marks: bytearray, batch: Batch) -> "DataFrame":
+def _join_marks(events: "DataFrame", positions: Any, marks: bytearray, batch: Batch) -> "DataFrame":
     import pyarrow as pa
     from pyspark.sql import functions as sf
 
-    rows = [found.start() for found in _MARKED.finditer(marks)]
-    if not rows:
+    marked = [match.start() for match in _NONZERO.finditer(marks)]
+    if not marked:
         return events.withColumn(MARK, sf.lit(None).cast("int"))
-    table = pa.table({AT: places.take(pa.array(rows)), MARK: pa.array([marks[row] for row in rows], pa.int32())})
+    table = pa.table({AT: positions.take(pa.array(marked)), MARK: pa.array([marks[row] for row in marked], pa.int32())})
     small = batch.spark.createDataFrame(table)
     joined = events.join(sf.broadcast(small), on=AT, how="left")
     if DUPLICATE in marks:
@@ -169,39 +147,39 @@ def _with_marks(events: "DataFrame", places: Any, marks: bytearray, batch: Batch
     return joined
 
 
-def _buffer(column: Any) -> memoryview:
-    """The numbers of an Arrow column without nulls."""
+def _int64_buffer(column: Any) -> memoryview:
+    """Returns the values of an Arrow column of 64-bit integers, which must not have nulls."""
     import pyarrow as pa
 
-    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if whole.null_count:
-        raise ValueError(f"{whole.null_count} events without a number")
-    if not len(whole):
+    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if array.null_count:
+        raise ValueError(f"{array.null_count} events have a null where an integer was expected")
+    if not len(array):
         return memoryview(b"").cast("q")
-    assert whole.type == pa.int64()
-    start = whole.offset * 8
-    return memoryview(whole.buffers()[1])[start : start + len(whole) * 8].cast("q")
+    assert array.type == pa.int64()
+    start = array.offset * 8
+    return memoryview(array.buffers()[1])[start : start + len(array) * 8].cast("q")
 
 
-def with_places(frame: "DataFrame") -> "DataFrame":
-    return frame if AT in frame.columns else frame.withColumn(AT, place())
+def with_positions(frame: "DataFrame") -> "DataFrame":
+    return frame if AT in frame.columns else frame.withColumn(AT, position())
 
 
 def parsed_frame(frame: "DataFrame", reason: "Column") -> "DataFrame":
-    """What is kept of records with the parsed `event` beside them."""
-    return with_places(frame).withColumn("reason", reason).select(*_kept())
+    """Returns the parsed frame (see above) of records that have the parsed `event` as a column."""
+    return with_positions(frame).withColumn("reason", reason).select(*_parsed_columns())
 
 
 @cached_column
-def _kept() -> list["Column | str"]:
+def _parsed_columns() -> list["Column | str"]:
     from pyspark.sql import functions as sf
 
-    is_bad = sf.col("reason").isNotNull()
+    is_invalid = sf.col("reason").isNotNull()
     return [
         AT,
         sf.unix_millis("timestamp").alias("sent_ms"),
         "reason",
-        sf.when(is_bad, sf.struct(*SOURCE_COLUMNS)).alias("record"),
+        sf.when(is_invalid, sf.struct(*SOURCE_COLUMNS)).alias("record"),
         "key",
-        sf.when(~is_bad, sf.col("event")).alias("event"),
+        sf.when(~is_invalid, sf.col("event")).alias("event"),
     ]

@@ -1,8 +1,8 @@
 """The pipeline `dws-traffic`: page views, visitors, orders and revenue of each minute. See docs/shop.md.
 
-Each batch counts its rows by the minute of their event; the driver adds that to what it knows of those minutes
-(`minutes`) and writes them anew, with a higher version. So a minute is there within seconds, and late rows still find
-their way into it: the newest version counts.
+Each batch counts its rows by the minute of their event. The driver adds the counts to the stored minutes
+(`minute_store`) and writes the changed minutes again, with a higher version; the newest version of a minute counts. So
+a minute appears within seconds and still includes late rows.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.common.clock import SystemClock
 from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Flow, Frames, Pipeline, PipelineError, Table, Topic
 from headrace.shop import schemas
-from headrace.shop.deduplication import KeptByFlow
-from headrace.shop.minutes import MINUTE_MS, Changed, Minute, Minutes
-from headrace.shop.reasons import in_common, refused
-from headrace.shop.state_files import StateFiles
+from headrace.shop.flow_state import FlowStateCache
+from headrace.shop.minute_store import MINUTE_MS, ChangedMinutes, Minute, MinuteStore
+from headrace.shop.reasons import check_common_fields, parse_failure
+from headrace.shop.state_store import StateDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 TRAFFIC = "dws_traffic"
 SOURCES = (schemas.DWD_PAGE, schemas.DWD_ORDER, schemas.DWD_PAYMENT)
 ROW = "minute TIMESTAMP, page_views BIGINT, visitors BIGINT, orders BIGINT, revenue DECIMAL(18,2), version BIGINT"
-"""What is written for a minute, to the topic (as JSON) and to the table."""
+"""The columns of a minute, in the topic (as JSON) and in the table."""
 SKETCH_BITS = 14
-"""2^14 registers: visitors are right within 0.8 % (one standard deviation), and exact up to about a thousand."""
+"""2^14 registers: the number of visitors has a standard error of 0.8 %, and is exact up to about a thousand."""
 
 _EVENT = (
     "event_id STRING, ts BIGINT, mid STRING, op STRING, payment_amount DECIMAL(16,2), payment_status STRING, "
@@ -33,7 +33,8 @@ _EXPECTED = {"ts": "a whole number", "payment_amount": "an amount", "old": "an o
 
 
 def latest(traffic: "DataFrame") -> "DataFrame":
-    """Each minute once, in its newest version, with the columns of `ROW`: of the table, or of the topic's records."""
+    """Returns the newest version of each minute, with the columns of `ROW`. Accepts the table or the topic's
+    records."""
     from pyspark.sql import functions as sf
 
     if "value" in traffic.columns:
@@ -44,25 +45,25 @@ def latest(traffic: "DataFrame") -> "DataFrame":
 
 
 def split_traffic(frame: "DataFrame", batch: Batch) -> Frames:
-    """A batch of the DWD topics."""
+    """Processes a batch of the DWD topics."""
     from pyspark.sql import functions as sf
 
     rows = parse_rows(frame)
-    minutes = _minutes.of(batch, _make_minutes)
+    minutes = _stores.get(batch, _create_store)
     horizon_ms = minutes.horizon_ms(batch.id)
-    found: list[Minute] = []
-    refused_rows = late_rows = 0
+    counted: list[Minute] = []
+    invalid_rows = late_rows = 0
     for row in count_by_minute(rows).toArrow().to_pylist():
         if row["start_ms"] is None:
-            refused_rows += row["records"]
+            invalid_rows += row["records"]
         elif row["start_ms"] < horizon_ms:
             late_rows += row["records"]
         else:
-            found.append(Minute(row["start_ms"], row["page_views"], row["orders"], row["revenue"], row["visitors"]))
-    changed = minutes.add(batch.id, found)
+            counted.append(Minute(row["start_ms"], row["page_views"], row["orders"], row["revenue"], row["visitors"]))
+    changed = minutes.add(batch.id, counted)
     batch.figures.update(minutes=len(changed.minutes), too_late=late_rows)
     frames = {TRAFFIC: minute_rows(changed, batch.spark)}
-    if refused_rows or late_rows:
+    if invalid_rows or late_rows:
         is_late = sf.col("start_ms") < horizon_ms
         late = sf.when(is_late, sf.lit(f"more than {batch.settings['lateness_minutes']:g} minutes late"))
         reason = sf.coalesce(sf.col("reason"), late)
@@ -72,27 +73,27 @@ def split_traffic(frame: "DataFrame", batch: Batch) -> Frames:
 
 
 def parse_rows(frame: "DataFrame") -> "DataFrame":
-    """Rows of the DWD topics with `event`, `reason` (null if it can be used) and the `start_ms` of their minute."""
+    """Adds `event`, `reason` (null if the row is valid) and `start_ms` (of its minute) to rows of the DWD topics."""
     from pyspark.sql import functions as sf
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
     parsed = frame.withColumn("event", sf.from_json(sf.col("value").cast("string"), _EVENT, options))
     event = sf.col("event")
-    parsed = parsed.withColumn("reason", in_common(refused(event, _EXPECTED), event))
+    parsed = parsed.withColumn("reason", check_common_fields(parse_failure(event, _EXPECTED), event))
     start_ms = event["ts"] - event["ts"] % MINUTE_MS
     return parsed.withColumn("start_ms", sf.when(sf.col("reason").isNull(), start_ms))
 
 
 def count_by_minute(rows: "DataFrame") -> "DataFrame":
-    """The numbers of each minute in these rows; rows that cannot be used are counted under no minute."""
+    """Returns the numbers of each minute in these rows. Invalid rows count under the minute null."""
     from pyspark.sql import functions as sf
 
     event, topic = sf.col("event"), sf.col("topic")
     is_page, is_new_row = topic == schemas.DWD_PAGE, event["op"] == "insert"
-    before = sf.coalesce(event["old"]["payment_status"], sf.lit(""))
-    has_become = (event["op"] == "update") & sf.map_contains_key(event["old"], "payment_status")
-    has_become &= before != schemas.PAID
-    is_paid = (topic == schemas.DWD_PAYMENT) & (event["payment_status"] == schemas.PAID) & (is_new_row | has_become)
+    old_status = sf.coalesce(event["old"]["payment_status"], sf.lit(""))
+    becomes_paid = (event["op"] == "update") & sf.map_contains_key(event["old"], "payment_status")
+    becomes_paid &= old_status != schemas.PAID
+    is_paid = (topic == schemas.DWD_PAYMENT) & (event["payment_status"] == schemas.PAID) & (is_new_row | becomes_paid)
     hundredths = (event["payment_amount"] * 100).cast("long")
     return rows.groupBy("start_ms").agg(
         sf.count("*").alias("records"),
@@ -103,9 +104,9 @@ def count_by_minute(rows: "DataFrame") -> "DataFrame":
     )
 
 
-def minute_rows(changed: Changed, spark: "SparkSession") -> "DataFrame":
-    """What is written for these minutes, in one partition: Spark would make one for each core, and a batch that is
-    replayed on other cores would have other tasks."""
+def minute_rows(changed: ChangedMinutes, spark: "SparkSession") -> "DataFrame":
+    """Returns the rows to write, in one partition. Spark would create one per core, and a replay on another number of
+    cores would have other tasks."""
     import pyarrow as pa
     from pyspark.sql import functions as sf
 
@@ -132,8 +133,8 @@ def minute_rows(changed: Changed, spark: "SparkSession") -> "DataFrame":
     )
 
 
-def unite(spark: "SparkSession", pairs: list[tuple[bytes, bytes]]) -> list[bytes]:
-    """The union of each pair of sketches."""
+def merge_sketches(spark: "SparkSession", pairs: list[tuple[bytes, bytes]]) -> list[bytes]:
+    """Returns the union of each pair of sketches."""
     import pyarrow as pa
     from pyspark.sql import functions as sf
 
@@ -142,20 +143,21 @@ def unite(spark: "SparkSession", pairs: list[tuple[bytes, bytes]]) -> list[bytes
         "one": pa.array([one for one, _ in pairs], pa.binary()),
         "other": pa.array([other for _, other in pairs], pa.binary()),
     }
-    united = spark.createDataFrame(pa.table(columns)).select("number", sf.hll_union("one", "other").alias("both"))
-    found = united.toArrow().sort_by("number")
-    return [bytes(sketch) for sketch in found["both"].to_pylist()]
+    merged = spark.createDataFrame(pa.table(columns)).select("number", sf.hll_union("one", "other").alias("merged"))
+    return [bytes(sketch) for sketch in merged.toArrow().sort_by("number")["merged"].to_pylist()]
 
 
-def _make_minutes(batch: Batch) -> Minutes:
+def _create_store(batch: Batch) -> MinuteStore:
     lateness = float(batch.settings["lateness_minutes"])
     if lateness < 1:
-        raise PipelineError(f"setting lateness_minutes={lateness:g}: expected at least 1")
-    files = StateFiles(batch.spark, batch.state_dir)
-    return Minutes(files, round(lateness * MINUTE_MS), SystemClock(), lambda pairs: unite(batch.spark, pairs))
+        raise PipelineError(f"setting lateness_minutes={lateness:g}: expected at least 1 minute")
+    files = StateDirectory(batch.spark, batch.state_dir)
+    return MinuteStore(
+        files, round(lateness * MINUTE_MS), SystemClock(), lambda pairs: merge_sketches(batch.spark, pairs)
+    )
 
 
-_minutes: KeptByFlow[Minutes] = KeptByFlow()
+_stores: FlowStateCache[MinuteStore] = FlowStateCache()
 
 dws_traffic = Pipeline.of(
     "dws-traffic",
@@ -164,8 +166,8 @@ dws_traffic = Pipeline.of(
     description="""\
     The shop's traffic, orders and revenue per minute.
 
-    Counts the clean rows of ods-dwd by the minute in which they happened. A minute is written whenever it has changed,
-    with a higher version each time: the newest counts. Rows that come more than lateness_minutes late are dead letters.
+    Counts the clean rows of ods-dwd by the minute of their event. Writes a minute whenever it changes, with a higher
+    version each time; the newest version counts. Rows that arrive more than lateness_minutes late become dead letters.
     """,
     settings={"lateness_minutes": 1440.0},
 )

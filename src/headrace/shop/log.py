@@ -1,7 +1,9 @@
-"""`ods_log`: what the app tells, to a row for each item. Driver only: makes expressions, the work is Spark's JVM's.
+"""Parses `ods_log` (events of the shop's app) and builds one row per item. Driver only: builds column expressions,
+which Spark's JVMs evaluate.
 
-A row's value is put together from pieces of JSON, each made once: the fields of the event that all its rows share, the
-item's own fields, and its place. All pieces are bytes: Spark cuts text by counting characters, bytes at once.
+A row's value is assembled from pieces of JSON that are each built once: the fields that all rows of an event share, the
+item's own fields, and the item's origin. All pieces are binary: Spark slices strings by counting characters, but slices
+binary values directly.
 """
 
 from typing import TYPE_CHECKING
@@ -9,9 +11,9 @@ from typing import TYPE_CHECKING
 from headrace.pipelines.pipeline import AT, SEQ
 from headrace.shop import schemas
 from headrace.shop.column_cache import cached_column
-from headrace.shop.deduplication import MARK, offset_of_place, parsed_frame, partition_of_place
-from headrace.shop.memory import KNOWN
-from headrace.shop.reasons import blank, in_common, refused
+from headrace.shop.deduplication import MARK, offset_of_position, parsed_frame, partition_of_position
+from headrace.shop.event_history import KNOWN_DEVICE
+from headrace.shop.reasons import check_common_fields, is_blank, parse_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,7 +37,7 @@ _EXPECTED = {
 
 
 def parse_log(frame: "DataFrame") -> "DataFrame":
-    """Records of `ods_log`, as `judging` takes them."""
+    """Returns the parsed frame (see `deduplication`) of `ods_log`."""
     return parsed_frame(frame.withColumn("event", _event()), _reason())
 
 
@@ -52,29 +54,29 @@ def _reason() -> "Column":
     from pyspark.sql import functions as sf
 
     event = sf.col("event")
-    reason = in_common(refused(event, _EXPECTED), event)
+    reason = check_common_fields(parse_failure(event, _EXPECTED), event)
     return (
         reason.when(event["common"].isNull(), sf.lit("no common"))
-        .when(blank(event["common"]["mid"]), sf.lit("no mid"))
+        .when(is_blank(event["common"]["mid"]), sf.lit("no mid"))
         .when(event["start"].isNull() & event["page"].isNull(), sf.lit("neither start nor page"))
     )
 
 
 @cached_column
-def sighting() -> list["Column"]:
-    """What memory is told of an event: device, day, and whether the device says that it is new."""
+def device_columns() -> list["Column"]:
+    """Returns what the event history stores of an event: device, day, and whether the device claims to be new."""
     from pyspark.sql import functions as sf
 
     return [
         sf.xxhash64(sf.trim("event.common.mid")).alias("device"),
         sf.floor(sf.col("event.ts") / DAY_MS).cast("long").alias("day"),
-        says_new().cast("long").alias("claim"),
+        claims_to_be_new().cast("long").alias("new_flag"),
     ]
 
 
 @cached_column
 def rows_by_topic() -> dict[str, "Column"]:
-    """How many rows an event makes."""
+    """Returns how many rows an event produces, by topic."""
     from pyspark.sql import functions as sf
 
     event = sf.col("event")
@@ -94,14 +96,14 @@ def _size(array: "Column") -> "Column":
     return sf.coalesce(sf.array_size(array), sf.lit(0))
 
 
-def says_new() -> "Column":
+def claims_to_be_new() -> "Column":
     from pyspark.sql import functions as sf
 
     return sf.coalesce(sf.lower(sf.trim("event.common.is_new")).isin("1", "true"), sf.lit(False))
 
 
 def log_rows(events: "DataFrame") -> "DataFrame":
-    """The rows of sound events: topic, key, value, `_at`, `_seq`."""
+    """Returns the rows of valid events: topic, key, value, `_at`, `_seq`."""
     for columns in _steps():
         events = events.select(*columns)
     return events
@@ -109,8 +111,8 @@ def log_rows(events: "DataFrame") -> "DataFrame":
 
 @cached_column
 def _steps() -> list[list["Column | str"]]:
-    """One select after the other: what a later one uses more than once is a column of its own before, or Spark would
-    compute it as often."""
+    """Returns the columns of successive selects. An expression that a later select uses more than once becomes a column
+    first; otherwise Spark would evaluate it every time."""
     from pyspark.sql import functions as sf
 
     event = sf.col("event")
@@ -147,7 +149,7 @@ def _steps() -> list[list["Column | str"]]:
 
 
 def _by_kind(start: "Column", page: "Column", display: "Column", action: "Column", error: "Column") -> "Column":
-    """Which item of its event a row is: the kinds come one after the other."""
+    """Chooses by the kind of the row's item. The items of an event are numbered kind by kind."""
     from pyspark.sql import functions as sf
 
     seq = sf.col(SEQ)
@@ -167,7 +169,7 @@ def _topic() -> "Column":
 
 
 def _own() -> "Column":
-    """The fields of an item itself, as a JSON object."""
+    """Returns the item's own fields as a JSON object."""
     from pyspark.sql import functions as sf
 
     event = sf.col("event")
@@ -196,17 +198,17 @@ def _value() -> "Column":
 
 
 def _shared() -> "Column":
-    """The fields that all rows of an event have."""
+    """Returns the fields that all rows of an event share."""
     from pyspark.sql import functions as sf
 
     event = sf.col("event")
-    is_new = says_new() & ~sf.coalesce(sf.col(MARK) == KNOWN, sf.lit(False))
+    is_new = claims_to_be_new() & ~sf.coalesce(sf.col(MARK) == KNOWN_DEVICE, sf.lit(False))
     common = (_clean_text(event["common"][name]).alias(name) for name in schemas.COMMON_FIELDS)
     return sf.to_json(sf.struct(event["event_id"], event["ts"], *common, is_new.alias("is_new")))
 
 
 def _clean(struct: "Column", schema: str) -> list["Column"]:
-    """Text without blanks around it, or null if nothing is left; durations and numbers that cannot be are null."""
+    """Trims text, with null for empty text; replaces negative durations and numbers by null."""
     from pyspark.sql import functions as sf
 
     columns = []
@@ -224,7 +226,7 @@ def _clean_text(column: "Column") -> "Column":
 
 
 def _more_members(json: "Column") -> "Column":
-    """The members of a JSON object with a comma before them; nothing for an empty object, or none."""
+    """Returns the members of a JSON object after a comma; nothing for an empty object or null."""
     from pyspark.sql import functions as sf
 
     inner = sf.substring(json, sf.lit(2), sf.length(json) - 2)
@@ -244,9 +246,10 @@ def _seq_after(first: str) -> "Column":
 
 
 def _tail() -> "Column":
-    """The origin, and the end of the object."""
+    """Returns the origin of the row and the end of its JSON object."""
     from pyspark.sql import functions as sf
 
-    numbers = (number.cast("string").cast("binary") for number in (partition_of_place(), offset_of_place()))
-    partition, offset = numbers
+    partition, offset = (
+        number.cast("string").cast("binary") for number in (partition_of_position(), offset_of_position())
+    )
     return sf.concat(sf.lit(b',"src":{"p":'), partition, sf.lit(b',"o":'), offset, sf.lit(b"}}"))

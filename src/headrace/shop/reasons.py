@@ -1,7 +1,7 @@
-"""Why a record cannot be used: expressions that answer with a sentence, or null. Driver only: makes expressions.
+"""Column expressions that return why a record is invalid, or null. Driver only: builds expressions.
 
-What is asked of every record is cheap: comparisons with null. What finds out more is asked only about records that
-Spark's parser has refused already.
+Every record is checked by cheap comparisons with null. Costly checks run only for records that Spark's parser
+rejected.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def blank(column: "Column") -> "Column":
+def is_blank(column: "Column") -> "Column":
     from pyspark.sql import functions as sf
 
     return column.isNull() | (sf.trim(column) == "")
 
 
-def is_one_value(text: "Column") -> "Column":
-    """Whether a text is JSON of one value, and nothing after it. Spark's parsers take what comes first and leave the
-    rest: here it must be followed by a number that nobody could have put there."""
+def is_single_json_value(text: "Column") -> "Column":
+    """Returns whether a text is exactly one JSON value. Spark's parsers accept a value and ignore what follows, so the
+    text is parsed as the first element of a list whose second element is the hash of the text."""
     from pyspark.sql import functions as sf
 
     check = sf.xxhash64(text)
@@ -29,27 +29,27 @@ def is_one_value(text: "Column") -> "Column":
     return sf.coalesce(sf.try_variant_get(with_check, "$[1]", "bigint") == check, sf.lit(False))
 
 
-def refused(event: "Column", expected: Mapping[str, str]) -> "Column":
-    """The beginning of a chain of reasons: records that the parser refused. `expected`: type of fields that are not
-    text, by their path (`page.during_time`)."""
+def parse_failure(event: "Column", expected: Mapping[str, str]) -> "Column":
+    """Starts a chain of reasons with those of records that the parser rejected. `expected`: the types of fields that
+    are not text, by path (`page.during_time`)."""
     from pyspark.sql import functions as sf
 
     value = sf.col("value")
     text = value.cast("string")
     return (
         sf.when(value.isNull(), sf.lit("no value"))
-        .when(event.isNull() | event[CORRUPT].isNotNull(), _why_refused(text, event, expected))
+        .when(event.isNull() | event[CORRUPT].isNotNull(), _mismatch(text, event, expected))
         .when(~sf.is_valid_utf8(text), sf.lit("not UTF-8 text"))
     )
 
 
-def in_common(reason: "Column", event: "Column") -> "Column":
-    """What every event must have."""
+def check_common_fields(reason: "Column", event: "Column") -> "Column":
+    """Appends the checks that apply to all events."""
     from pyspark.sql import functions as sf
 
     ts = event["ts"]
     return (
-        reason.when(blank(event["event_id"]), sf.lit("no event_id"))
+        reason.when(is_blank(event["event_id"]), sf.lit("no event_id"))
         .when(ts.isNull(), sf.lit("no ts"))
         .when(
             ~ts.between(EARLIEST_TS, LATEST_TS),
@@ -58,10 +58,10 @@ def in_common(reason: "Column", event: "Column") -> "Column":
     )
 
 
-def _why_refused(text: "Column", event: "Column", expected: Mapping[str, str]) -> "Column":
+def _mismatch(text: "Column", event: "Column", expected: Mapping[str, str]) -> "Column":
     from pyspark.sql import functions as sf
 
-    misfits = [
+    messages = [
         sf.when(
             sf.get_json_object(text, f"$.{path}").isNotNull() & field(event, path).isNull(),
             sf.lit(f"{path} is not {kind}"),
@@ -73,7 +73,7 @@ def _why_refused(text: "Column", event: "Column", expected: Mapping[str, str]) -
         .when(sf.trim(text) == "", sf.lit("empty value"))
         .when(sf.try_parse_json(text).isNull(), sf.lit("not JSON"))
         .when(~sf.ltrim(text).startswith("{"), sf.lit("not a JSON object"))
-        .otherwise(sf.coalesce(*misfits, sf.lit("a field has a wrong type")))
+        .otherwise(sf.coalesce(*messages, sf.lit("a field has a wrong type")))
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.pipelines import Flow, Pipeline, PipelineError, Topic
-from headrace.pipelines.outputs import check_outputs, one_frame, records, topic_frames
+from headrace.pipelines.outputs import check_outputs, merge_records, records, topic_frames
 
 
 def made(spark: Any, topic: Topic, row: tuple[Any, ...], schema: str) -> Any:
@@ -78,7 +78,7 @@ def test_order_per_key_holds(spark: Any) -> None:
     frame = spark.createDataFrame(many, "key string, value int, _at long, _seq int").orderBy("value", ascending=False)
     pipeline = shop({"one": "one", "two": "two"})
     frames = topic_frames(pipeline, {"one": frame, "two": frame.where("value < 350")})
-    rows = one_frame(frames, 3, ordered=True)
+    rows = merge_records(frames, 3, ordered=True)
     assert rows.columns == ["topic", "key", "value"]
     assert rows.rdd.getNumPartitions() == 3
     place = {str(row[1]): (row[2], row[3]) for row in many}
@@ -95,7 +95,7 @@ def test_order_per_key_holds(spark: Any) -> None:
 
 def test_rows_without_key_are_spread(spark: Any) -> None:
     frame = spark.range(200).selectExpr("cast(null as string) key", "cast(id as string) value", "id _at")
-    rows = one_frame(topic_frames(shop({"one": "one"}), {"one": frame}), 2, ordered=True)
+    rows = merge_records(topic_frames(shop({"one": "one"}), {"one": frame}), 2, ordered=True)
     sizes = [len(part) for part in rows.rdd.glom().collect()]
     assert sum(sizes) == 200
     assert min(sizes) > 20

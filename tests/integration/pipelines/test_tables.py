@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.pipelines import PipelineError, Table, tables
-from headrace.pipelines.files import FileTree
+from headrace.pipelines.file_tree import FileTree
 from headrace.pipelines.tables import write_table
-from headrace.shop.state_files import StateFiles
+from headrace.shop.state_store import StateDirectory
 
 MS = 1772600767089  # 2026-03-04 05:06:07.089
 TABLE = Table("clicks", time="ts")
@@ -33,7 +33,7 @@ def ids_of(spark: Any, warehouse: Path) -> list[int]:
 def test_files_are_there_whole_or_not_at_all(spark: Any, tmp_path: Path) -> None:
     """Those of the runner and those of flows are written in the same way."""
     (tmp_path / "one.tmp").write_bytes(b"of a process that was killed")
-    files = StateFiles(spark, str(tmp_path))
+    files = StateDirectory(spark, str(tmp_path))
     assert files.list() == []
     content = bytes(range(256)) * 1000
     files.store("one", content)

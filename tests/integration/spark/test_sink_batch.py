@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, expr
 from tests.support.broker.process import eventually
 from tests.support.spark.session import settings
-from tests.support.spark.sink import FaultySource, numbers, read_all, save
+from tests.support.spark.sink import FaultySource, numbers, read_records, save
 
 import headrace
 from headrace.errors import ProducerFencedError
@@ -46,7 +46,7 @@ def test_rows_become_records(spark: Any, bootstrap: str, headrace_topic: str) ->
         expr("timestamp '2001-01-01'").alias("timestamp"),
     )
     save(frame, bootstrap, topic=headrace_topic)
-    records = read_all(bootstrap, headrace_topic)
+    records = read_records(bootstrap, headrace_topic)
     assert len(records) == 40
     assert sorted(each.value for each in records if each.value is not None) == sorted(
         b"%d" % n for n in range(40) if n % 4
@@ -69,11 +69,11 @@ def test_a_column_says_where_each_row_goes(spark: Any, bootstrap: str, headrace_
         expr("if(value < 5, cast(value % 2 as int), null)").alias("partition"),
     )
     save(frame, bootstrap)
-    found = read_all(bootstrap, headrace_topic, other)
+    found = read_records(bootstrap, headrace_topic, other)
     assert sorted((each.topic == other, int(each.value)) for each in found) == sorted((n >= 5, n) for n in range(20))
     assert all(each.partition == int(each.value) % 2 for each in found if each.topic == headrace_topic)
     save(frame.where("value < 5"), bootstrap, topic=headrace_topic)
-    assert len(read_all(bootstrap, headrace_topic)) == 10
+    assert len(read_records(bootstrap, headrace_topic)) == 10
 
 
 def test_what_is_wrong_is_told_when_the_write_is_planned(spark: Any, bootstrap: str) -> None:
@@ -101,7 +101,7 @@ def test_rows_that_cannot_be_written_leave_nothing(spark: Any, bootstrap: str, h
         options = {} if "topic" in words else {"topic": headrace_topic}
         with pytest.raises(PySparkException, match=words):
             save(frame.select("value", column), bootstrap, **options)
-    assert read_all(bootstrap, headrace_topic) == []
+    assert read_records(bootstrap, headrace_topic) == []
 
 
 @two_partitions
@@ -152,7 +152,7 @@ def test_rows_that_break_off_are_not_taken_for_all(spark: Any, bootstrap: str, h
     with settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": 100}):
         with pytest.raises(PySparkException, match="no"):
             save(frame, bootstrap, topic=headrace_topic, queryId=headrace_topic, batchId=0)
-        assert read_all(bootstrap, headrace_topic) == []
+        assert read_records(bootstrap, headrace_topic) == []
         save(rows(spark, 3000, tasks=1), bootstrap, topic=headrace_topic, queryId=headrace_topic, batchId=0)
     assert numbers(bootstrap, headrace_topic) == [*range(3000)]
 

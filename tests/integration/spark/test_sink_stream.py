@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from tests.support.spark.sink import FaultySource, numbers, read_all
+from tests.support.spark.sink import FaultySource, numbers, read_records
 
 from headrace.testing import EmbeddedBroker
 
@@ -155,4 +155,4 @@ def test_a_broker_that_restarts_is_waited_for(stream: Stream, headrace_broker: E
     finally:
         query.stop()
     assert stream.numbers() == [*range(20)]
-    assert len(read_all(stream.bootstrap, stream.topic, isolation="read_uncommitted")) == 20
+    assert len(read_records(stream.bootstrap, stream.topic, isolation="read_uncommitted")) == 20

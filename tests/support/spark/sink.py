@@ -26,7 +26,7 @@ from headrace.spark import clients
 from headrace.spark.source import HeadraceDataSource
 
 
-def read_all(bootstrap: str, *topics: str, isolation: str = "read_committed") -> list[Any]:
+def read_records(bootstrap: str, *topics: str, isolation: str = "read_committed") -> list[Any]:
     """Every record of the topics, those of a partition in order."""
     found: list[Any] = []
     with headrace.Consumer(
@@ -48,7 +48,7 @@ def read_all(bootstrap: str, *topics: str, isolation: str = "read_committed") ->
 
 def numbers(bootstrap: str, *topics: str, isolation: str = "read_committed") -> list[int]:
     """The values of all records, which are numbers, sorted."""
-    return sorted(int(each.value) for each in read_all(bootstrap, *topics, isolation=isolation))
+    return sorted(int(each.value) for each in read_records(bootstrap, *topics, isolation=isolation))
 
 
 def save(frame: Any, bootstrap: str, source: str = "headrace", **options: object) -> None:

@@ -1,4 +1,4 @@
-"""From a name to a pipeline."""
+"""Loading a pipeline by name or from a file."""
 
 import subprocess
 import sys
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines import PipelineError
-from headrace.pipelines.loading import BUILT_IN, load
+from headrace.pipelines.built_in import BUILT_IN_PIPELINES
+from headrace.pipelines.loading import load_pipeline
 
 ONE = """
 from headrace.pipelines import pipeline
@@ -24,32 +25,34 @@ def file(directory: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_file_with_one_pipeline(tmp_path: Path) -> None:
+def test_loads_the_only_pipeline_of_a_file(tmp_path: Path) -> None:
     path = file(tmp_path, ONE)
-    assert load(path).name == "paid-orders"
-    assert load(f"{path}:paid-orders").name == "paid-orders"
+    assert load_pipeline(path).name == "paid-orders"
+    assert load_pipeline(f"{path}:paid-orders").name == "paid-orders"
 
 
-def test_of_several_one_is_chosen(tmp_path: Path) -> None:
+def test_chooses_one_of_several_pipelines_by_name(tmp_path: Path) -> None:
     path = file(tmp_path, ONE + ONE.replace("paid_orders", "other"))
-    assert load(f"{path}:other").name == "other"
-    with pytest.raises(PipelineError, match=r"several pipelines \(paid-orders, other\): say which, as .*:paid-orders"):
-        load(path)
-    with pytest.raises(PipelineError, match="defines no pipeline 'third'; it has: paid-orders, other"):
-        load(f"{path}:third")
+    assert load_pipeline(f"{path}:other").name == "other"
+    with pytest.raises(
+        PipelineError, match=r"several pipelines \(paid-orders, other\): choose one, for example .*:paid-orders"
+    ):
+        load_pipeline(path)
+    with pytest.raises(PipelineError, match="defines no pipeline 'third'; it defines: paid-orders, other"):
+        load_pipeline(f"{path}:third")
 
 
-def test_a_file_may_import_what_lies_beside_it(tmp_path: Path) -> None:
+def test_file_may_import_modules_from_its_directory(tmp_path: Path) -> None:
     (tmp_path / "beside_mine.py").write_text("NAME = 'beside'\n")
     path = file(tmp_path, f"from beside_mine import NAME\n{ONE}")
     try:
-        assert load(path).name == "paid-orders"
+        assert load_pipeline(path).name == "paid-orders"
     finally:
         sys.path.remove(str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = 1\n", "defines no pipeline: expected a function with @pipeline"),
         ("x = 1\ny = 1 / 0\n", "mine.py:2: ZeroDivisionError: division by zero"),
@@ -58,29 +61,32 @@ def test_a_file_may_import_what_lies_beside_it(tmp_path: Path) -> None:
         (ONE.replace("(orders)", "(refunds)"), "parameter 'refunds' is none of its sources"),
     ],
 )
-def test_files_that_do_not_work_are_told_with_their_line(tmp_path: Path, text: str, said: str) -> None:
+def test_errors_in_a_file_name_the_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(PipelineError) as caught:
-        load(file(tmp_path, text))
-    assert said in str(caught.value)
+        load_pipeline(file(tmp_path, text))
+    assert message in str(caught.value)
 
 
-def test_what_is_not_there_is_named() -> None:
-    with pytest.raises(PipelineError, match=r"no file nowhere\.py"):
-        load("nowhere.py")
-    with pytest.raises(PipelineError, match="no pipeline 'orders': expected ods-dwd, dws-traffic, or a Python file"):
-        load("orders")
+def test_reports_missing_file_and_unknown_name() -> None:
+    with pytest.raises(PipelineError, match=r"file not found: nowhere\.py"):
+        load_pipeline("nowhere.py")
+    with pytest.raises(
+        PipelineError, match="unknown pipeline 'orders': expected ods-dwd, dws-traffic, or a Python file"
+    ):
+        load_pipeline("orders")
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_what_is_listed_is_there(name: str) -> None:
-    found = load(name)
-    assert found.name == name
-    assert found.summary
+@pytest.mark.parametrize("name", BUILT_IN_PIPELINES)
+def test_loads_every_built_in_pipeline(name: str) -> None:
+    pipeline = load_pipeline(name)
+    assert pipeline.name == name
+    assert pipeline.summary
 
 
-def test_defining_and_listing_need_no_spark(tmp_path: Path) -> None:
+def test_loading_and_listing_do_not_import_spark(tmp_path: Path) -> None:
     program = (
-        f"import sys; sys.argv[1:] = []; from headrace.pipelines.loading import load; load({file(tmp_path, ONE)!r})\n"
+        "import sys; sys.argv[1:] = []; from headrace.pipelines.loading import load_pipeline\n"
+        f"load_pipeline({file(tmp_path, ONE)!r})\n"
         "from headrace.cli.main import main; main(['pipeline', 'list'], standalone_mode=False)\n"
         "assert 'pyspark' not in sys.modules"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines import PipelineError
-from headrace.pipelines.loading import load
+from headrace.pipelines.loading import load_pipeline
 from headrace.pipelines.pipeline import Topic
 from headrace.shop.ods_dwd import make_ods_dwd
 from headrace.shop.routes import ROUTES, Route, check_columns, extended, load_routes
@@ -73,5 +73,5 @@ def test_the_pipeline_names_the_topics_of_its_routes() -> None:
     mine = make_ods_dwd({**ROUTES, "coupon_use": Route("dwd_coupon")}, name="my-shop")
     names = {topic.name for topic in mine.topics}
     assert {"dwd_coupon", "dwd_page", "dwd_cart", "my_shop_dead_letters"} <= names
-    assert "ods_dwd_dead_letters" in {topic.name for topic in load("ods-dwd").topics}
-    assert Topic("dws_traffic", key="minute") in load("dws-traffic").topics
+    assert "ods_dwd_dead_letters" in {topic.name for topic in load_pipeline("ods-dwd").topics}
+    assert Topic("dws_traffic", key="minute") in load_pipeline("dws-traffic").topics

@@ -57,7 +57,7 @@ def _audit(
     conf: dict[str, str],
     client: dict[str, str],
 ) -> "Report":
-    from headrace.pipelines.causes import one_line
+    from headrace.pipelines.failures import describe_failure
     from headrace.pipelines.pipeline import PipelineError
     from headrace.pipelines.sessions import quiet_session
     from headrace.shop.audit import audit
@@ -70,6 +70,6 @@ def _audit(
     except HeadraceError:
         raise
     except Exception as error:
-        raise PipelineError(f"the audit failed: {one_line(error)}") from error
+        raise PipelineError(f"the audit failed: {describe_failure(error)}") from error
     finally:
         spark.stop()

@@ -19,7 +19,8 @@ import click
 from headrace.common.errors import HeadraceError
 from headrace.common.extras import requires_extra
 from headrace.common.properties import read_properties
-from headrace.pipelines.loading import BUILT_IN, load
+from headrace.pipelines.built_in import BUILT_IN_PIPELINES
+from headrace.pipelines.loading import load_pipeline
 from headrace.pipelines.pipeline import Pipeline, PipelineError, Table, Topic
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ def pipeline() -> None:
 @pipeline.command("list")
 def list_pipelines() -> None:
     """List the pipelines that come with Headrace."""
-    width = max(map(len, BUILT_IN))
-    for name, (_, summary) in BUILT_IN.items():
-        click.echo(f"{name:{width}}  {summary}")
+    width = max(map(len, BUILT_IN_PIPELINES))
+    for name, built_in in BUILT_IN_PIPELINES.items():
+        click.echo(f"{name:{width}}  {built_in.summary}")
 
 
 @pipeline.command()
@@ -178,7 +179,7 @@ def run(
         found = _load(name)
         from headrace.pipelines.run_settings import RunSettings, check_run
         from headrace.pipelines.sessions import quiet_session
-        from headrace.pipelines.topics import make_topics
+        from headrace.pipelines.topics import prepare_topics
 
         how = RunSettings(
             bootstrap_servers=bootstrap_server,
@@ -193,7 +194,7 @@ def run(
         )
         check_run(found, how)
         with _metrics_file(metrics) as lines:
-            make_topics(found, bootstrap_server, how.client)  # a wrong address is told before Spark starts
+            prepare_topics(found, bootstrap_server, how.client)  # a wrong address is told before Spark starts
             spark = quiet_session(f"headrace {found.name}", master, conf, log_level=log_level)
             try:
                 _run(found, spark, how, lines, None if quiet else sys.stderr)
@@ -239,7 +240,7 @@ def summary_lines(summary: "Summary") -> list[str]:
 
 def _load(name: str) -> Pipeline:
     with requires_extra("spark"):
-        return load(name)
+        return load_pipeline(name)
 
 
 def _stop_on_signals(runner: "Runner") -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.common.clock import SystemClock
-from headrace.pipelines.cores import count_cores
+from headrace.pipelines.executors import count_executor_cores
 from headrace.shop import schemas
 from headrace.shop.audit.report import Report
 from headrace.shop.routes import ROUTES, Route
@@ -37,7 +37,7 @@ def audit(
     settings = {"isolation.level": "read_committed", **(client or {})}
     own = spark.newSession()
     if own.conf.get("spark.sql.shuffle.partitions") == _SPARK_SHUFFLES:
-        own.conf.set("spark.sql.shuffle.partitions", str(count_cores(spark, SystemClock()) * 2))
+        own.conf.set("spark.sql.shuffle.partitions", str(count_executor_cores(spark, SystemClock()) * 2))
     options = {f"kafka.{name}": value for name, value in settings.items()}
 
     def read(*topics: str) -> "DataFrame":

@@ -60,6 +60,6 @@ def rate_text(events: int, data_bytes: int, seconds: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Minutes and seconds, as 1:05."""
+    """MinuteStore and seconds, as 1:05."""
     whole = max(0, round(seconds))
     return f"{whole // 60}:{whole % 60:02d}"

@@ -83,7 +83,9 @@ def test_a_pipeline_that_is_not_there(command: str) -> None:
     more = ["--bootstrap-server", "localhost:1", "--checkpoint", "x"] if command == "run" else []
     code, output = invoke(command, "theirs", *more)
     assert code == 1
-    assert output == ("headrace: no pipeline 'theirs': expected ods-dwd, dws-traffic, or a Python file (mine.py)\n")
+    assert output == (
+        "headrace: unknown pipeline 'theirs': expected ods-dwd, dws-traffic, or a Python file (mine.py)\n"
+    )
 
 
 @pytest.mark.parametrize(

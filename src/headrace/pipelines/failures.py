@@ -1,5 +1,6 @@
 """Why something failed, out of what Spark, its Python workers and the JVM make of an exception: in one line, and
-whether it is worth another try. Pure."""
+whether it is worth another try. Pure.
+"""
 
 import re
 
@@ -17,7 +18,7 @@ _LASTING = ("AnalysisException", "ParseException")
 _LASTING_IN_TASKS = ("ConfigError: ", "NotDeterministicError: ")
 
 
-def one_line(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
     """What to tell the user of an exception. The innermost cause counts, whichever side of Spark it happened on."""
     text = str(error)
     if _TRACEBACK in text:
@@ -33,7 +34,7 @@ def one_line(error: BaseException) -> str:
     return _tidy(_CONDITION.sub("", said)) or type(error).__name__
 
 
-def failures_allowed(error: BaseException) -> int:
+def retries_allowed(error: BaseException) -> int:
     """How often in a row a batch may fail like this and be tried again. What Spark tells may pass: a lost task, a
     broker that was away. What the pipeline's own code raised in the driver, a plan or an option that is wrong will
     not. Workers have ten seconds to come up, which a busy machine may exceed more than once."""

@@ -13,7 +13,7 @@ from tests.support.spark.topic_rows import put, values
 
 from headrace.pipelines import PipelineError, RunSettings
 from headrace.shop.dws_traffic import SOURCES, dws_traffic, latest, minute_rows
-from headrace.shop.minutes import Changed, Minute
+from headrace.shop.minute_store import ChangedMinutes, Minute
 from headrace.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -122,9 +122,9 @@ def test_visitors_of_a_busy_minute_are_nearly_right(spark: Any, tmp_path: Path) 
 
 def test_minutes_are_one_task_whatever_the_cores(spark: Any) -> None:
     """Tasks write in transactions: a batch that is replayed must have the same."""
-    many = Changed([Minute(TS + number * MINUTE_MS, page_views=1) for number in range(5)], version=1)
+    many = ChangedMinutes([Minute(TS + number * MINUTE_MS, page_views=1) for number in range(5)], version=1)
     assert spark.sparkContext.defaultParallelism > 1
-    for changed in (many, Changed([], version=1)):
+    for changed in (many, ChangedMinutes([], version=1)):
         rows = minute_rows(changed, spark)
         assert rows.rdd.getNumPartitions() <= 1
         assert rows.count() == len(changed.minutes)

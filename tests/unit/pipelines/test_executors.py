@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipelines.cores import count_cores
+from headrace.pipelines.executors import count_executor_cores
 from headrace.testing.clock import ManualClock
 
 
@@ -52,7 +52,7 @@ def clock() -> ManualClock:
 )
 def test_a_cluster_that_was_just_joined(clock: ManualClock, come: list[float], cores: int, waited: float) -> None:
     spark: Any = FakeSpark(clock, come)
-    assert count_cores(spark, clock) == cores
+    assert count_executor_cores(spark, clock) == cores
     assert clock.time_ms() - spark.startTime == pytest.approx(waited * 1000, abs=300)
 
 
@@ -64,9 +64,9 @@ def test_nothing_to_wait_for(clock: ManualClock) -> None:
         FakeSpark(clock, [1], spark_default_parallelism="2"),
         FakeSpark(clock, [1], **{"spark.dynamicAllocation.enabled": "true"}),
     ):
-        assert count_cores(spark, clock) == 2  # type: ignore[arg-type]
+        assert count_executor_cores(spark, clock) == 2  # type: ignore[arg-type]
     assert clock.time_ms() == began_ms
     running: Any = FakeSpark(clock, [1, 2])
     clock.advance(120_000)
-    assert count_cores(running, clock) == 8
+    assert count_executor_cores(running, clock) == 8
     assert clock.time_ms() == began_ms + 120_000, "it has been running for long"

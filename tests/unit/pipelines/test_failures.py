@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.pipelines.causes import failures_allowed, one_line
+from headrace.pipelines.failures import describe_failure, retries_allowed
 
 SparkError = type("SparkError", (Exception,), {"__module__": "pyspark.errors.exceptions.captured"})
 
@@ -81,7 +81,7 @@ ANALYSIS = """\
     ],
 )
 def test_one_line(error: Exception, said: str) -> None:
-    assert one_line(error) == said
+    assert describe_failure(error) == said
 
 
 AnalysisError = type("AnalysisException", (SparkError,), {"__module__": SparkError.__module__})
@@ -100,4 +100,4 @@ AnalysisError = type("AnalysisException", (SparkError,), {"__module__": SparkErr
     ],
 )
 def test_what_is_worth_another_try(error: BaseException, times: int) -> None:
-    assert failures_allowed(error) == times
+    assert retries_allowed(error) == times

@@ -18,7 +18,7 @@ _UNCHANGED = 2.0
 _POLL = 0.1
 
 
-def count_cores(spark: "SparkSession", clock: Clock) -> int:
+def count_executor_cores(spark: "SparkSession", clock: Clock) -> int:
     """Waits until the executors of a cluster that has just been joined are there: their number does not rise any more.
     Where it is Spark that decides how many there are (dynamic allocation), or the user (`spark.default.parallelism`),
     there is nothing to wait for."""

@@ -1,10 +1,10 @@
-"""Sets and maps of hashes: which events were seen, and when each device was seen first.
+"""Hash tables over hashes: a set of event ids, and a map from each device to the day on which it was first seen.
 
-Open addressing, at most three quarters full. Keys are hashes already, so that their low bits choose the slot. An id is
-two numbers of 64 bits: 16 bytes an entry. A device is one: 12 bytes. A slot of zeros is empty; the key zero itself, which
-as good as never comes, is remembered beside the table.
+Open addressing, at most three quarters full. The keys are hashes already, so their low bits choose the slot. An event
+id has 128 bits as two integers: 16 bytes per slot. A device has 64 bits plus its day: 12 bytes per slot. A slot of
+zeros is empty; the key zero, which practically never occurs, is stored outside the table.
 
-A set belongs to one thread. Arguments are buffers of 64-bit numbers of the same length; `marks` has a byte for each row.
+A table belongs to one thread. Arguments are buffers of 64-bit integers of equal length; `marks` has one byte per row.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -12,12 +12,12 @@ from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 DUPLICATE = 1
-KNOWN = 2
+KNOWN_DEVICE = 2
 
 cdef enum:
     FIRST_SLOTS = 1024
     DUPLICATE_BIT = 1
-    KNOWN_BIT = 2
+    KNOWN_DEVICE_BIT = 2
 
 cdef struct Id:
     uint64_t low
@@ -48,7 +48,7 @@ cdef class IdSet:
         return (self.mask + 1) * sizeof(Id)
 
     cdef Id* find(self, uint64_t low, uint64_t high) noexcept nogil:
-        """The slot that has it, or the empty one where it belongs."""
+        """Returns the slot of this id, or the empty slot where it belongs."""
         cdef uint64_t at = low & self.mask
         cdef Id* slot
         while True:
@@ -57,7 +57,7 @@ cdef class IdSet:
                 return slot
             at = (at + 1) & self.mask
 
-    cdef int make_room(self, Py_ssize_t more) except -1:
+    cdef int reserve(self, Py_ssize_t more) except -1:
         cdef uint64_t count = self.mask + 1
         cdef uint64_t old_count = count
         cdef Id* old = self.slots
@@ -77,44 +77,44 @@ cdef class IdSet:
         PyMem_RawFree(old)
         return 0
 
-    def mark_known(self, const int64_t[::1] lows, const int64_t[::1] highs, uint8_t[::1] marks):
-        """Marks the rows whose id is here as duplicates."""
+    def mark_duplicates(self, const int64_t[::1] id_lows, const int64_t[::1] id_highs, uint8_t[::1] marks):
+        """Marks the rows whose id is in this set as duplicates."""
         cdef Py_ssize_t i
         cdef Id* slot
-        _same_length(lows.shape[0], highs.shape[0], marks.shape[0])
-        for i in range(lows.shape[0]):
-            if lows[i] == 0 and highs[i] == 0:
+        _check_lengths(id_lows.shape[0], id_highs.shape[0], marks.shape[0])
+        for i in range(id_lows.shape[0]):
+            if id_lows[i] == 0 and id_highs[i] == 0:
                 if self.has_zero:
                     marks[i] |= DUPLICATE_BIT
                 continue
-            slot = self.find(<uint64_t>lows[i], <uint64_t>highs[i])
+            slot = self.find(<uint64_t>id_lows[i], <uint64_t>id_highs[i])
             if slot.low != 0 or slot.high != 0:
                 marks[i] |= DUPLICATE_BIT
 
-    def add(self, const int64_t[::1] lows, const int64_t[::1] highs, uint8_t[::1] marks):
-        """Adds the ids of rows that are not marked; marks those that were here, or come a second time."""
+    def add(self, const int64_t[::1] id_lows, const int64_t[::1] id_highs, uint8_t[::1] marks):
+        """Adds the ids of unmarked rows. Marks rows whose id is in this set already, or repeats in these rows."""
         cdef Py_ssize_t i
         cdef Id* slot
-        _same_length(lows.shape[0], highs.shape[0], marks.shape[0])
-        for i in range(lows.shape[0]):
+        _check_lengths(id_lows.shape[0], id_highs.shape[0], marks.shape[0])
+        for i in range(id_lows.shape[0]):
             if marks[i] & DUPLICATE_BIT:
                 continue
-            if lows[i] == 0 and highs[i] == 0:
+            if id_lows[i] == 0 and id_highs[i] == 0:
                 if self.has_zero:
                     marks[i] |= DUPLICATE_BIT
                 self.has_zero = True
                 continue
-            self.make_room(1)
-            slot = self.find(<uint64_t>lows[i], <uint64_t>highs[i])
+            self.reserve(1)
+            slot = self.find(<uint64_t>id_lows[i], <uint64_t>id_highs[i])
             if slot.low != 0 or slot.high != 0:
                 marks[i] |= DUPLICATE_BIT
             else:
-                slot.low = <uint64_t>lows[i]
-                slot.high = <uint64_t>highs[i]
+                slot.low = <uint64_t>id_lows[i]
+                slot.high = <uint64_t>id_highs[i]
                 self.used += 1
 
 cdef class FirstDays:
-    """The day on which each device counts as first seen, as days since 1970."""
+    """The day, counted from 1970, on which each device was first seen."""
 
     cdef uint64_t* keys
     cdef int32_t* days
@@ -147,7 +147,7 @@ cdef class FirstDays:
             at = (at + 1) & self.mask
         return at
 
-    cdef int make_room(self, Py_ssize_t more) except -1:
+    cdef int reserve(self, Py_ssize_t more) except -1:
         cdef uint64_t count = self.mask + 1
         cdef uint64_t old_count = count
         cdef uint64_t* old_keys = self.keys
@@ -176,8 +176,8 @@ cdef class FirstDays:
         return 0
 
     cdef bint lower(self, uint64_t key, int32_t day, int32_t* before) noexcept nogil:
-        """Sets the day if the device is not known, or known since a later day. `before`: what held until now, or `day`
-        itself for a device that was not known. True if something changed."""
+        """Lowers the first day of a device to `day`, or adds the device. Sets `before` to its previous first day, or to
+        `day` if the device is new. Returns True if the table changed."""
         cdef uint64_t at
         cdef bint is_known
         cdef int32_t* place
@@ -196,20 +196,27 @@ cdef class FirstDays:
         place[0] = day
         return True
 
-    def put(self, const int64_t[::1] devices, const int32_t[::1] days):
-        """Takes over what `judge` or `items` returned."""
+    def restore(self, const int64_t[::1] devices, const int32_t[::1] days):
+        """Adds devices and days that `mark_known_devices` or `items` returned."""
         cdef Py_ssize_t i
         cdef int32_t before
-        _same_length(devices.shape[0], days.shape[0], days.shape[0])
+        _check_lengths(devices.shape[0], days.shape[0], days.shape[0])
         for i in range(devices.shape[0]):
-            self.make_room(1)
+            self.reserve(1)
             self.lower(<uint64_t>devices[i], days[i], &before)
 
-    def judge(self, const int64_t[::1] devices, const int64_t[::1] days, const int64_t[::1] claims, uint8_t[::1] marks):
-        """Goes through the sightings in their order. A device that says it is new (claim 1), and is known since an
-        earlier day, is marked as known. Rows that are marked as duplicates are no sightings.
+    def mark_known_devices(
+        self,
+        const int64_t[::1] devices,
+        const int64_t[::1] days,
+        const int64_t[::1] new_flags,
+        uint8_t[::1] marks,
+    ):
+        """Records the devices of all rows in their order. Marks rows whose device claims to be new (flag 1), but was
+        seen on an earlier day. Skips rows that are marked as duplicates.
 
-        Returns the devices whose day has changed and their days, as bytes of 64-bit and 32-bit numbers.
+        A device without the flag was seen before its row: its first day is at most the day before.
+        Returns the devices whose first day changed and these days, as bytes of 64-bit and 32-bit integers.
         """
         cdef Py_ssize_t i, changed = 0, count = devices.shape[0]
         cdef int32_t day, before
@@ -217,23 +224,23 @@ cdef class FirstDays:
         cdef bytes changed_days = PyBytes_FromStringAndSize(NULL, count * 4)
         cdef int64_t* to_devices = <int64_t*>PyBytes_AS_STRING(changed_devices)
         cdef int32_t* to_days = <int32_t*>PyBytes_AS_STRING(changed_days)
-        _same_length(count, days.shape[0], marks.shape[0])
-        _same_length(count, claims.shape[0], marks.shape[0])
+        _check_lengths(count, days.shape[0], marks.shape[0])
+        _check_lengths(count, new_flags.shape[0], marks.shape[0])
         for i in range(count):
             if marks[i] & DUPLICATE_BIT:
                 continue
-            self.make_room(1)
+            self.reserve(1)
             day = <int32_t>days[i]
-            if self.lower(<uint64_t>devices[i], day if claims[i] else day - 1, &before):
+            if self.lower(<uint64_t>devices[i], day if new_flags[i] else day - 1, &before):
                 to_devices[changed] = devices[i]
-                to_days[changed] = day if claims[i] else day - 1
+                to_days[changed] = day if new_flags[i] else day - 1
                 changed += 1
-            if claims[i] and before < day:
-                marks[i] |= KNOWN_BIT
+            if new_flags[i] and before < day:
+                marks[i] |= KNOWN_DEVICE_BIT
         return changed_devices[:changed * 8], changed_days[:changed * 4]
 
     def items(self):
-        """All devices and their days, as bytes of 64-bit and 32-bit numbers."""
+        """Returns all devices and their first days, as bytes of 64-bit and 32-bit integers."""
         cdef Py_ssize_t count = len(self), at = 0
         cdef uint64_t i
         cdef bytes devices = PyBytes_FromStringAndSize(NULL, count * 8)
@@ -250,7 +257,7 @@ cdef class FirstDays:
             to_days[at] = self.zero_day
         return devices, days
 
-cdef int _same_length(Py_ssize_t one, Py_ssize_t other, Py_ssize_t third) except -1:
+cdef int _check_lengths(Py_ssize_t one, Py_ssize_t other, Py_ssize_t third) except -1:
     if one != other or one != third:
-        raise ValueError(f"buffers of {one}, {other} and {third} rows; expected the same length")
+        raise ValueError(f"buffers have {one}, {other} and {third} rows; expected equal lengths")
     return 0

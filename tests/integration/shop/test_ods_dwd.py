@@ -285,7 +285,7 @@ def test_routes_of_a_user(spark: Any, tmp_path: Path) -> None:
         ],
         "dwd_sku": [{"_key": "sku_info:4", "event_id": "e2", **head, "data": sku[1]["data"], "src": {"p": 0, "o": 1}}],
     }
-    for columns, message in (("id BIGINT, ts BIGINT", "cannot be named 'ts'"), ("id of what", "not a schema in SQL")):
+    for columns, message in (("id BIGINT, ts BIGINT", "cannot be named 'ts'"), ("id of what", "not a SQL schema")):
         file.write_text(json.dumps({"t": {"topic": "dwd_t", "columns": columns}}))
         with pytest.raises(PipelineError, match=message):
             batch(run, coupon)
