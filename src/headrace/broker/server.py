@@ -255,7 +255,7 @@ class Broker:
                 raise StaleBrokerEpochError(
                     f"a command for broker epoch {command.broker_epoch}, this is epoch {self.epoch}"
                 )
-            self.image.fence(command.controller_id, command.controller_epoch)
+            self.image.check_controller_epoch(command.controller_id, command.controller_epoch)
             if isinstance(command, UpdateMetadata):
                 self.image.apply(command)
                 return CommandResult()

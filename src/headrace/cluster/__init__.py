@@ -1,1 +1,1 @@
-"""What holds brokers together: the coordination store, the controller and its state machines, the metadata image."""
+"""Cluster metadata: the coordination store, the controller and its state machines, the brokers' metadata image."""

@@ -1,19 +1,19 @@
-"""Which brokers get a new partition's replicas: Kafka's round robin.
+"""Assigns the replicas of new partitions to brokers: Kafka's round robin.
 
-The leaders go round the brokers, from a random start. The other replicas of a partition follow at a distance that grows
-with each round, so that the followers of one broker's partitions are spread over all others. Five brokers, three
-replicas, start 0, distance 0:
+The leaders are assigned round robin, starting at a random broker. The followers are placed at a shift that increases
+with each round, so that the followers of one broker's partitions are spread over all other brokers. Example with five
+brokers, three replicas, start 0 and shift 0:
 
     broker     0    1    2    3    4
     leader     p0   p1   p2   p3   p4
                p5   p6   p7   p8   p9
     second     p4   p0   p1   p2   p3
-               p8   p9   p5   p6   p7      one further on
+               p8   p9   p5   p6   p7      shift 1
     third      p3   p4   p0   p1   p2
                p7   p8   p9   p5   p6
 
-With racks the brokers are lined up so that neighbours are in different racks (0, 3, 1, 5, 4, 2 for racks a: 0 5,
-b: 3 4, c: 1 2), and a broker is passed over while its rack has a replica and another rack has none.
+With racks the broker list alternates between racks (0, 3, 1, 5, 4, 2 for racks a: 0 5, b: 3 4, c: 1 2). A broker is
+skipped while its rack already has a replica and another rack has none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,18 +32,18 @@ def assign_replicas(
     first_partition: int = 0,
     start_index: int | None = None,
 ) -> dict[int, tuple[int, ...]]:
-    """The replicas of partitions `first_partition` and on. `start_index` is the place in the list of brokers where to
-    start, for partitions that are added to a topic; a new topic starts at random.
+    """Returns the replicas of `num_partitions` partitions, from `first_partition` on.
 
-    Racks count only if every broker has one.
+    `start_index` is the position in the broker list to start at, for partitions added to a topic; a new topic starts at
+    a random position. Racks are used only if every broker has one.
     """
     if num_partitions <= 0:
-        raise InvalidPartitionsError(f"a topic has at least one partition, not {num_partitions}")
+        raise InvalidPartitionsError(f"Number of partitions must be larger than 0, not {num_partitions}.")
     if replication_factor <= 0:
-        raise InvalidReplicationFactorError(f"a partition has at least one replica, not {replication_factor}")
+        raise InvalidReplicationFactorError(f"Replication factor must be larger than 0, not {replication_factor}.")
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
-            f"{replication_factor} replicas need as many brokers, and {len(brokers)} are alive"
+            f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}."
         )
     racks = {broker.id: broker.rack for broker in brokers if broker.rack is not None}
     use_racks = len(racks) == len(brokers)
@@ -56,7 +56,7 @@ def assign_replicas(
             shift += 1
         first = (partition + start) % len(order)
         if use_racks:
-            assigned[partition] = _pick_over_racks(order, racks, first, shift, replication_factor)
+            assigned[partition] = _assign_across_racks(order, racks, first, shift, replication_factor)
         else:
             followers = (order[_follower(first, shift, step, len(order))] for step in range(replication_factor - 1))
             assigned[partition] = (order[first], *followers)
@@ -64,32 +64,32 @@ def assign_replicas(
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """The brokers, one of each rack in turn."""
-    waiting: dict[str, list[int]] = {}
+    """Returns the brokers, alternating between racks."""
+    remaining: dict[str, list[int]] = {}
     for broker in sorted(racks, reverse=True):
-        waiting.setdefault(racks[broker], []).append(broker)
+        remaining.setdefault(racks[broker], []).append(broker)
     order: list[int] = []
     while len(order) < len(racks):
-        order += [waiting[rack].pop() for rack in sorted(waiting) if waiting[rack]]
+        order += [remaining[rack].pop() for rack in sorted(remaining) if remaining[rack]]
     return order
 
 
 def _follower(first: int, shift: int, step: int, count: int) -> int:
-    """The place of a follower: never that of the leader, and another one for each of the first `count - 1` steps."""
+    """Returns a follower's position: never the leader's, and different for each of the first `count - 1` steps."""
     return (first + 1 + (shift + step) % (count - 1)) % count
 
 
-def _pick_over_racks(
+def _assign_across_racks(
     order: Sequence[int], racks: Mapping[int, str], first: int, shift: int, replication_factor: int
 ) -> tuple[int, ...]:
     rack_count = len(set(racks.values()))
     replicas = [order[first]]
-    taken = {racks[order[first]]}
+    used_racks = {racks[order[first]]}
     step = 0
     while len(replicas) < replication_factor:
         broker = order[_follower(first, shift * rack_count, step, len(order))]
         step += 1
-        if broker not in replicas and (racks[broker] not in taken or len(taken) == rack_count):
+        if broker not in replicas and (racks[broker] not in used_racks or len(used_racks) == rack_count):
             replicas.append(broker)
-            taken.add(racks[broker])
+            used_racks.add(racks[broker])
     return tuple(replicas)

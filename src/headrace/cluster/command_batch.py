@@ -1,7 +1,7 @@
-"""Collects what a step of the controller has to tell brokers, and sends each broker one command of each kind.
+"""Collects the commands of one controller event, and sends each broker at most one command of each kind.
 
-To each broker: LeaderAndIsr, then UpdateMetadata, then StopReplica, so that a broker knows of a partition before others
-are sent there, and others know that it is gone before it is.
+The order is LeaderAndIsr to all brokers, then UpdateMetadata, then StopReplica: a broker serves a partition before
+others learn of it, and others learn that a replica is gone before it stops.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,17 +22,17 @@ from headrace.common.types import TopicPartition
 
 
 class CommandBatch:
-    """`on_answer` gets every answer, with the broker and the command that it is for."""
+    """The pending commands of a controller. `on_result` receives each broker's result with its command."""
 
     def __init__(
         self,
         context: ControllerContext,
         channel: BrokerChannel,
-        on_answer: Callable[[int, Command, CommandResult], None],
+        on_result: Callable[[int, Command, CommandResult], None],
     ):
         self._context = context
         self._channel = channel
-        self._on_answer = on_answer
+        self._on_command_result = on_result
         self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
         self._metadata: dict[TopicPartition, None] = {}
@@ -41,30 +41,31 @@ class CommandBatch:
         self._closed = False
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Discards everything from now on: `send` sends nothing any more."""
         self._closed = True
 
-    def leader_and_isr(self, broker_ids: Iterable[int], tp: TopicPartition, *, is_new: bool = False) -> None:
-        """Tells brokers the leader and ISR that the partition has when the batch is sent, and every broker of it."""
+    def add_leader_and_isr(self, broker_ids: Iterable[int], tp: TopicPartition, *, is_new: bool = False) -> None:
+        """Sends these brokers the partition's leader and ISR as of `send`, and its metadata to all brokers."""
         for broker_id in broker_ids:
-            wanted = self._leader_and_isr.setdefault(broker_id, {})
-            wanted[tp] = wanted.get(tp, False) or is_new
-        self.metadata([tp])
+            partitions = self._leader_and_isr.setdefault(broker_id, {})
+            partitions[tp] = partitions.get(tp, False) or is_new
+        self.add_update_metadata([tp])
 
-    def stop_replica(self, broker_id: int, tp: TopicPartition, *, delete: bool) -> None:
-        wanted = self._stop_replica.setdefault(broker_id, {})
-        wanted[tp] = wanted.get(tp, False) or delete
+    def add_stop_replica(self, broker_id: int, tp: TopicPartition, *, delete: bool) -> None:
+        partitions = self._stop_replica.setdefault(broker_id, {})
+        partitions[tp] = partitions.get(tp, False) or delete
 
-    def metadata(self, tps: Iterable[TopicPartition] = ()) -> None:
-        """Tells every broker who is alive, and how these partitions are."""
+    def add_update_metadata(self, tps: Iterable[TopicPartition] = ()) -> None:
+        """Sends every broker the live brokers and the state of these partitions."""
         self._metadata.update(dict.fromkeys(tps))
         self._metadata_to.update(self._context.brokers)
 
-    def full_metadata(self, broker_ids: Iterable[int]) -> None:
-        """Tells brokers everything, for those that know nothing yet."""
+    def add_full_metadata(self, broker_ids: Iterable[int]) -> None:
+        """Sends brokers the state of all partitions, for brokers that have no metadata yet."""
         self._full_to.update(broker_ids)
 
     def send(self) -> None:
+        """Sends all collected commands and empties the batch."""
         context = self._context
         leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
         stop_replica, self._stop_replica = self._stop_replica, {}
@@ -84,13 +85,13 @@ class CommandBatch:
             self._send_stop_replica(broker_id, stop_replica[broker_id])
 
     def _describe(self, tp: TopicPartition) -> PartitionState:
-        return self._context.describe(tp, deleting=self._context.is_to_delete(tp))
+        return self._context.partition_state(tp, deleting=self._context.is_queued_for_deletion(tp))
 
-    def _send_leader_and_isr(self, broker_id: int, wanted: dict[TopicPartition, bool]) -> None:
+    def _send_leader_and_isr(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> None:
         context = self._context
         states = [
-            context.describe(tp, is_new=is_new)
-            for tp, is_new in wanted.items()
+            context.partition_state(tp, is_new=is_new)
+            for tp, is_new in partitions.items()
             if tp in context.leaderships and context.has_partition(tp)
         ]
         if states:
@@ -99,22 +100,22 @@ class CommandBatch:
 
     def _send_metadata(self, broker_id: int, states: list[PartitionState], is_full: bool) -> None:
         context = self._context
-        brokers = [context.brokers[one] for one in sorted(context.brokers)]
+        brokers = [context.brokers[live_id] for live_id in sorted(context.brokers)]
         epoch = context.brokers[broker_id].epoch
         self._send(
             broker_id, UpdateMetadata(context.controller_id, context.epoch, epoch, brokers, states, full=is_full)
         )
 
-    def _send_stop_replica(self, broker_id: int, wanted: dict[TopicPartition, bool]) -> None:
+    def _send_stop_replica(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> None:
         context = self._context
-        partitions = []
-        for tp, delete in wanted.items():
+        replicas = []
+        for tp, delete in partitions.items():
             state = context.leaderships.get(tp)
-            deleted = context.is_to_delete(tp)
-            leader_epoch = EPOCH_DURING_DELETE if deleted or state is None else state.leader_epoch
-            partitions.append(ReplicaToStop(tp, leader_epoch, delete))
+            is_deleted = context.is_queued_for_deletion(tp)
+            leader_epoch = EPOCH_DURING_DELETE if is_deleted or state is None else state.leader_epoch
+            replicas.append(ReplicaToStop(tp, leader_epoch, delete))
         epoch = context.brokers[broker_id].epoch
-        self._send(broker_id, StopReplica(context.controller_id, context.epoch, epoch, partitions))
+        self._send(broker_id, StopReplica(context.controller_id, context.epoch, epoch, replicas))
 
     def _send(self, broker_id: int, command: Command) -> None:
-        self._channel.send(broker_id, command, lambda result: self._on_answer(broker_id, command, result))
+        self._channel.send(broker_id, command, lambda result: self._on_command_result(broker_id, command, result))

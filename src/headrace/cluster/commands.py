@@ -1,9 +1,9 @@
-"""What the controller tells brokers. In one process they are handed over as they are; between processes they travel as
+"""The controller's commands to brokers. Within one process they are passed as objects; between processes they are
 Kafka's LeaderAndIsr, StopReplica and UpdateMetadata requests.
 
-A broker refuses a command whose controller epoch is older than one it has seen (STALE_CONTROLLER_EPOCH), and one meant
-for an earlier life of it (a lower broker epoch: STALE_BROKER_EPOCH): a controller that was replaced and does not know
-it can do no harm. The first commands may come before the broker has learnt its own epoch.
+A broker rejects a command with an old controller epoch (STALE_CONTROLLER_EPOCH) or an old broker epoch
+(STALE_BROKER_EPOCH), so a zombie controller can do no harm. The first commands may arrive before the broker knows its
+own epoch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,15 @@ from headrace.common.types import TopicPartition
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
-"""Stands for the leader of a partition that is being deleted."""
+"""The leader id of a partition that is being deleted."""
 EPOCH_DURING_DELETE = -2
-"""The leader epoch in a StopReplica that deletes: it beats every other."""
+"""The leader epoch in a StopReplica that deletes: it overrides every other epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
+    """The advertised address of one listener of a broker."""
+
     listener: str
     host: str
     port: int
@@ -30,11 +32,13 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
+    """A registered broker."""
+
     id: int
     endpoints: tuple[BrokerEndpoint, ...] = ()
     rack: str | None = None
     epoch: int = -1
-    """The zxid of its registration: grows with each life of the broker."""
+    """The zxid of its registration: increases with each restart."""
 
     def endpoint(self, listener: str) -> BrokerEndpoint | None:
         for endpoint in self.endpoints:
@@ -45,29 +49,29 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """All there is to know of a partition at one moment."""
+    """The metadata of a partition: leader, ISR, replicas and epochs."""
 
     tp: TopicPartition
     topic_id: Uuid
     leader: int
-    """NO_LEADER if there is none, LEADER_DURING_DELETE if the partition is going."""
+    """NO_LEADER if there is none, LEADER_DURING_DELETE if the partition is being deleted."""
     leader_epoch: int
     isr: tuple[int, ...]
     partition_epoch: int
-    """The version of the partition's state in the store: what a change of the ISR is compared with."""
+    """The version of the partition's state node; an ISR change is compared with it."""
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     is_new: bool = False
-    """In a LeaderAndIsr: the replica does not exist yet and is to be made."""
+    """In a LeaderAndIsr: the replica does not exist yet; the broker creates it."""
     offline_replicas: tuple[int, ...] = ()
     controller_epoch: int = 0
-    """The epoch of the controller that wrote leader and ISR."""
+    """The epoch of the controller that last wrote leader and ISR."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """Become leader or follower of these partitions."""
+    """Tells a broker to become leader or follower of these partitions."""
 
     controller_id: int
     controller_epoch: int
@@ -76,6 +80,8 @@ class LeaderAndIsr:
 
 
 class ReplicaToStop(NamedTuple):
+    """A replica to stop, and whether to delete its log."""
+
     tp: TopicPartition
     leader_epoch: int
     delete: bool
@@ -83,7 +89,7 @@ class ReplicaToStop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StopReplica:
-    """Stop serving these replicas, and delete their logs where it says so."""
+    """Tells a broker to stop serving these replicas and, where `delete` is set, to delete their logs."""
 
     controller_id: int
     controller_epoch: int
@@ -93,7 +99,7 @@ class StopReplica:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadata:
-    """The live brokers, all of them, and the partitions that changed."""
+    """Tells a broker all live brokers and the changed partitions."""
 
     controller_id: int
     controller_epoch: int
@@ -101,7 +107,7 @@ class UpdateMetadata:
     brokers: Sequence[BrokerInfo]
     partitions: Sequence[PartitionState]
     full: bool = False
-    """All partitions are here, and what is not here does not exist: the first that a broker gets from a controller."""
+    """Contains all partitions; others do not exist. The first UpdateMetadata from a new controller is full."""
 
 
 Command: TypeAlias = LeaderAndIsr | StopReplica | UpdateMetadata
@@ -109,7 +115,7 @@ Command: TypeAlias = LeaderAndIsr | StopReplica | UpdateMetadata
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """A broker's answer: a code for the whole command (0: it was taken), and one for each partition that failed."""
+    """A broker's response: an error code for the whole command (0 if accepted), and one for each failed partition."""
 
     error_code: int = 0
     partition_errors: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -119,17 +125,17 @@ class CommandResult:
 
 
 class BrokerChannel(Protocol):
-    """The controller's way to brokers. Commands to one broker arrive in the order they were sent."""
+    """Sends the controller's commands to brokers. Each broker receives them in the order they were sent."""
 
     def send(self, broker_id: int, command: Command, done: Callable[[CommandResult], None]) -> None:
-        """Does not block. `done` is called once, at once or later, on the event loop; a broker that cannot be reached
-        is sent to again as long as it is registered."""
+        """Sends a command without blocking. Calls `done` once, now or later, on the event loop. Retries an unreachable
+        broker as long as it is registered."""
         ...
 
     def add_broker(self, broker: BrokerInfo) -> None:
-        """A broker has come, or has come back with another epoch or address."""
+        """Adds a broker, or updates its epoch or address."""
         ...
 
     def remove_broker(self, broker_id: int) -> None:
-        """A broker has gone; what waits for it is dropped, without a call of `done`."""
+        """Removes a broker. Drops its pending commands without calling `done`."""
         ...

@@ -1,7 +1,7 @@
-"""Settings of topics and brokers in the store, and how a change of them reaches every broker.
+"""Dynamic configs of topics and brokers in the store, and the notification of brokers about changes.
 
-A change writes the settings and a notification under /config/changes in one step. Each broker watches that node, reads
-the settings that a notification names, and applies them. Whether a value makes sense is for the broker to say.
+A change writes the configs and a notification under /config/changes in one step. Each broker watches that node, reads
+the configs of the notified entity, and applies them. Brokers validate the values; this module does not.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from headrace.common.errors import HeadraceError
 _logger = logging.getLogger(__name__)
 
 NOTIFICATION_RETENTION_MS = 15 * 60 * 1000
-"""How long a notification stays, for brokers that are cut off for a while."""
+"""How long a notification is kept, for brokers that are temporarily disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntity:
-    """What settings belong to: a topic, a broker, or all brokers."""
+    """The owner of configs: a topic, a broker, or all brokers."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class ConfigEntity:
 
     @classmethod
     def all_brokers(cls) -> "ConfigEntity":
-        """The cluster-wide default of brokers."""
+        """Returns the entity of the cluster-wide broker defaults."""
         return cls(znodes.BROKER_CONFIGS, znodes.DEFAULT_ENTITY)
 
     @property
@@ -62,10 +62,12 @@ class ConfigEntity:
 
 
 ConfigListener: TypeAlias = Callable[[ConfigEntity, dict[str, str]], None]
-"""Told what settings of an entity are now, {} if it has none. Must not block."""
+"""Receives the current configs of an entity, {} if it has none. Must not block."""
 
 
 class ConfigStore:
+    """Reads and writes configs in the coordination store."""
+
     def __init__(self, store: CoordinationStore):
         self._store = store
 
@@ -77,43 +79,43 @@ class ConfigStore:
         return znodes.decode_config(entity.path, data)
 
     async def names(self, kind: str) -> list[str]:
-        """The entities of a kind that have settings."""
+        """Returns the names of the entities of a kind that have configs."""
         return await self._store.children(f"{znodes.CONFIG}/{kind}")
 
     async def get_all(self, kind: str) -> dict[str, dict[str, str]]:
-        """All settings of a kind, by name: what a broker reads when it starts."""
+        """Returns the configs of all entities of a kind, by name. A broker reads them at startup."""
         return {name: await self.get(ConfigEntity(kind, name)) for name in await self.names(kind)}
 
     async def set(self, entity: ConfigEntity, config: Mapping[str, str]) -> None:
-        """Replaces all settings of an entity."""
+        """Replaces all configs of an entity."""
         await self.alter(entity, lambda _: config)
 
     async def alter(
         self, entity: ConfigEntity, change: Callable[[dict[str, str]], Mapping[str, str]]
     ) -> dict[str, str]:
-        """Gives `change` the settings that there are and writes what it returns; again if another was quicker. What
-        `change` raises leaves everything as it was. Returns the new settings."""
+        """Calls `change` with the current configs and writes its result; retries after a concurrent change. If `change`
+        raises, nothing is written. Returns the new configs."""
         while True:
             operation: Operation
             try:
                 data, stat = await self._store.get(entity.path)
             except NoNode:
-                after = dict(change({}))
-                operation = Create(entity.path, znodes.encode_config(after))
+                updated = dict(change({}))
+                operation = Create(entity.path, znodes.encode_config(updated))
             else:
-                after = dict(change(znodes.decode_config(entity.path, data)))
-                operation = Set(entity.path, znodes.encode_config(after), stat.version)
+                updated = dict(change(znodes.decode_config(entity.path, data)))
+                operation = Set(entity.path, znodes.encode_config(updated), stat.version)
             try:
                 await self._store.multi([operation, notification(entity)])
             except (BadVersion, NodeExists, NoNode) as error:
                 if error.index != 0 or (isinstance(error, NoNode) and isinstance(operation, Create)):
                     raise
                 continue
-            return after
+            return updated
 
 
 def notification(entity: ConfigEntity) -> Create:
-    """Tells every broker that the settings have changed."""
+    """Returns the operation that notifies all brokers of changed configs."""
     return Create(
         f"{znodes.CONFIG_CHANGES}/{znodes.CONFIG_CHANGE_PREFIX}",
         znodes.encode_config_change(entity.kind, entity.name),
@@ -122,7 +124,7 @@ def notification(entity: ConfigEntity) -> Create:
 
 
 class ConfigWatcher:
-    """Tells a listener of every change of settings. Start it before reading settings, then no change is missed."""
+    """Calls a listener for every config change. Start it before reading configs, so that no change is missed."""
 
     def __init__(self, store: CoordinationStore, clock: Clock, listener: ConfigListener):
         self._store = store
@@ -145,7 +147,7 @@ class ConfigWatcher:
             self._task = None
 
     def restart_watch(self) -> None:
-        """After a session was lost: looks again, and sets the watch again."""
+        """Reads the notifications and sets the watch again, after a session was lost."""
         self._changed.set()
 
     def _on_change(self, _: WatchEvent) -> None:
@@ -161,19 +163,23 @@ class ConfigWatcher:
         try:
             await work()
         except Exception as error:
-            # The next change must be heard of all the same.
-            _logger.error("cannot follow changes of settings: %s", error, exc_info=not isinstance(error, HeadraceError))
+            # Later changes must still be processed.
+            _logger.error(
+                "Failed to process a config change; this broker applies it after a restart or its next change: %s",
+                error,
+                exc_info=not isinstance(error, HeadraceError),
+            )
 
     async def _process(self) -> None:
         names = await self._store.children(znodes.CONFIG_CHANGES, self._on_change)
         for name in names:
             if name > self._last_seen:
                 self._last_seen = name
-                await self._safely(partial(self._tell, f"{znodes.CONFIG_CHANGES}/{name}"))
-        # Only now: a topic may be waiting for its settings.
+                await self._safely(partial(self._notify_listener, f"{znodes.CONFIG_CHANGES}/{name}"))
+        # Purge last: a topic may be waiting for its configs.
         await self._purge([f"{znodes.CONFIG_CHANGES}/{name}" for name in names])
 
-    async def _tell(self, path: str) -> None:
+    async def _notify_listener(self, path: str) -> None:
         try:
             data, _ = await self._store.get(path)
         except NoNode:
@@ -182,15 +188,15 @@ class ConfigWatcher:
         self._listener(entity, await self._configs.get(entity))
 
     async def _purge(self, paths: Sequence[str]) -> None:
-        """Removes what is old, unless another broker was quicker."""
-        old: list[Operation] = []
+        """Deletes old notifications, unless another broker was faster."""
+        deletions: list[Operation] = []
         for path in paths:
             stat = await self._store.exists(path)
             if stat is not None and stat.ctime_ms + NOTIFICATION_RETENTION_MS > self._clock.time_ms():
-                break  # they are in the order in which they were made
-            old.append(Delete(path))
+                break  # notifications are sorted by creation
+            deletions.append(Delete(path))
         try:
-            if old:
-                await self._store.multi(old)
+            if deletions:
+                await self._store.multi(deletions)
         except StoreError as error:
-            _logger.debug("old notifications stay for now: %s", error)
+            _logger.debug("Cannot delete old config notifications now: %s", error)

@@ -1,13 +1,13 @@
-"""The controller: the one broker that decides who leads which partition.
+"""The controller: the broker that elects the leader of every partition.
 
-Every broker runs one; whoever makes the ephemeral node /controller is active, and takes the next controller epoch in
-the same step. All work is done by one task, one event at a time, so an event sees and leaves a whole state:
+Every broker runs a controller. The broker that creates the ephemeral node /controller is the active one, and increments
+the controller epoch in the same step. One task processes one event at a time, so every event sees a consistent state:
 
-    watches of the store, answers of brokers, requests -> queue -> event -> state machines -> store -> brokers
+    store watches, broker responses, requests -> queue -> event -> state machines -> store -> brokers
 
-Watches only say that something has changed; the event reads again, and sets the watch again. When it takes over, or
-when the store refuses a change that should be possible, a controller loads everything anew: nothing that matters is
-only in its memory. What it does in office is in `term` and `requests`.
+A watch only signals a change; its event reads the node again and sets the watch again. After an election, or when the
+store rejects a change that should succeed, the controller reloads everything: no essential state is only in memory.
+`controller_term` handles the events of the active controller, `controller_requests` the requests of brokers.
 """
 
 import asyncio
@@ -47,10 +47,12 @@ T = TypeVar("T")
 
 UNCLEAN_ELECTION_KEY = "unclean.leader.election.enable"
 RETRY_SECONDS = 1.0
-"""How long a controller that the store failed waits before it stands for election again."""
+"""How long a controller waits after a store failure before it takes part in an election again."""
 
 
 class Controller:
+    """A broker's controller: elects the active controller and runs its event queue."""
+
     def __init__(
         self,
         store: CoordinationStore,
@@ -60,7 +62,7 @@ class Controller:
         *,
         unclean_default: Callable[[], bool] = lambda: False,
     ):
-        """`unclean_default` is what holds for topics that do not set `unclean.leader.election.enable`."""
+        """`unclean_default` returns the value for topics that do not set `unclean.leader.election.enable`."""
         self.broker_id = broker_id
         self._store = store
         self._channel = channel
@@ -68,23 +70,23 @@ class Controller:
         self._configs = ConfigStore(store)
         self._unclean_default = unclean_default
         self._term: ControllerTerm | None = None
-        self._known_controller: int | None = None
+        self._active_controller_id: int | None = None
         self._events: deque[tuple[str, Callable[[], Awaitable[None]]]] = deque()
-        self._answers: set[asyncio.Future[Any]] = set()
+        self._pending_results: set[asyncio.Future[Any]] = set()
         self._awake = asyncio.Event()
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
         self._watches = Watches(
-            brokers=lambda _: self._enqueue_look("brokers changed", ControllerTerm.look_at_brokers),
-            topics=lambda _: self._enqueue_look("topics changed", ControllerTerm.look_at_topics),
-            topic=self._topic_changed,
-            deletions=lambda _: self._enqueue_look("deletions changed", ControllerTerm.look_at_deletions),
-            log_dirs=lambda _: self._enqueue_look("log directories changed", ControllerTerm.look_at_log_dirs),
+            brokers=lambda _: self._enqueue_if_active("broker change", ControllerTerm.process_broker_change),
+            topics=lambda _: self._enqueue_if_active("topic change", ControllerTerm.process_topic_change),
+            topic=self._on_topic_node_event,
+            deletions=lambda _: self._enqueue_if_active("topic deletion", ControllerTerm.process_topic_deletions),
+            log_dirs=lambda _: self._enqueue_if_active("log directory event", ControllerTerm.process_log_dir_events),
         )
 
-    # ---- for the broker
+    # ---- public interface
 
     @property
     def is_active(self) -> bool:
@@ -92,27 +94,27 @@ class Controller:
 
     @property
     def epoch(self) -> int:
-        """The epoch of this controller's term of office; 0 if it is not active."""
+        """The controller epoch of this broker; 0 if it is not the active controller."""
         return self._term.context.epoch if self._term is not None else 0
 
     @property
     def active_id(self) -> int | None:
-        """The broker that was controller when this one last looked."""
-        return self._known_controller
+        """The id of the active controller, as of the last read of /controller."""
+        return self._active_controller_id
 
     @property
     def context(self) -> ControllerContext:
-        """What the active controller knows, to look at. Raises NotControllerError if this is not it."""
+        """The context of the active controller, read-only. Raises NotControllerError if this broker is not active."""
         return self._active().context
 
     async def start(self) -> None:
-        """Takes part in elections from now on. The broker should be registered already."""
-        self._store.add_session_listener(self._on_session)
+        """Starts to take part in elections. Call it after the broker has registered."""
+        self._store.add_session_listener(self._on_session_state)
         self._task = asyncio.create_task(self._run(), name=f"controller-{self.broker_id}")
         self._enqueue("elect", self._elect, once=True)
 
     async def stop(self) -> None:
-        """Ends the task and gives up the office, so that another broker can take it at once."""
+        """Stops the event task and deletes /controller, so that another broker can take over at once."""
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()
@@ -121,92 +123,97 @@ class Controller:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         self._idle.set()
-        for answer in self._answers:
-            if not answer.done():
-                answer.set_exception(NotControllerError(f"the controller of broker {self.broker_id} has stopped"))
-        await self._leave_office()
+        for result in self._pending_results:
+            if not result.done():
+                result.set_exception(NotControllerError(f"The controller of broker {self.broker_id} has stopped"))
+        await self._give_up_controllership()
 
     async def wait_idle(self) -> None:
-        """Until no event is waiting or being worked on."""
+        """Waits until no event is queued or running."""
         await self._idle.wait()
 
     async def elect_leaders(
         self, election: Election, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Elects preferred leaders, or with Election.UNCLEAN whoever is there, for these partitions or all. Returns an
-        error for each that got no new leader; of all partitions only those that needed one are reported."""
-        return await self._ask(
+        """Elects preferred leaders, or with Election.UNCLEAN any online replica, for the given partitions or for all.
+        Returns None, or the error, for each partition; without `partitions` only for those that need an election."""
+        return await self._run_as_event(
             "elect leaders", lambda: controller_requests.elect_leaders(self._active(), election, partitions)
         )
 
     async def alter_isr(
         self, broker_id: int, broker_epoch: int, changes: Mapping[TopicPartition, IsrChange]
     ) -> dict[TopicPartition, Leadership | KafkaError]:
-        """A leader's request to change ISRs (KIP-497). Returns what each partition has now, or why it stays."""
-        return await self._ask(
+        """Changes ISRs for a leader (KIP-497). Returns the new state, or the error, of each partition."""
+        return await self._run_as_event(
             "alter ISR", lambda: controller_requests.alter_isr(self._active(), broker_id, broker_epoch, changes)
         )
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> set[TopicPartition]:
-        """Takes leadership away from a broker that is about to stop. Returns the replicated partitions that it still
-        leads, as no other replica could."""
-        return await self._ask(
-            "controlled shutdown", lambda: controller_requests.shut_down(self._active(), broker_id, broker_epoch)
+        """Moves leadership away from a broker that is shutting down. Returns the replicated partitions that it still
+        leads because no other replica is eligible."""
+        return await self._run_as_event(
+            "controlled shutdown",
+            lambda: controller_requests.controlled_shutdown(self._active(), broker_id, broker_epoch),
         )
 
     def unclean_election_enabled(self, topic: str | None = None) -> None:
-        """The setting was turned on for a topic, or for all: partitions without a leader may get one now."""
+        """Retries elections after `unclean.leader.election.enable` was turned on for a topic, or for all."""
 
         async def retry(term: ControllerTerm) -> None:
-            await term.partitions.elect_missing(None if topic is None else term.context.partitions_of(topic))
+            await term.partitions.trigger_online_state_change(
+                None if topic is None else term.context.partitions_of(topic)
+            )
 
-        self._enqueue_look(f"unclean election enabled for {topic or 'all topics'}", retry)
+        self._enqueue_if_active(f"unclean election enabled for {topic or 'all topics'}", retry)
 
-    # ---- the task
+    # ---- event queue
 
     def _enqueue(self, name: str, work: Callable[[], Awaitable[None]], *, once: bool = False) -> None:
-        """`once`: not if an event of this name is waiting already."""
-        if self._stopped or (once and any(waiting == name for waiting, _ in self._events)):
+        """Queues an event. With `once`, does nothing if an event with this name is already queued."""
+        if self._stopped or (once and any(queued == name for queued, _ in self._events)):
             return
         self._events.append((name, work))
         self._idle.clear()
         self._awake.set()
 
-    def _enqueue_look(self, name: str, look: Callable[[ControllerTerm], Awaitable[None]], *, once: bool = True) -> None:
-        """An event that concerns the active controller only."""
+    def _enqueue_if_active(
+        self, name: str, process: Callable[[ControllerTerm], Awaitable[None]], *, once: bool = True
+    ) -> None:
+        """Queues an event that only the active controller processes."""
 
         async def event() -> None:
             if self._term is not None:
-                await look(self._term)
+                await process(self._term)
 
         self._enqueue(name, event, once=once)
 
-    async def _ask(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Does work as an event, and waits for what comes of it."""
+    async def _run_as_event(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Queues work as an event and returns its result."""
         if self._stopped:
-            raise NotControllerError(f"the controller of broker {self.broker_id} has stopped")
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            raise NotControllerError(f"The controller of broker {self.broker_id} has stopped")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def event() -> None:
-            if answer.done():
+            if future.done():
                 return
             try:
                 result = await work()
             except KafkaError as error:
-                _set_exception(answer, error)
+                _set_exception(future, error)
             except Exception as error:
-                _set_exception(answer, NotControllerError(f"{name} failed: {error}"))
+                _set_exception(future, NotControllerError(f"Controller request '{name}' failed: {error}"))
                 raise
             else:
-                if not answer.done():
-                    answer.set_result(result)
+                if not future.done():
+                    future.set_result(result)
 
         self._enqueue(name, event)
-        self._answers.add(answer)
+        self._pending_results.add(future)
         try:
-            return await answer
+            return await future
         finally:
-            self._answers.discard(answer)
+            self._pending_results.discard(future)
 
     async def _run(self) -> None:
         while True:
@@ -220,25 +227,30 @@ class Controller:
                 if self._term is not None:
                     self._term.batch.send()
             except ControllerMoved as error:
-                _logger.info("%s; broker %d steps down", error, self.broker_id)
-                self._drop_reign()
+                _logger.info("Broker %d resigns as controller: %s", self.broker_id, error)
+                self._resign()
                 self._enqueue("elect", self._elect, once=True)
             except Exception as error:
                 _logger.error(
-                    "event %r failed, starting over: %s", name, error, exc_info=not isinstance(error, HeadraceError)
+                    "Broker %d: controller event '%s' failed; resigning, next election in %.0f s: %s",
+                    self.broker_id,
+                    name,
+                    RETRY_SECONDS,
+                    error,
+                    exc_info=not isinstance(error, HeadraceError),
                 )
-                await self._start_over()
+                await self._resign_and_retry()
 
-    async def _start_over(self) -> None:
-        """After a failure nobody knows what of the state in memory is true: gives up the office and stands for election
-        again, a little later, or another broker does."""
-        await self._leave_office()
+    async def _resign_and_retry(self) -> None:
+        """Resigns after a failure, since the state in memory may be wrong. Takes part in an election again a little
+        later; another broker may win it."""
+        await self._give_up_controllership()
         loop = asyncio.get_running_loop()
         self._retry = loop.call_later(RETRY_SECONDS, lambda: self._enqueue("elect", self._elect, once=True))
 
     def _active(self) -> ControllerTerm:
         if self._term is None:
-            raise NotControllerError(f"broker {self.broker_id} is not the controller")
+            raise NotControllerError(f"Broker {self.broker_id} is not the active controller")
         return self._term
 
     # ---- election
@@ -246,35 +258,35 @@ class Controller:
     async def _elect(self) -> None:
         while self._term is None:
             try:
-                data, stat = await self._store.get(znodes.CONTROLLER, self._controller_changed)
+                data, stat = await self._store.get(znodes.CONTROLLER, self._on_controller_node_event)
             except NoNode:
                 pass
             else:
                 if stat.ephemeral_owner != self._store.session_id:
-                    self._known_controller = znodes.decode_controller(data)
+                    self._active_controller_id = znodes.decode_controller(data)
                     return
-                # Left over from a term of office that ended in trouble with the store.
-                await self._remove_own_node()
-            fenced = await self._take_office()
+                # Left over from a term that ended with a store failure.
+                await self._delete_own_controller_node()
+            fenced = await self._register_as_controller()
             if fenced is None:
                 continue
-            _logger.info("broker %d is the controller, epoch %d", self.broker_id, fenced.epoch)
-            self._known_controller = self.broker_id
+            _logger.info("Broker %d is the active controller with epoch %d", self.broker_id, fenced.epoch)
+            self._active_controller_id = self.broker_id
             self._term = ControllerTerm(
                 self.broker_id,
                 self._store,
                 fenced,
                 self._channel,
                 watches=self._watches,
-                on_answer=self._on_answer,
+                on_result=self._on_command_result,
                 unclean_allowed=self._unclean_allowed,
             )
-            # Also sees to it that a node which is gone already is noticed.
-            self._enqueue("controller changed", self._look_at_controller, once=True)
-            await self._term.take_over()
+            # Sets a watch on /controller, and notices if the node is already gone.
+            self._enqueue("controller change", self._process_controller_change, once=True)
+            await self._term.on_controller_failover()
 
-    async def _take_office(self) -> FencedStore | None:
-        """Makes /controller and raises the epoch, in one step. None if another was quicker."""
+    async def _register_as_controller(self) -> FencedStore | None:
+        """Creates /controller and increments the epoch in one step. Returns None if another broker was faster."""
         data, stat = await self._store.get(znodes.CONTROLLER_EPOCH)
         epoch = znodes.decode_controller_epoch(data) + 1
         node = znodes.encode_controller(self.broker_id, self._clock.time_ms())
@@ -290,16 +302,21 @@ class Controller:
         assert isinstance(after, Stat)
         return FencedStore(self._store, epoch, after.version)
 
-    async def _leave_office(self) -> None:
+    async def _give_up_controllership(self) -> None:
         if self._term is None:
             return
-        self._drop_reign()
+        self._resign()
         try:
-            await self._remove_own_node()
+            await self._delete_own_controller_node()
         except StoreError as error:
-            _logger.info("the store did not take the controller's leave: %s", error)
+            _logger.info(
+                "Broker %d: cannot delete %s on resignation, it stays until the session ends: %s",
+                self.broker_id,
+                znodes.CONTROLLER,
+                error,
+            )
 
-    async def _remove_own_node(self) -> None:
+    async def _delete_own_controller_node(self) -> None:
         try:
             _, stat = await self._store.get(znodes.CONTROLLER)
             if stat.ephemeral_owner == self._store.session_id:
@@ -307,49 +324,61 @@ class Controller:
         except (NoNode, BadVersion):
             return
 
-    def _controller_changed(self, _: WatchEvent) -> None:
-        self._enqueue("controller changed", self._look_at_controller, once=True)
+    def _on_controller_node_event(self, _: WatchEvent) -> None:
+        self._enqueue("controller change", self._process_controller_change, once=True)
 
-    async def _look_at_controller(self) -> None:
+    async def _process_controller_change(self) -> None:
         if self._term is not None:
-            stat = await self._store.exists(znodes.CONTROLLER, self._controller_changed)
+            stat = await self._store.exists(znodes.CONTROLLER, self._on_controller_node_event)
             if stat is not None and stat.ephemeral_owner == self._store.session_id:
                 return
-            _logger.info("broker %d is not the controller any more", self.broker_id)
-            self._drop_reign()
+            _logger.info("Broker %d is no longer the controller", self.broker_id)
+            self._resign()
         await self._elect()
 
-    def _on_session(self, state: SessionState) -> None:
+    def _on_session_state(self, state: SessionState) -> None:
         if state is SessionState.LOST:
-            # At once: an event that is being worked on must not send anything more.
-            self._drop_reign()
+            # Immediately: a running event must not send any more commands.
+            self._resign()
         self._enqueue("elect", self._elect, once=True)
 
-    def _drop_reign(self) -> None:
+    def _resign(self) -> None:
         if self._term is not None:
             term, self._term = self._term, None
-            self._known_controller = None
-            term.end()
+            self._active_controller_id = None
+            term.on_controller_resignation()
 
     # ---- events
 
-    def _topic_changed(self, event: WatchEvent) -> None:
+    def _on_topic_node_event(self, event: WatchEvent) -> None:
         topic = event.path.removeprefix(f"{znodes.TOPICS}/")
-        self._enqueue_look(f"topic {topic} changed", lambda term: term.look_at_topic(topic))
+        self._enqueue_if_active(
+            f"partition modifications of {topic}", lambda term: term.process_partition_modifications(topic)
+        )
 
-    def _on_answer(self, broker_id: int, command: Command, result: CommandResult) -> None:
+    def _on_command_result(self, broker_id: int, command: Command, result: CommandResult) -> None:
         if result.error_code:
-            _logger.warning("broker %d refused a %s: error %d", broker_id, type(command).__name__, result.error_code)
+            _logger.warning(
+                "Broker %d rejected a %s of controller %d: error code %d",
+                broker_id,
+                type(command).__name__,
+                self.broker_id,
+                result.error_code,
+            )
         if self._term is None or not self._term.is_current(broker_id, command):
             return
         if isinstance(command, StopReplica):
-            if any(one.delete for one in command.partitions):
-                self._enqueue_look(
-                    "replicas deleted", lambda term: term.replicas_deleted(broker_id, command, result), once=False
+            if any(partition.delete for partition in command.partitions):
+                self._enqueue_if_active(
+                    "StopReplica response",
+                    lambda term: term.process_stop_replica_response(broker_id, command, result),
+                    once=False,
                 )
-        elif isinstance(command, LeaderAndIsr) and self._term.tells_of_log_dirs(broker_id, result):
-            self._enqueue_look(
-                "replicas started", lambda term: term.replicas_started(broker_id, command, result), once=False
+        elif isinstance(command, LeaderAndIsr) and self._term.reports_log_dir_change(broker_id, result):
+            self._enqueue_if_active(
+                "LeaderAndIsr response",
+                lambda term: term.process_leader_and_isr_response(broker_id, command, result),
+                once=False,
             )
 
     async def _unclean_allowed(self, topic: str) -> bool:
@@ -358,6 +387,6 @@ class Controller:
         return self._unclean_default() if value is None else value.strip().lower() == "true"
 
 
-def _set_exception(answer: asyncio.Future[Any], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def _set_exception(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,5 +1,6 @@
-"""What the controller knows: brokers, topics, leaders, and where each partition and replica stands. A cache of the
-store that only the controller's task touches, and that is built anew at each election.
+"""The controller's view of the cluster: brokers, topics, leaders, and the state of each partition and replica.
+
+A cache of the coordination store. Only the controller's task uses it; each election builds a new one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,8 @@ from headrace.common.types import TopicPartition
 
 
 class Replica(NamedTuple):
+    """A partition's replica on one broker."""
+
     tp: TopicPartition
     broker_id: int
 
@@ -26,16 +29,16 @@ class Replica(NamedTuple):
 
 
 class PartitionStatus(Enum):
-    """Where a partition stands. `predecessors` are the only states it may come from."""
+    """The state of a partition. `predecessors` are its valid previous states."""
 
     NON_EXISTENT = "NonExistent"
-    """Not made yet, or deleted."""
+    """Not created yet, or deleted."""
     NEW = "New"
-    """It has replicas, but never had a leader."""
+    """Has replicas, but never had a leader."""
     ONLINE = "Online"
-    """It has a leader."""
+    """Has a leader."""
     OFFLINE = "Offline"
-    """Its leader is gone, and no other was found."""
+    """Lost its leader, and no other replica is eligible."""
 
     @property
     def predecessors(self) -> frozenset["PartitionStatus"]:
@@ -51,20 +54,20 @@ _PARTITION_PREDECESSORS = {
 
 
 class ReplicaStatus(Enum):
-    """Where a replica stands. `predecessors` are the only states it may come from."""
+    """The state of a replica. `predecessors` are its valid previous states."""
 
     NON_EXISTENT = "NonExistent"
     NEW = "New"
-    """Just assigned; may become a follower."""
+    """Just assigned; can become a follower."""
     ONLINE = "Online"
-    """Its broker is up; it may lead or follow."""
+    """Its broker is alive; it can be leader or follower."""
     OFFLINE = "Offline"
-    """Its broker, or its log directory, is down; or it was told to stop."""
+    """Its broker or its log directory is offline, or it was stopped."""
     DELETION_STARTED = "ReplicaDeletionStarted"
-    """Its broker was told to delete it."""
+    """Its broker was told to delete it and has not responded yet."""
     DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
-    """It cannot be deleted now, as its broker is down or failed to."""
+    """Cannot be deleted now: its broker is offline, or failed to delete it."""
 
     @property
     def predecessors(self) -> frozenset["ReplicaStatus"]:
@@ -87,60 +90,66 @@ _REPLICA_PREDECESSORS = {
 
 
 class ControllerContext:
+    """The controller's cache of the cluster state."""
+
     def __init__(self, controller_id: int) -> None:
         self.controller_id = controller_id
         self.epoch = 0
         self.brokers: dict[int, BrokerInfo] = {}
-        """The registered ones, also those that are shutting down."""
+        """Registered brokers, including those that are shutting down."""
         self.shutting_down: set[int] = set()
         self.topics: dict[str, TopicAssignment] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: dict[Replica, ReplicaStatus] = {}
-        self.unreadable: set[TopicPartition] = set()
-        """Partitions whose leader and ISR are damaged in the store."""
-        self.failed_replicas: dict[int, set[TopicPartition]] = {}
-        """By broker: replicas in log directories that failed."""
-        self.to_delete: set[str] = set()
-        """Topics that are marked for deletion."""
-        self.deletion_halted: set[str] = set()
-        """Those of them that wait for a broker to come back."""
-        self.deletion_begun: set[str] = set()
-        """Those of them that brokers were told about."""
+        self.damaged_partitions: set[TopicPartition] = set()
+        """Partitions whose leader and ISR are unreadable in the store."""
+        self.replicas_on_offline_dirs: dict[int, set[TopicPartition]] = {}
+        """Broker id → partitions whose replica is in a failed log directory of that broker."""
+        self.topics_to_be_deleted: set[str] = set()
+        """Topics marked for deletion."""
+        self.topics_ineligible_for_deletion: set[str] = set()
+        """Topics marked for deletion that wait for an offline replica."""
+        self.topics_with_deletion_started: set[str] = set()
+        """Topics marked for deletion whose partitions are already Offline or NonExistent."""
 
     # ---- brokers
 
     @property
-    def live_ids(self) -> list[int]:
-        """Brokers that may become leaders."""
+    def live_broker_ids(self) -> list[int]:
+        """The brokers that can become leaders."""
         return sorted(self.brokers.keys() - self.shutting_down)
 
-    def is_online(self, broker_id: int, tp: TopicPartition, *, or_shutting_down: bool = False) -> bool:
-        """Whether a broker is up and has the partition's log at hand."""
+    def is_replica_online(self, broker_id: int, tp: TopicPartition, *, include_shutting_down: bool = False) -> bool:
+        """Returns True if the broker is alive and the log directory of its replica is online."""
         return (
             broker_id in self.brokers
-            and (or_shutting_down or broker_id not in self.shutting_down)
-            and tp not in self.failed_replicas.get(broker_id, ())
+            and (include_shutting_down or broker_id not in self.shutting_down)
+            and tp not in self.replicas_on_offline_dirs.get(broker_id, ())
         )
 
-    def online_replicas(self, tp: TopicPartition, *, or_shutting_down: bool = False) -> set[int]:
+    def online_replicas(self, tp: TopicPartition, *, include_shutting_down: bool = False) -> set[int]:
         replicas = self.assignment(tp).replicas
-        return {one for one in replicas if self.is_online(one, tp, or_shutting_down=or_shutting_down)}
+        return {
+            broker_id
+            for broker_id in replicas
+            if self.is_replica_online(broker_id, tp, include_shutting_down=include_shutting_down)
+        }
 
     # ---- topics
 
     def assignment(self, tp: TopicPartition) -> ReplicaAssignment:
         topic = self.topics.get(tp.topic)
-        found = topic.partitions.get(tp.partition) if topic is not None else None
-        return found if found is not None else ReplicaAssignment(())
+        assignment = topic.partitions.get(tp.partition) if topic is not None else None
+        return assignment if assignment is not None else ReplicaAssignment(())
 
     def has_partition(self, tp: TopicPartition) -> bool:
         topic = self.topics.get(tp.topic)
         return topic is not None and tp.partition in topic.partitions
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        found = self.topics.get(topic)
-        return [TopicPartition(topic, index) for index in found.partitions] if found is not None else []
+        assignment = self.topics.get(topic)
+        return [TopicPartition(topic, index) for index in assignment.partitions] if assignment is not None else []
 
     def partitions(self) -> Iterator[TopicPartition]:
         for topic in self.topics:
@@ -150,37 +159,37 @@ class ControllerContext:
         return [Replica(tp, broker_id) for tp in tps for broker_id in self.assignment(tp).replicas]
 
     def replicas_on(self, broker_ids: Iterable[int]) -> list[Replica]:
-        wanted = set(broker_ids)
-        return [replica for replica in self.replicas_of(self.partitions()) if replica.broker_id in wanted]
+        brokers = set(broker_ids)
+        return [replica for replica in self.replicas_of(self.partitions()) if replica.broker_id in brokers]
 
-    def is_to_delete(self, tp: TopicPartition) -> bool:
-        return tp.topic in self.to_delete
+    def is_queued_for_deletion(self, tp: TopicPartition) -> bool:
+        return tp.topic in self.topics_to_be_deleted
 
-    def replicas_in(self, topic: str, status: ReplicaStatus) -> list[Replica]:
+    def replicas_in_state(self, topic: str, status: ReplicaStatus) -> list[Replica]:
         return [
             replica
             for replica in self.replicas_of(self.partitions_of(topic))
             if self.replica_status.get(replica) is status
         ]
 
-    def forget_topic(self, topic: str) -> None:
+    def remove_topic(self, topic: str) -> None:
         for replica in self.replicas_of(self.partitions_of(topic)):
             self.replica_status.pop(replica, None)
         for tp in self.partitions_of(topic):
             self.partition_status.pop(tp, None)
             self.leaderships.pop(tp, None)
-            self.unreadable.discard(tp)
-            for failed in self.failed_replicas.values():
+            self.damaged_partitions.discard(tp)
+            for failed in self.replicas_on_offline_dirs.values():
                 failed.discard(tp)
         self.topics.pop(topic, None)
-        self.to_delete.discard(topic)
-        self.deletion_halted.discard(topic)
-        self.deletion_begun.discard(topic)
+        self.topics_to_be_deleted.discard(topic)
+        self.topics_ineligible_for_deletion.discard(topic)
+        self.topics_with_deletion_started.discard(topic)
 
-    # ---- what brokers are told
+    # ---- commands
 
-    def describe(self, tp: TopicPartition, *, is_new: bool = False, deleting: bool = False) -> PartitionState:
-        """A partition as commands show it; a partition that never had a leader has none, in epoch -1."""
+    def partition_state(self, tp: TopicPartition, *, is_new: bool = False, deleting: bool = False) -> PartitionState:
+        """Returns a partition's state for a command. A partition that never had a leader has leader -1 and epoch -1."""
         assignment = self.assignment(tp)
         state = self.leaderships.get(tp) or Leadership(NO_LEADER, -1, (), self.epoch, -1)
         return PartitionState(
@@ -195,7 +204,9 @@ class ControllerContext:
             removing=assignment.removing,
             is_new=is_new,
             offline_replicas=tuple(
-                one for one in assignment.replicas if not self.is_online(one, tp, or_shutting_down=True)
+                broker_id
+                for broker_id in assignment.replicas
+                if not self.is_replica_online(broker_id, tp, include_shutting_down=True)
             ),
             controller_epoch=state.controller_epoch,
         )

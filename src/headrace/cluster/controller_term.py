@@ -1,7 +1,7 @@
-"""One term of office of a controller: what it knows, and what it does about each event.
+"""One term of the active controller: its context, its state machines, and its event handlers.
 
-Made at an election and thrown away at the end. Every method is called by the controller's task, one at a time, and
-leaves in `batch` what brokers are to be told.
+Created when the broker is elected, discarded when it resigns. The controller's task calls one method at a time; each
+method leaves its commands to the brokers in `batch`.
 """
 
 import logging
@@ -31,13 +31,13 @@ from headrace.common.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-_SHOWN = 10
-"""How many partitions a line of the log names."""
+_MAX_LOGGED_PARTITIONS = 10
+"""How many partitions a log line names."""
 
 
 @dataclass(frozen=True)
 class Watches:
-    """What the store is to call when something changes."""
+    """The controller's callbacks for changes in the store."""
 
     brokers: Watch
     topics: Watch
@@ -47,6 +47,8 @@ class Watches:
 
 
 class ControllerTerm:
+    """The active controller's context, state machines and event handlers during one controller epoch."""
+
     def __init__(
         self,
         broker_id: int,
@@ -55,7 +57,7 @@ class ControllerTerm:
         channel: BrokerChannel,
         *,
         watches: Watches,
-        on_answer: Callable[[int, Command, CommandResult], None],
+        on_result: Callable[[int, Command, CommandResult], None],
         unclean_allowed: Callable[[str], Awaitable[bool]],
     ):
         self.store = store
@@ -63,22 +65,24 @@ class ControllerTerm:
         self.channel = channel
         self.context = ControllerContext(broker_id)
         self.context.epoch = fenced.epoch
-        self.batch = CommandBatch(self.context, channel, on_answer)
+        self.batch = CommandBatch(self.context, channel, on_result)
         self.partitions = PartitionStateMachine(self.context, fenced, self.batch, unclean_allowed)
         self.replicas = ReplicaStateMachine(self.context, fenced, self.batch)
-        self.deleter = TopicDeletionManager(self.context, store, fenced, self.batch, self.partitions, self.replicas)
+        self.deletion_manager = TopicDeletionManager(
+            self.context, store, fenced, self.batch, self.partitions, self.replicas
+        )
         self._watches = watches
 
-    def end(self) -> None:
-        """Nothing is sent any more, not even by an event that is being worked on."""
+    def on_controller_resignation(self) -> None:
+        """Ends the term: nothing is sent any more, not even by a running event."""
         self.batch.close()
         for broker_id in self.context.brokers:
             self.channel.remove_broker(broker_id)
 
-    # ---- taking over
+    # ---- failover
 
-    async def take_over(self) -> None:
-        """Loads everything, sets all watches, tells every broker everything, and finishes what was begun."""
+    async def on_controller_failover(self) -> None:
+        """Loads the context, sets all watches, sends every broker the full state, and resumes unfinished work."""
         context = self.context
         context.brokers = await self._read_brokers()
         for name in await self.store.children(znodes.TOPICS, self._watches.topics):
@@ -89,46 +93,46 @@ class ControllerTerm:
             try:
                 state = await self.fenced.read_leadership(tp)
             except znodes.DamagedNode as error:
-                _logger.error("%s can have no leader: %s", tp, error)
-                context.unreadable.add(tp)
+                _logger.error("Partition %s cannot have a leader: %s", tp, error)
+                context.damaged_partitions.add(tp)
             else:
                 if state is not None:
                     context.leaderships[tp] = state
         marked = await self.store.children(znodes.DELETE_TOPICS, self._watches.deletions)
-        context.to_delete = {topic for topic in marked if topic in context.topics}
-        await self._drop_marks([topic for topic in marked if topic not in context.topics])
+        context.topics_to_be_deleted = {topic for topic in marked if topic in context.topics}
+        await self._delete_marks_of_unknown_topics([topic for topic in marked if topic not in context.topics])
         for broker in context.brokers.values():
             self.channel.add_broker(broker)
-        self.replicas.load()
-        self.partitions.load()
-        # Who the brokers are must be known before anybody is told to fetch from one of them.
-        self.batch.metadata()
+        self.replicas.initialize_states()
+        self.partitions.initialize_states()
+        # Brokers must know each other before a follower is told to fetch from a leader.
+        self.batch.add_update_metadata()
         self.batch.send()
-        self.batch.full_metadata(context.brokers)
-        online = [one for one, status in context.replica_status.items() if status is ReplicaStatus.ONLINE]
-        await self.replicas.move(online, ReplicaStatus.ONLINE)
-        await self.partitions.elect_missing()
-        gone = [
+        self.batch.add_full_metadata(context.brokers)
+        online = [replica for replica, status in context.replica_status.items() if status is ReplicaStatus.ONLINE]
+        await self.replicas.handle_state_changes(online, ReplicaStatus.ONLINE)
+        await self.partitions.trigger_online_state_change()
+        offline = [
             replica
             for replica, status in context.replica_status.items()
-            if status is ReplicaStatus.OFFLINE and not context.is_to_delete(replica.tp)
+            if status is ReplicaStatus.OFFLINE and not context.is_queued_for_deletion(replica.tp)
         ]
-        await self.replicas.move(gone, ReplicaStatus.OFFLINE)
-        await self.deleter.resume()
-        await self.look_at_log_dirs()
+        await self.replicas.handle_state_changes(offline, ReplicaStatus.OFFLINE)
+        await self.deletion_manager.resume()
+        await self.process_log_dir_events()
 
     async def _read_brokers(self) -> dict[int, BrokerInfo]:
-        found: dict[int, BrokerInfo] = {}
+        brokers: dict[int, BrokerInfo] = {}
         for name in await self.store.children(znodes.BROKER_IDS, self._watches.brokers):
             try:
                 data, stat = await self.store.get(f"{znodes.BROKER_IDS}/{name}", self._watches.brokers)
                 if name.isdecimal():
-                    found[int(name)] = znodes.decode_broker(int(name), data, stat.czxid)
+                    brokers[int(name)] = znodes.decode_broker(int(name), data, stat.czxid)
             except NoNode:
                 continue
             except znodes.DamagedNode as error:
-                _logger.error("broker %s is left out: %s", name, error)
-        return dict(sorted(found.items()))
+                _logger.error("Ignoring broker %s, its registration is unreadable: %s", name, error)
+        return dict(sorted(brokers.items()))
 
     async def _read_topic(self, topic: str) -> TopicAssignment | None:
         try:
@@ -137,188 +141,210 @@ class ControllerTerm:
         except NoNode:
             return None
         except znodes.DamagedNode as error:
-            # One topic that cannot be read must not keep the others from having leaders.
-            _logger.error("topic %s is left out: %s", topic, error)
+            # One unreadable topic must not keep the other topics from getting leaders.
+            _logger.error("Ignoring topic %s, its assignment is unreadable: %s", topic, error)
             return None
 
-    # ---- brokers come and go
+    # ---- brokers
 
-    async def look_at_brokers(self) -> None:
+    async def process_broker_change(self) -> None:
+        """Compares the registered brokers with the known ones. A broker with a new epoch has restarted: it counts as
+        failed, then as new."""
         context = self.context
-        now = await self._read_brokers()
-        gone = {one for one in context.brokers if one not in now or now[one].epoch != context.brokers[one].epoch}
-        come = [broker for broker in now.values() if broker.id in gone or broker.id not in context.brokers]
-        moved = [
-            broker for broker in now.values() if broker.id not in gone and broker != context.brokers.get(broker.id)
+        registered = await self._read_brokers()
+        failed = {
+            broker_id
+            for broker_id, broker in context.brokers.items()
+            if broker_id not in registered or registered[broker_id].epoch != broker.epoch
+        }
+        started = [broker for broker in registered.values() if broker.id in failed or broker.id not in context.brokers]
+        updated = [
+            broker
+            for broker in registered.values()
+            if broker.id not in failed and broker != context.brokers.get(broker.id)
         ]
-        if gone:
-            await self._brokers_gone(gone)
-        if come:
-            await self._brokers_come(come)
-        for broker in moved:
-            if broker not in come:
+        if failed:
+            await self._on_broker_failure(failed)
+        if started:
+            await self._on_broker_startup(started)
+        for broker in updated:
+            if broker not in started:
                 context.brokers[broker.id] = broker
                 self.channel.add_broker(broker)
-                self.batch.metadata()
+                self.batch.add_update_metadata()
 
-    async def _brokers_gone(self, broker_ids: Collection[int]) -> None:
-        _logger.info("brokers gone: %s", sorted(broker_ids))
+    async def _on_broker_failure(self, broker_ids: Collection[int]) -> None:
+        _logger.info("Brokers failed or stopped: %s; electing new leaders for their partitions", sorted(broker_ids))
         context = self.context
         for broker_id in broker_ids:
             del context.brokers[broker_id]
             context.shutting_down.discard(broker_id)
-            context.failed_replicas.pop(broker_id, None)
+            context.replicas_on_offline_dirs.pop(broker_id, None)
             self.channel.remove_broker(broker_id)
-        self.batch.metadata()
-        await self._replicas_gone(context.replicas_on(broker_ids))
+        self.batch.add_update_metadata()
+        await self._on_replicas_become_offline(context.replicas_on(broker_ids))
 
-    async def _brokers_come(self, brokers: Collection[BrokerInfo]) -> None:
-        _logger.info("brokers come: %s", [broker.id for broker in brokers])
+    async def _on_broker_startup(self, brokers: Collection[BrokerInfo]) -> None:
+        _logger.info("Brokers started: %s", [broker.id for broker in brokers])
         context = self.context
         for broker in brokers:
             context.brokers[broker.id] = broker
             context.shutting_down.discard(broker.id)
             self.channel.add_broker(broker)
         ids = [broker.id for broker in brokers]
-        self.batch.metadata()
+        self.batch.add_update_metadata()
         self.batch.send()
-        self.batch.full_metadata(ids)
-        await self._replicas_come(context.replicas_on(ids))
+        self.batch.add_full_metadata(ids)
+        await self._on_replicas_become_online(context.replicas_on(ids))
 
-    async def _replicas_come(self, replicas: Collection[Replica]) -> None:
+    async def _on_replicas_become_online(self, replicas: Collection[Replica]) -> None:
         deleted = (ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL)
-        startable = [one for one in replicas if self.context.replica_status.get(one) not in deleted]
-        await self.replicas.move(startable, ReplicaStatus.ONLINE)
-        await self.partitions.elect_missing()
-        await self.deleter.resume({replica.tp.topic for replica in replicas})
+        startable = [replica for replica in replicas if self.context.replica_status.get(replica) not in deleted]
+        await self.replicas.handle_state_changes(startable, ReplicaStatus.ONLINE)
+        await self.partitions.trigger_online_state_change()
+        await self.deletion_manager.resume({replica.tp.topic for replica in replicas})
 
-    async def _replicas_gone(self, replicas: Collection[Replica]) -> None:
-        """Brokers or log directories have failed: other leaders first, then smaller ISRs."""
+    async def _on_replicas_become_offline(self, replicas: Collection[Replica]) -> None:
+        """Handles failed brokers or log directories: elects new leaders, then shrinks ISRs."""
         context = self.context
-        standing = [one for one in replicas if not context.is_to_delete(one.tp)]
+        remaining = [replica for replica in replicas if not context.is_queued_for_deletion(replica.tp)]
         leaderless = [
             tp
-            for tp, broker_id in standing
+            for tp, broker_id in remaining
             if tp in context.leaderships
             and context.leaderships[tp].leader == broker_id
             and context.partition_status.get(tp) is PartitionStatus.ONLINE
         ]
-        await self.partitions.move(leaderless, PartitionStatus.OFFLINE)
-        await self.partitions.elect_missing()
-        await self.replicas.move(standing, ReplicaStatus.OFFLINE)
-        await self.deleter.replicas_failed([one for one in replicas if context.is_to_delete(one.tp)])
-        await self.deleter.resume()
+        await self.partitions.handle_state_changes(leaderless, PartitionStatus.OFFLINE)
+        await self.partitions.trigger_online_state_change()
+        await self.replicas.handle_state_changes(remaining, ReplicaStatus.OFFLINE)
+        await self.deletion_manager.on_replica_deletion_failure(
+            [replica for replica in replicas if context.is_queued_for_deletion(replica.tp)]
+        )
+        await self.deletion_manager.resume()
 
     # ---- topics
 
-    async def look_at_topics(self) -> None:
+    async def process_topic_change(self) -> None:
+        """Detects created topics, and topics whose nodes were removed by somebody else."""
         context = self.context
         names = set(await self.store.children(znodes.TOPICS, self._watches.topics))
         for topic in [topic for topic in context.topics if topic not in names]:
-            _logger.warning("the nodes of topic %s were removed by somebody else", topic)
-            context.forget_topic(topic)
+            _logger.warning("Topic %s was removed from the store without a deletion; dropping it", topic)
+            context.remove_topic(topic)
         new: list[TopicPartition] = []
         for name in sorted(names - context.topics.keys()):
             assignment = await self._read_topic(name)
             if assignment is not None:
                 context.topics[name] = assignment
                 new += context.partitions_of(name)
-        await self._partitions_made(new)
+        await self._on_new_partition_creation(new)
 
-    async def look_at_topic(self, topic: str) -> None:
+    async def process_partition_modifications(self, topic: str) -> None:
+        """Detects partitions that were added to a topic."""
         context = self.context
         if topic not in context.topics:
             return
         assignment = await self._read_topic(topic)
-        if assignment is None or topic in context.to_delete:
+        if assignment is None or topic in context.topics_to_be_deleted:
             return
         known = context.topics[topic]
-        added = {index: one for index, one in assignment.partitions.items() if index not in known.partitions}
+        added = {index: replicas for index, replicas in assignment.partitions.items() if index not in known.partitions}
         if added:
             context.topics[topic] = replace(known, partitions={**known.partitions, **added})
-            await self._partitions_made([TopicPartition(topic, index) for index in added])
+            await self._on_new_partition_creation([TopicPartition(topic, index) for index in added])
 
-    async def _partitions_made(self, tps: Collection[TopicPartition]) -> None:
+    async def _on_new_partition_creation(self, tps: Collection[TopicPartition]) -> None:
         if not tps:
             return
-        shown = ", ".join(map(str, list(tps)[:_SHOWN]))
-        _logger.info("%d new partitions: %s%s", len(tps), shown, " ..." if len(tps) > _SHOWN else "")
+        names = ", ".join(map(str, list(tps)[:_MAX_LOGGED_PARTITIONS]))
+        _logger.info("%d new partitions: %s%s", len(tps), names, " ..." if len(tps) > _MAX_LOGGED_PARTITIONS else "")
         context = self.context
         replicas = context.replicas_of(tps)
-        await self.partitions.move(list(tps), PartitionStatus.NEW)
-        await self.replicas.move(replicas, ReplicaStatus.NEW)
-        await self.partitions.move(list(tps), PartitionStatus.ONLINE)
+        await self.partitions.handle_state_changes(list(tps), PartitionStatus.NEW)
+        await self.replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
+        await self.partitions.handle_state_changes(list(tps), PartitionStatus.ONLINE)
         online: list[Replica] = []
         offline: list[Replica] = []
-        for one in replicas:
-            (online if context.is_online(one.broker_id, one.tp) else offline).append(one)
-        await self.replicas.move(online, ReplicaStatus.ONLINE)
-        await self.replicas.move(offline, ReplicaStatus.OFFLINE)
+        for replica in replicas:
+            (online if context.is_replica_online(replica.broker_id, replica.tp) else offline).append(replica)
+        await self.replicas.handle_state_changes(online, ReplicaStatus.ONLINE)
+        await self.replicas.handle_state_changes(offline, ReplicaStatus.OFFLINE)
 
     # ---- deletion
 
-    async def look_at_deletions(self) -> None:
+    async def process_topic_deletions(self) -> None:
+        """Starts to delete topics that were marked under /admin/delete_topics."""
         context = self.context
         marked = await self.store.children(znodes.DELETE_TOPICS, self._watches.deletions)
         if any(topic not in context.topics for topic in marked):
-            # A topic may have been made and marked since this controller last looked.
-            await self.look_at_topics()
-        await self._drop_marks([topic for topic in marked if topic not in context.topics])
-        await self.deleter.add(topic for topic in marked if topic in context.topics)
+            # A topic may have been created and marked since this controller last read the topics.
+            await self.process_topic_change()
+        await self._delete_marks_of_unknown_topics([topic for topic in marked if topic not in context.topics])
+        await self.deletion_manager.add(topic for topic in marked if topic in context.topics)
 
-    async def _drop_marks(self, topics: Iterable[str]) -> None:
+    async def _delete_marks_of_unknown_topics(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            _logger.info("topic %s, which is marked for deletion, does not exist", topic)
+            _logger.info("Topic %s is marked for deletion but does not exist; removing the mark", topic)
             try:
                 await self.fenced.multi([Delete(znodes.delete_topic_path(topic))])
             except NoNode:
                 continue
 
-    # ---- answers of brokers
+    # ---- responses of brokers
 
     def is_current(self, broker_id: int, command: Command) -> bool:
-        """Whether an answer is for this term and from the broker's present life."""
+        """Returns True if a response belongs to this controller epoch and to the broker's current epoch."""
         if command.controller_epoch != self.context.epoch:
             return False
         broker = self.context.brokers.get(broker_id)
         return broker is not None and broker.epoch == command.broker_epoch
 
-    async def replicas_deleted(self, broker_id: int, command: StopReplica, result: CommandResult) -> None:
+    async def process_stop_replica_response(self, broker_id: int, command: StopReplica, result: CommandResult) -> None:
         if not self.is_current(broker_id, command):
             return
-        asked = [one.tp for one in command.partitions if one.delete and self.context.is_to_delete(one.tp)]
-        await self.deleter.replicas_deleted(Replica(tp, broker_id) for tp in asked if not result.error_of(tp))
-        await self.deleter.replicas_failed([Replica(tp, broker_id) for tp in asked if result.error_of(tp)])
-        await self.deleter.resume()
+        tps = [
+            partition.tp
+            for partition in command.partitions
+            if partition.delete and self.context.is_queued_for_deletion(partition.tp)
+        ]
+        await self.deletion_manager.on_replicas_deleted(Replica(tp, broker_id) for tp in tps if not result.error_of(tp))
+        await self.deletion_manager.on_replica_deletion_failure(
+            [Replica(tp, broker_id) for tp in tps if result.error_of(tp)]
+        )
+        await self.deletion_manager.resume()
 
-    def tells_of_log_dirs(self, broker_id: int, result: CommandResult) -> bool:
-        """Whether an answer says that a log directory has failed, or may say that one is well again."""
+    def reports_log_dir_change(self, broker_id: int, result: CommandResult) -> bool:
+        """Returns True if a response reports a failed log directory, or may report that one is online again."""
         return bool(
-            self.context.failed_replicas.get(broker_id) or KafkaStorageError.code in result.partition_errors.values()
+            self.context.replicas_on_offline_dirs.get(broker_id)
+            or KafkaStorageError.code in result.partition_errors.values()
         )
 
-    async def replicas_started(self, broker_id: int, command: LeaderAndIsr, result: CommandResult) -> None:
-        """A broker says which replicas it has no log for, as their directory has failed."""
+    async def process_leader_and_isr_response(
+        self, broker_id: int, command: LeaderAndIsr, result: CommandResult
+    ) -> None:
+        """Records which replicas are offline because their log directory failed, and which are online again."""
         if not self.is_current(broker_id, command):
             return
         context = self.context
         tps = {state.tp for state in command.partitions if context.has_partition(state.tp)}
         failed = {tp for tp in tps if result.error_of(tp) == KafkaStorageError.code}
-        known = context.failed_replicas.setdefault(broker_id, set())
+        known = context.replicas_on_offline_dirs.setdefault(broker_id, set())
         newly_failed = failed - known
-        healed = {tp for tp in tps & known if not result.error_of(tp)}
+        recovered = {tp for tp in tps & known if not result.error_of(tp)}
         known |= failed
-        known -= healed
+        known -= recovered
         if newly_failed:
-            await self._replicas_gone([Replica(tp, broker_id) for tp in sorted(newly_failed)])
-        if healed:
-            await self._replicas_come([Replica(tp, broker_id) for tp in sorted(healed)])
+            await self._on_replicas_become_offline([Replica(tp, broker_id) for tp in sorted(newly_failed)])
+        if recovered:
+            await self._on_replicas_become_online([Replica(tp, broker_id) for tp in sorted(recovered)])
 
     # ---- log directories
 
-    async def look_at_log_dirs(self) -> None:
-        """Brokers leave word here when a log directory fails. Telling such a broker its leaders again makes it answer
-        which replicas are lost."""
+    async def process_log_dir_events(self) -> None:
+        """Handles brokers' notifications of failed log directories. Sends such a broker a LeaderAndIsr for all its
+        replicas; its response names the replicas that are offline."""
         context = self.context
         for name in await self.store.children(znodes.LOG_DIR_EVENTS, self._watches.log_dirs):
             path = f"{znodes.LOG_DIR_EVENTS}/{name}"
@@ -332,7 +358,7 @@ class ControllerTerm:
                 broker_id = NO_LEADER
             if broker_id in context.brokers:
                 for replica in context.replicas_on([broker_id]):
-                    if not context.is_to_delete(replica.tp):
-                        self.batch.leader_and_isr([broker_id], replica.tp)
+                    if not context.is_queued_for_deletion(replica.tp):
+                        self.batch.add_leader_and_isr([broker_id], replica.tp)
                 self.batch.send()
             await self.fenced.multi([Delete(path)])

@@ -1,12 +1,12 @@
-"""The coordination store of a single process: a tree in memory, and a file that every change goes to first.
+"""The coordination store of a single process: a tree in memory, backed by an SQLite file.
 
-Reads are look-ups in memory. A change is worked out, committed to SQLite, and only then made in the tree: what one
-reads is on disk. Changes are made one at a time, in the order they were asked for.
+Reads are lookups in memory. A change is prepared, committed to SQLite, and then applied to the tree, so every value a
+caller reads is on disk. Changes are serialized in the order of the calls.
 
-Commits run in a thread. Measured on a quick disk, one takes 0.2 ms, but up to 10 ms while the log is written at full
-speed beside it, and the loop would stand still for that long. A change of ephemeral nodes alone needs no commit.
+Commits run in a thread. On a fast disk a commit takes 0.2 ms, but up to 10 ms while the log is written at full speed;
+the event loop must not block that long. A change of ephemeral nodes only needs no commit.
 
-Several sessions may share one tree (`new_session`): a cluster in one process, for tests.
+Several sessions can share one tree (`new_session`): a cluster in one process, for tests.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from headrace.common.clock import Clock
 
 
 class _Shared:
-    """What all sessions of one store have in common."""
+    """The state that all sessions of one store share."""
 
     def __init__(self, journal: Journal | None, clock: Clock):
         self.journal = journal
@@ -46,12 +46,12 @@ class _Shared:
         except StoreError as error:
             assert journal is not None
             journal.close()
-            raise StoreError(f"the coordination store {journal.path} is damaged: {error}") from None
+            raise StoreError(f"Coordination store {journal.path} is corrupt: {error}") from None
         self.sessions: dict[int, EmbeddedStore] = {}
         self._next_session = (journal.first_zxid if journal else 0) + 1
         self._lock = asyncio.Lock()
         self._thread: ThreadPoolExecutor | None = None
-        self._lost_track = False
+        self._state_unknown = False
 
     def open_session(self, store: "EmbeddedStore") -> int:
         session_id, self._next_session = self._next_session, self._next_session + 1
@@ -59,15 +59,15 @@ class _Shared:
         return session_id
 
     async def change(self, operations: Sequence[Operation], session_id: int) -> list[OperationResult]:
-        # A task of its own: a caller that is cancelled must not leave the file ahead of the tree.
+        # In a separate task: cancelling the caller must not leave the file ahead of the tree.
         return await asyncio.shield(asyncio.create_task(self._change(operations, session_id)))
 
     async def _change(self, operations: Sequence[Operation], session_id: int) -> list[OperationResult]:
         async with self._lock:
             if session_id not in self.sessions:
-                raise SessionExpired(f"session {session_id:#x} is over")
-            if self._lost_track:
-                raise ConnectionLoss("a commit was broken off; open the store again")
+                raise SessionExpired(f"Session {session_id:#x} has expired or was closed")
+            if self._state_unknown:
+                raise ConnectionLoss("A commit was interrupted; open the store again")
             change = self.tree.prepare(operations, session_id, self.clock.time_ms())
             await self._commit(change)
             self._apply(change)
@@ -82,11 +82,11 @@ class _Shared:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self.journal.commit, durable)
         except asyncio.CancelledError:
-            self._lost_track = True
+            self._state_unknown = True
             raise
 
     def _durable_part(self, change: Change) -> dict[str, Node | None]:
-        """The change as the file sees it, in which there are no ephemeral nodes."""
+        """Returns the persistent nodes of a change: ephemeral nodes are not written to the file."""
         durable: dict[str, Node | None] = {}
         for path, node in change.nodes.items():
             if node is not None and not node.ephemeral_owner:
@@ -105,7 +105,7 @@ class _Shared:
             watch(event)
 
     async def end_session(self, session_id: int) -> None:
-        """Takes the session's nodes away and forgets its watches."""
+        """Deletes the session's ephemeral nodes and its watches."""
         async with self._lock:
             if self.sessions.pop(session_id, None) is None:
                 return
@@ -126,17 +126,17 @@ class _Shared:
 
 
 class EmbeddedStore:
-    """A session on a store in this process; see `store.CoordinationStore` for what its methods do."""
+    """A session on a store in this process. Implements `store.CoordinationStore`."""
 
     def __init__(self, path: Path | None, clock: Clock, *, _shared: _Shared | None = None):
-        """Opens the file, or makes it. Without a path nothing is kept on disk. Raises StoreError if the file is in use,
-        damaged, or not a coordination store."""
+        """Opens or creates the file. Without a path the store is in memory only. Raises StoreError if the file is in
+        use, corrupt, or not a coordination store."""
         self._shared = _shared or _Shared(Journal(path) if path is not None else None, clock)
         self._listeners: list[SessionListener] = []
         self._session_id = self._shared.open_session(self)
 
     def new_session(self) -> "EmbeddedStore":
-        """Another session on the same tree, with ephemeral nodes and watches of its own."""
+        """Returns another session on the same tree, with its own ephemeral nodes and watches."""
         return EmbeddedStore(None, self._shared.clock, _shared=self._shared)
 
     @property
@@ -147,35 +147,35 @@ class EmbeddedStore:
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         self._check_open()
-        found = self._shared.tree.get(path)
+        data_and_stat = self._shared.tree.get(path)
         if watch is not None:
             self._shared.tree.watch_data(path, self._session_id, watch)
-        return found
+        return data_and_stat
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         self._check_open()
-        found = self._shared.tree.exists(path)
+        stat = self._shared.tree.exists(path)
         if watch is not None:
             self._shared.tree.watch_data(path, self._session_id, watch)
-        return found
+        return stat
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         self._check_open()
-        found = self._shared.tree.children(path)
+        names = self._shared.tree.children(path)
         if watch is not None:
             self._shared.tree.watch_children(path, self._session_id, watch)
-        return found
+        return names
 
     def _check_open(self) -> None:
         if self._session_id not in self._shared.sessions:
-            raise SessionExpired(f"session {self._session_id:#x} is over")
+            raise SessionExpired(f"Session {self._session_id:#x} has expired or was closed")
 
-    # ---- changing
+    # ---- writing
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        (made,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(made, str)
-        return made
+        (created_path,) = await self.multi([Create(path, data, ephemeral, sequential)])
+        assert isinstance(created_path, str)
+        return created_path
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         (stat,) = await self.multi([Set(path, data, version)])
@@ -189,19 +189,19 @@ class EmbeddedStore:
         self._check_open()
         return await self._shared.change(operations, self._session_id)
 
-    # ---- the session
+    # ---- session
 
     def add_session_listener(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
 
     async def expire_session(self) -> None:
-        """Does what ZooKeeper does to a session it has not heard of for too long; then begins a new one."""
+        """Expires the session as ZooKeeper does after missing heartbeats, then opens a new one."""
         await self._shared.end_session(self._session_id)
-        self._tell(SessionState.LOST)
+        self._notify_listeners(SessionState.LOST)
         self._session_id = self._shared.open_session(self)
-        self._tell(SessionState.ESTABLISHED)
+        self._notify_listeners(SessionState.ESTABLISHED)
 
-    def _tell(self, state: SessionState) -> None:
+    def _notify_listeners(self, state: SessionState) -> None:
         for listener in tuple(self._listeners):
             listener(state)
 

@@ -1,10 +1,10 @@
 """The embedded store's file: an SQLite database with one table, a row for each persistent node.
 
 A commit is on disk when it returns (`synchronous=FULL`, write-ahead log). Ephemeral nodes are never written: they end
-with the process, so there is nothing to clean up after a crash. `user_version` counts how often the file was opened; it
-is the upper half of every zxid, so that zxids, and with them broker epochs, grow over restarts.
+with the process, so there is nothing to clean up after a crash. `user_version` counts how often the file was opened. It
+is the upper half of every zxid, so zxids, and therefore broker epochs, increase across restarts.
 
-One process at a time: a lock on `<file>.lock`, which names its owner, keeps others out.
+Only one process can open the file: it locks `<file>.lock`, which contains its process id.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from headrace.cluster.node_tree import Node
 from headrace.cluster.store import ConnectionLoss, StoreError
 
 FORMAT = int.from_bytes(b"HdR1")
-"""SQLite's `application_id`: what kind of file it is, and the version of its layout."""
+"""SQLite's `application_id`: the file type and the version of its layout."""
 _COUNTER_BITS = 32
 
 _CREATE = """
@@ -30,7 +30,7 @@ _SAVE = "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Journal:
-    """Open from the beginning. `commit` may be called from any one thread at a time."""
+    """The open database. `commit` may be called from any thread, but from one at a time."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -39,12 +39,12 @@ class Journal:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             os.close(self._lock_fd)
-            raise StoreError(f"the coordination store {path} cannot be opened: {error}") from error
+            raise StoreError(f"Cannot open coordination store {path}: {error}") from error
         try:
             self.nodes, self.first_zxid = self._open()
         except sqlite3.Error as error:
             self.close()
-            raise StoreError(f"the coordination store {path} cannot be read: {error}") from error
+            raise StoreError(f"Cannot read coordination store {path}: {error}") from error
         except BaseException:
             self.close()
             raise
@@ -54,8 +54,8 @@ class Journal:
         kind, opened = run("PRAGMA application_id").fetchone()[0], run("PRAGMA user_version").fetchone()[0]
         is_new = kind == 0 and opened == 0 and run("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if not is_new and kind != FORMAT:
-            raise StoreError(f"{self.path} is not a coordination store: it is a database of something else")
-        # Nobody else may use the file, so there is no need of shared memory for the write-ahead log's index.
+            raise StoreError(f"{self.path} is not a coordination store: it is another application's SQLite database")
+        # No other process uses the file, so the write-ahead log's index needs no shared memory.
         run("PRAGMA locking_mode = EXCLUSIVE")
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
@@ -74,7 +74,7 @@ class Journal:
         return nodes, (opened + 1) << _COUNTER_BITS
 
     def commit(self, nodes: Mapping[str, Node | None]) -> None:
-        """Saves nodes, and removes those that are None. All or nothing."""
+        """Writes nodes and deletes those that are None, in one transaction."""
         try:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany(_SAVE, _rows(nodes.items()))
@@ -85,7 +85,7 @@ class Journal:
         except sqlite3.Error as error:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
-            raise ConnectionLoss(f"the coordination store {self.path} cannot be written: {error}") from error
+            raise ConnectionLoss(f"Cannot write coordination store {self.path}: {error}") from error
 
     def close(self) -> None:
         self._database.close()
@@ -116,7 +116,7 @@ def _take_lock(path: Path) -> int:
     try:
         fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StoreError(f"the coordination store {path} cannot be opened: {error}") from error
+        raise StoreError(f"Cannot open coordination store {path}: {error}") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(fd, 0)
@@ -124,10 +124,10 @@ def _take_lock(path: Path) -> int:
     except BlockingIOError:
         owner = os.pread(fd, 20, 0).decode(errors="replace").strip()
         os.close(fd)
-        raise StoreError(f"the coordination store {path} is in use by process {owner or 'unknown'}") from None
+        raise StoreError(f"Coordination store {path} is in use by process {owner or 'unknown'}") from None
     except OSError as error:
         os.close(fd)
-        raise StoreError(f"the coordination store {path} cannot be locked: {error}") from error
+        raise StoreError(f"Cannot lock coordination store {path}: {error}") from error
     return fd
 
 

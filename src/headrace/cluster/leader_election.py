@@ -1,15 +1,15 @@
-"""Who becomes leader: four ways to choose, each a function of what is known of one partition.
+"""Leader election strategies: pure functions of one partition's state.
 
-| election            | candidates, in the order of the assignment       | ISR afterwards                            |
+| election            | candidates, in assignment order                  | ISR after the election                    |
 |---------------------|--------------------------------------------------|-------------------------------------------|
-| offline partition   | online and in the ISR; else, if unclean is       | those of it that are online; after an     |
-|                     | allowed, any that is online                      | unclean election the leader alone         |
-| reassign partition  | of the target replicas, online and in the ISR    | as before                                 |
-| preferred replica   | the first replica, if online and in the ISR      | as before                                 |
+| offline partition   | online and in the ISR; if none and unclean       | its online members; after an unclean      |
+|                     | election is enabled: any online replica          | election only the leader                  |
+| reassign partition  | target replicas, online and in the ISR           | unchanged                                 |
+| preferred replica   | the first replica, if online and in the ISR      | unchanged                                 |
 | controlled shutdown | online, in the ISR, and not shutting down        | without brokers that are shutting down    |
 
-Each returns the new leader and ISR, in a new leader epoch, or None if nobody can lead. An unclean leader may lack
-records that others acknowledged: they are lost.
+Each function returns the new leader and ISR with a new leader epoch, or None if no replica is eligible. An unclean
+leader may lack acknowledged records; those are lost.
 """
 
 from collections.abc import Set as AbstractSet
@@ -19,9 +19,11 @@ from headrace.cluster.znodes import Leadership, ReplicaAssignment
 
 
 class Election(Enum):
+    """The strategy of an election."""
+
     OFFLINE_PARTITION = "offline partition"
     UNCLEAN = "unclean"
-    """As OFFLINE_PARTITION, with unclean leaders allowed whatever the topic says."""
+    """Like OFFLINE_PARTITION, but unclean leaders are allowed regardless of the topic's config."""
     REASSIGN_PARTITION = "reassign partition"
     PREFERRED_REPLICA = "preferred replica"
     CONTROLLED_SHUTDOWN = "controlled shutdown"
@@ -30,7 +32,7 @@ class Election(Enum):
 def elect_for_offline(
     state: Leadership, assignment: ReplicaAssignment, online: AbstractSet[int], *, unclean: bool
 ) -> Leadership | None:
-    isr = tuple(one for one in state.isr if one in online)
+    isr = tuple(replica for replica in state.isr if replica in online)
     for candidate in assignment.replicas:
         if candidate in isr:
             return state.new_leader(candidate, isr)
@@ -60,8 +62,8 @@ def elect_preferred(state: Leadership, assignment: ReplicaAssignment, online: Ab
 def elect_for_shutdown(
     state: Leadership, assignment: ReplicaAssignment, online: AbstractSet[int], shutting_down: AbstractSet[int]
 ) -> Leadership | None:
-    """`online` includes the brokers that are shutting down."""
-    isr = tuple(one for one in state.isr if one not in shutting_down)
+    """Elects a leader that is not shutting down. `online` includes brokers that are shutting down."""
+    isr = tuple(replica for replica in state.isr if replica not in shutting_down)
     for candidate in assignment.replicas:
         if candidate in online and candidate in isr:
             return state.new_leader(candidate, isr)

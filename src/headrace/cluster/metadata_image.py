@@ -1,7 +1,7 @@
-"""The metadata image: what a broker believes of the cluster, as the controller told it.
+"""The metadata image: a broker's view of the cluster, built from the controller's UpdateMetadata commands.
 
-One mutable object, owned by the event loop: `apply` changes it in one step without an await, and what it hands out
-(BrokerInfo, PartitionState) is immutable. Readers on hot paths do one or two dictionary look-ups.
+A single mutable object, owned by the event loop. `apply` changes it in one step without an await; the values it returns
+(BrokerInfo, PartitionState) are immutable. Readers on hot paths do one or two dictionary lookups.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageChange:
-    """What an `apply` did."""
+    """The changes that one `apply` made."""
 
     changed_partitions: tuple[PartitionState, ...]
     deleted_partitions: tuple[TopicPartition, ...]
@@ -53,6 +53,8 @@ ImageListener: TypeAlias = Callable[[ImageChange], None]
 
 
 class MetadataImage:
+    """A broker's view of brokers, topics and partitions."""
+
     def __init__(self) -> None:
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0
@@ -64,8 +66,8 @@ class MetadataImage:
     # ---- reading
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
-        found = self._topics.get(topic)
-        return found.partitions.get(index) if found is not None else None
+        image = self._topics.get(topic)
+        return image.partitions.get(index) if image is not None else None
 
     def topic(self, name: str) -> TopicImage | None:
         return self._topics.get(name)
@@ -78,8 +80,8 @@ class MetadataImage:
         return self._names.get(topic_id)
 
     def topic_id(self, name: str) -> Uuid | None:
-        found = self._topics.get(name)
-        return found.topic_id if found is not None else None
+        topic = self._topics.get(name)
+        return topic.topic_id if topic is not None else None
 
     def has_topic(self, name: str) -> bool:
         return name in self._topics
@@ -108,28 +110,28 @@ class MetadataImage:
         return broker_id in self._brokers
 
     def endpoints(self, listener: str) -> dict[int, BrokerEndpoint]:
-        """The live brokers that have this listener, and where they have it."""
+        """Returns the endpoints of a listener, by broker id. Brokers without that listener are left out."""
         return {
             broker.id: endpoint
             for broker in self._brokers.values()
             if (endpoint := broker.endpoint(listener)) is not None
         }
 
-    # ---- changing
+    # ---- updating
 
-    def fence(self, controller_id: int, controller_epoch: int) -> None:
-        """Refuses a controller that was replaced; takes note of a newer one. For every command, not only `apply`."""
+    def check_controller_epoch(self, controller_id: int, controller_epoch: int) -> None:
+        """Raises StaleControllerEpochError for an old controller; records a newer one. Call it for every command."""
         if controller_epoch < self.controller_epoch:
             raise StaleControllerEpochError(
-                f"controller {controller_id} has epoch {controller_epoch}, but controller {self.controller_id} has "
-                f"epoch {self.controller_epoch}"
+                f"Controller {controller_id} sent epoch {controller_epoch}, but controller {self.controller_id} has "
+                f"the newer epoch {self.controller_epoch}."
             )
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
 
     def apply(self, command: UpdateMetadata) -> ImageChange:
-        """Raises StaleControllerEpochError, and changes nothing, if the controller was replaced."""
-        self.fence(command.controller_id, command.controller_epoch)
+        """Applies an UpdateMetadata and calls the listeners. Raises StaleControllerEpochError for an old controller."""
+        self.check_controller_epoch(command.controller_id, command.controller_epoch)
         brokers = {broker.id: broker for broker in command.brokers}
         brokers_changed = brokers != self._brokers
         self._brokers = brokers
@@ -144,13 +146,13 @@ class MetadataImage:
                     continue
                 deleted.append(state.tp)
                 if not topic.partitions:
-                    self._forget_topic(topic)
+                    self._remove_topic(topic)
                     deleted_topics[topic.name] = None
                 continue
             if topic is not None and topic.topic_id != state.topic_id:
-                # Deleted and made again while this broker was not told: nothing of the old one is true.
+                # Deleted and recreated without this broker learning of the deletion: drop the old topic.
                 deleted += [old.tp for old in topic.partitions.values()]
-                self._forget_topic(topic)
+                self._remove_topic(topic)
                 deleted_topics[topic.name] = None
                 topic = None
             if topic is None:
@@ -162,54 +164,54 @@ class MetadataImage:
                 topic.partitions[state.tp.partition] = state
                 changed.append(state)
         if command.full:
-            told = {state.tp for state in command.partitions}
+            present = {state.tp for state in command.partitions}
             for topic in list(self._topics.values()):
-                for tp in [state.tp for state in topic.partitions.values() if state.tp not in told]:
+                for tp in [state.tp for state in topic.partitions.values() if state.tp not in present]:
                     del topic.partitions[tp.partition]
                     deleted.append(tp)
                 if not topic.partitions:
-                    self._forget_topic(topic)
+                    self._remove_topic(topic)
                     deleted_topics[topic.name] = None
         change = ImageChange(tuple(changed), tuple(deleted), tuple(new_topics), tuple(deleted_topics), brokers_changed)
         for listener in tuple(self._listeners):
             listener(change)
         return change
 
-    def _forget_topic(self, topic: TopicImage) -> None:
+    def _remove_topic(self, topic: TopicImage) -> None:
         del self._topics[topic.name]
         self._names.pop(topic.topic_id, None)
 
     # ---- waiting
 
     def add_listener(self, listener: ImageListener) -> None:
-        """Called after each `apply`, when the image is whole again. Must not block."""
+        """Adds a listener that is called after each `apply`, when the image is consistent. Must not block."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: ImageListener) -> None:
         self._listeners.remove(listener)
 
     async def wait_for(self, predicate: Callable[["MetadataImage"], bool], timeout_seconds: float) -> bool:
-        """Until the image is as asked for; False if that does not come about in time."""
+        """Waits until the predicate holds. Returns False on timeout."""
         if predicate(self):
             return True
         met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def look(_: ImageChange) -> None:
+        def check(_: ImageChange) -> None:
             if not met.done() and predicate(self):
                 met.set_result(None)
 
-        self.add_listener(look)
+        self.add_listener(check)
         try:
             async with asyncio.timeout(timeout_seconds):
                 await met
         except TimeoutError:
             return False
         finally:
-            self.remove_listener(look)
+            self.remove_listener(check)
         return True
 
     def topic_is_ready(self, name: str, partitions: int) -> bool:
-        """Whether all partitions of a topic are here and have leaders: what the maker of a topic waits for."""
+        """Returns True if the image has all partitions of a topic with leaders. CreateTopics waits for this."""
         topic = self._topics.get(name)
         return (
             topic is not None

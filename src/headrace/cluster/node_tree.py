@@ -1,7 +1,7 @@
-"""The nodes of an embedded store, in memory, with ZooKeeper's rules. No I/O: `prepare` works out what a list of
-operations comes to and changes nothing; `apply` makes it so. Between the two the caller writes it to disk.
+"""The node tree of an embedded store, in memory, with ZooKeeper's rules. Does no I/O: `prepare` computes the effect of
+operations, the caller writes it to disk, and `apply` applies it.
 
-Owned by the event loop. While a change is between `prepare` and `apply` no other may be prepared.
+Owned by the event loop. Only one change may be between `prepare` and `apply`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,6 +34,8 @@ ROOT = "/"
 
 
 class Node(NamedTuple):
+    """A node: its data and metadata."""
+
     data: bytes
     version: int
     czxid: int
@@ -45,17 +47,17 @@ class Node(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a list of operations comes to."""
+    """The prepared effect of a list of operations."""
 
     zxid: int
     nodes: dict[str, Node | None]
-    """The nodes that are new or changed, and None for those that are gone."""
+    """New and changed nodes by path; None for deleted ones."""
     results: list[OperationResult]
     events: list[WatchEvent]
 
 
 class _Overlay:
-    """The tree as it will be after the operations so far."""
+    """The tree as it will be after the operations prepared so far."""
 
     def __init__(self, nodes: dict[str, Node], children: dict[str, set[str]]):
         self._base_nodes = nodes
@@ -67,8 +69,8 @@ class _Overlay:
         return self.nodes[path] if path in self.nodes else self._base_nodes.get(path)
 
     def child_count(self, path: str) -> int:
-        found = self._child_count.get(path)
-        return len(self._base_children.get(path, ())) if found is None else found
+        count = self._child_count.get(path)
+        return len(self._base_children.get(path, ())) if count is None else count
 
     def put(self, path: str, node: Node) -> None:
         self.nodes[path] = node
@@ -91,8 +93,10 @@ def make_stat(node: Node, num_children: int) -> Stat:
 
 
 class Tree:
+    """All nodes of a store, and the watches on them."""
+
     def __init__(self, nodes: dict[str, Node], zxid: int):
-        """`nodes` as they were saved; the first change gets the number behind `zxid`."""
+        """`nodes` are the persisted nodes; the first change gets `zxid` + 1."""
         self._nodes = nodes
         self._children: dict[str, set[str]] = {}
         self._zxid = zxid
@@ -105,7 +109,7 @@ class Tree:
             if path != ROOT:
                 parent = parent_of(path)
                 if parent not in nodes:
-                    raise StoreError(f"{path} has no parent", path)
+                    raise StoreError(f"Node {path} has no parent", path)
                 self._children.setdefault(parent, set()).add(path[path.rindex("/") + 1 :])
 
     # ---- reading
@@ -114,7 +118,7 @@ class Tree:
         node = self._nodes.get(path)
         if node is None:
             check_path(path)
-            raise NoNode(f"there is no node {path}", path)
+            raise NoNode(f"Node {path} does not exist", path)
         return node
 
     def get(self, path: str) -> tuple[bytes, Stat]:
@@ -138,7 +142,7 @@ class Tree:
     def owned_by(self, session_id: int) -> list[str]:
         return sorted(self._owned.get(session_id, ()))
 
-    # ---- changing
+    # ---- writing
 
     def prepare(self, operations: Sequence[Operation], session_id: int, now_ms: int) -> Change:
         zxid = self._zxid + 1
@@ -175,9 +179,9 @@ class Tree:
             case Delete(path, version):
                 _find_version(overlay, path, version)
                 if path == ROOT:
-                    raise StoreError("the root cannot be deleted", path)
+                    raise StoreError("The root node cannot be deleted", path)
                 if overlay.child_count(path):
-                    raise NotEmpty(f"{path} has children", path)
+                    raise NotEmpty(f"Node {path} has children", path)
                 overlay.remove(path, parent_of(path))
                 events.append(WatchEvent(EventKind.DELETED, path))
             case Check(path, version):
@@ -185,7 +189,7 @@ class Tree:
         return None
 
     def apply(self, change: Change) -> list[tuple[int, Watch, WatchEvent]]:
-        """Makes a prepared change. Returns the watches that it sets off: whose, which, with what."""
+        """Applies a prepared change. Returns the triggered watches, each with its session id and event."""
         self._zxid = change.zxid
         for path, node in change.nodes.items():
             before = self._nodes.get(path)
@@ -200,12 +204,12 @@ class Tree:
                 self._children.setdefault(parent_of(path), set()).add(path[path.rindex("/") + 1 :])
             if node.ephemeral_owner:
                 self._owned.setdefault(node.ephemeral_owner, set()).add(path)
-        return [fired for event in change.events for fired in self._fire(event)]
+        return [triggered for event in change.events for triggered in self._trigger(event)]
 
     def _unlink(self, path: str) -> None:
         del self._nodes[path]
         self._children.pop(path, None)
-        # The parent may be gone already, if the same change deletes it.
+        # The parent may already be deleted by the same change.
         siblings = self._children.get(parent_of(path))
         if siblings is not None:
             siblings.discard(path[path.rindex("/") + 1 :])
@@ -225,12 +229,12 @@ class Tree:
                 if not watches[path]:
                     del watches[path]
 
-    def _fire(self, event: WatchEvent) -> Iterable[tuple[int, Watch, WatchEvent]]:
-        due = self._data_watches.pop(event.path, {})
+    def _trigger(self, event: WatchEvent) -> Iterable[tuple[int, Watch, WatchEvent]]:
+        watches = self._data_watches.pop(event.path, {})
         if event.kind is EventKind.DELETED:
-            # One who watches both the data and the children of a node hears once that it is gone.
-            due |= self._child_watches.pop(event.path, {})
-        for session_id, watch in due:
+            # A session that watches both data and children of a node gets one event for its deletion.
+            watches |= self._child_watches.pop(event.path, {})
+        for session_id, watch in watches:
             yield session_id, watch, event
         if event.kind is not EventKind.CHANGED:
             parent = parent_of(event.path)
@@ -241,9 +245,9 @@ class Tree:
 def _find_version(overlay: _Overlay, path: str, version: int) -> Node:
     node = overlay.get(path)
     if node is None:
-        raise NoNode(f"there is no node {path}", path)
+        raise NoNode(f"Node {path} does not exist", path)
     if version not in (ANY_VERSION, node.version):
-        raise BadVersion(f"{path} has version {node.version}, not {version}", path)
+        raise BadVersion(f"Node {path} has version {node.version}, expected {version}", path)
     return node
 
 
@@ -252,18 +256,20 @@ def _prepare_create(
 ) -> str:
     path = operation.path
     if path == ROOT:
-        raise NodeExists("the root is always there", path)
+        raise NodeExists("The root node always exists", path)
     parent_path = parent_of(path)
     parent = overlay.get(parent_path)
     if parent is None:
-        raise NoNode(f"there is no node {parent_path} to make {path} in", path)
+        raise NoNode(f"Cannot create {path}: node {parent_path} does not exist", path)
     if parent.ephemeral_owner:
-        raise NoChildrenForEphemerals(f"{parent_path} is ephemeral and cannot have children", path)
+        raise NoChildrenForEphemerals(
+            f"Cannot create {path}: node {parent_path} is ephemeral and cannot have children", path
+        )
     if operation.sequential:
         path += f"{parent.next_sequence:0{SEQUENCE_DIGITS}d}"
         overlay.put(parent_path, parent._replace(next_sequence=parent.next_sequence + 1))
     if overlay.get(path) is not None:
-        raise NodeExists(f"the node {path} is there already", path)
+        raise NodeExists(f"Node {path} already exists", path)
     owner = session_id if operation.ephemeral else 0
     overlay.add(path, parent_path, Node(operation.data, 0, zxid, zxid, now_ms, now_ms, owner))
     events.append(WatchEvent(EventKind.CREATED, path))

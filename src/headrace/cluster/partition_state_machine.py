@@ -1,7 +1,7 @@
-"""The state machine of partitions: from New to Online a leader is chosen for the first time; from Offline or Online to
-Online there is an election. Leader and ISR are written to the store by compare-and-set before anybody hears of them.
+"""The partition state machine. New → Online initializes leader and ISR; Offline or Online → Online runs an election.
+Leader and ISR are written to the store by compare-and-set before any broker learns of them.
 
-  NonExistent -> New -> Online <-> Offline -> NonExistent        (Online -> Online: another leader;
+  NonExistent -> New -> Online <-> Offline -> NonExistent        (Online -> Online: new leader;
                   |                   ^                            Online -> Offline -> NonExistent: deletion)
                   +-------------------+
 """
@@ -31,14 +31,16 @@ from headrace.common.types import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-"""How often an election is tried again when the leader changes the ISR at the same time."""
+"""How often an election is attempted when the leader changes the ISR concurrently."""
 
 
 class IllegalTransition(KafkaError):
-    """A change of state that the state machine does not allow: an error in the controller, not in a request."""
+    """A state change that the state machine does not allow: a bug in the controller, not an invalid request."""
 
 
 class PartitionStateMachine:
+    """The states of all partitions, and the elections that change them."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -51,33 +53,33 @@ class PartitionStateMachine:
         self._batch = batch
         self._unclean_allowed = unclean_allowed
 
-    def load(self) -> None:
-        """Where partitions stand when a controller takes over, by what the store says."""
+    def initialize_states(self) -> None:
+        """Sets the states of all partitions after a controller failover, from the store's data."""
         context = self._context
         for tp in context.partitions():
             state = context.leaderships.get(tp)
-            if state is None and tp not in context.unreadable:
+            if state is None and tp not in context.damaged_partitions:
                 context.partition_status[tp] = PartitionStatus.NEW
-            elif state is not None and context.is_online(state.leader, tp):
+            elif state is not None and context.is_replica_online(state.leader, tp):
                 context.partition_status[tp] = PartitionStatus.ONLINE
             else:
                 context.partition_status[tp] = PartitionStatus.OFFLINE
 
-    async def elect_missing(self, tps: Iterable[TopicPartition] | None = None) -> None:
-        """Tries to find leaders for all partitions (or these) that have none."""
-        waiting = [
+    async def trigger_online_state_change(self, tps: Iterable[TopicPartition] | None = None) -> None:
+        """Elects leaders for all New and Offline partitions, or for those among `tps`."""
+        leaderless = [
             tp
             for tp in (self._context.partition_status if tps is None else tps)
             if self._context.partition_status.get(tp) in (PartitionStatus.NEW, PartitionStatus.OFFLINE)
-            and not self._context.is_to_delete(tp)
+            and not self._context.is_queued_for_deletion(tp)
         ]
-        await self.move(waiting, PartitionStatus.ONLINE, Election.OFFLINE_PARTITION)
+        await self.handle_state_changes(leaderless, PartitionStatus.ONLINE, Election.OFFLINE_PARTITION)
 
-    async def move(
+    async def handle_state_changes(
         self, tps: Sequence[TopicPartition], target: PartitionStatus, election: Election = Election.OFFLINE_PARTITION
     ) -> dict[TopicPartition, KafkaError]:
-        """Moves partitions, as far as they can be, and adds to the batch what brokers must hear. Returns why the others
-        could not be moved."""
+        """Changes the state of partitions and adds the resulting commands to the batch. Returns the errors of the
+        partitions that could not be changed."""
         failed: dict[TopicPartition, KafkaError] = {}
         legal = []
         for tp in tps:
@@ -99,109 +101,113 @@ class PartitionStateMachine:
             failed |= await self._elect(old, election)
         if failed:
             first = next(iter(failed.values()))
-            _logger.warning("no new leader for %d partitions, such as: %s", len(failed), first)
+            _logger.warning("Election failed for %d partitions; the first error is: %s", len(failed), first)
         return failed
 
     def _check(self, tp: TopicPartition, target: PartitionStatus) -> None:
         current = self._context.partition_status.get(tp, PartitionStatus.NON_EXISTENT)
         if current not in target.predecessors:
-            _logger.error("refused to move partition %s from %s to %s", tp, current.value, target.value)
-            raise IllegalTransition(f"partition {tp} cannot go from {current.value} to {target.value}")
+            _logger.error("Partition %s: illegal state change from %s to %s refused", tp, current.value, target.value)
+            raise IllegalTransition(f"Partition {tp} cannot change from {current.value} to {target.value}.")
 
     def _transition(self, tp: TopicPartition, target: PartitionStatus) -> None:
-        """The only place where a partition changes its state."""
+        """Changes the state of a partition; the only place that does."""
         self._check(tp, target)
         current = self._context.partition_status.get(tp, PartitionStatus.NON_EXISTENT)
         if target is PartitionStatus.NON_EXISTENT:
             self._context.partition_status.pop(tp, None)
         else:
             self._context.partition_status[tp] = target
-        _logger.debug("partition %s: %s -> %s", tp, current.value, target.value)
+        _logger.debug("Partition %s: %s -> %s", tp, current.value, target.value)
 
-    # ---- the first leader
+    # ---- first leader
 
     async def _initialize(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, KafkaError]:
-        """The first replica that is up leads, all that are up are in the ISR."""
+        """Writes the first leader and ISR: the first online replica leads, all online replicas are in the ISR."""
         failed: dict[TopicPartition, KafkaError] = {}
         states: dict[TopicPartition, Leadership] = {}
         for tp in tps:
             online = self._context.online_replicas(tp)
-            isr = tuple(one for one in self._context.assignment(tp).replicas if one in online)
+            isr = tuple(replica for replica in self._context.assignment(tp).replicas if replica in online)
             if isr:
                 states[tp] = Leadership(isr[0], 0, isr, self._context.epoch)
             else:
                 failed[tp] = EligibleLeadersNotAvailableError(
-                    f"none of the replicas {list(self._context.assignment(tp).replicas)} of {tp} is alive"
+                    f"No replica of {tp} is online: assigned replicas {list(self._context.assignment(tp).replicas)}."
                 )
         await self._store.create_leaderships(states)
         for tp, state in states.items():
             self._context.leaderships[tp] = state
             self._transition(tp, PartitionStatus.ONLINE)
-            self._batch.leader_and_isr(state.isr, tp, is_new=True)
+            self._batch.add_leader_and_isr(state.isr, tp, is_new=True)
         if failed:
-            self._batch.metadata(failed)
+            self._batch.add_update_metadata(failed)
         return failed
 
     # ---- elections
 
     async def _elect(self, tps: Sequence[TopicPartition], election: Election) -> dict[TopicPartition, KafkaError]:
         failed: dict[TopicPartition, KafkaError] = {}
-        waiting = list(tps)
+        pending = list(tps)
         for _ in range(_ATTEMPTS):
-            chosen: dict[TopicPartition, Leadership] = {}
-            for tp in waiting:
+            elected: dict[TopicPartition, Leadership] = {}
+            for tp in pending:
                 try:
-                    chosen[tp] = await self._choose(tp, election)
+                    elected[tp] = await self._elect_leader(tp, election)
                 except KafkaError as error:
                     failed[tp] = error
-            written = await self._store.update_leaderships(chosen)
+            written = await self._store.update_leaderships(elected)
             for tp, state in written.items():
                 self._context.leaderships[tp] = state
                 self._transition(tp, PartitionStatus.ONLINE)
-                self._batch.leader_and_isr(self._context.online_replicas(tp, or_shutting_down=True), tp)
-            waiting = [tp for tp in chosen if tp not in written]
-            if not waiting:
+                self._batch.add_leader_and_isr(self._context.online_replicas(tp, include_shutting_down=True), tp)
+            pending = [tp for tp in elected if tp not in written]
+            if not pending:
                 return failed
-        for tp in waiting:
-            failed[tp] = EligibleLeadersNotAvailableError(f"the state of {tp} keeps changing")
+        for tp in pending:
+            failed[tp] = EligibleLeadersNotAvailableError(
+                f"Leader and ISR of {tp} changed concurrently in {_ATTEMPTS} attempts."
+            )
         return failed
 
-    async def _choose(self, tp: TopicPartition, election: Election) -> Leadership:
+    async def _elect_leader(self, tp: TopicPartition, election: Election) -> Leadership:
         context = self._context
         try:
             state = await self._store.read_leadership(tp)
         except DamagedNode as error:
             raise EligibleLeadersNotAvailableError(str(error)) from None
         if state is None:
-            raise UnknownTopicOrPartitionError(f"{tp} has no state in the store")
+            raise UnknownTopicOrPartitionError(f"Partition {tp} has no leader and ISR in the store.")
         if state.controller_epoch > context.epoch:
-            raise EligibleLeadersNotAvailableError(f"{tp} belongs to a controller of epoch {state.controller_epoch}")
+            raise EligibleLeadersNotAvailableError(
+                f"Partition {tp} was changed by a newer controller with epoch {state.controller_epoch}."
+            )
         assignment = context.assignment(tp)
         online = context.online_replicas(tp)
         match election:
             case Election.OFFLINE_PARTITION | Election.UNCLEAN:
-                chosen = elect_for_offline(state, assignment, online, unclean=False)
-                if chosen is None and (election is Election.UNCLEAN or await self._unclean_allowed(tp.topic)):
-                    chosen = elect_for_offline(state, assignment, online, unclean=True)
-                    if chosen is not None:
+                elected = elect_for_offline(state, assignment, online, unclean=False)
+                if elected is None and (election is Election.UNCLEAN or await self._unclean_allowed(tp.topic)):
+                    elected = elect_for_offline(state, assignment, online, unclean=True)
+                    if elected is not None:
                         _logger.warning(
-                            "unclean election: broker %d leads %s without having been in sync; records may be lost",
-                            chosen.leader,
+                            "Partition %s: unclean election of leader %d, which is not in the ISR; records may be lost",
                             tp,
+                            elected.leader,
                         )
             case Election.REASSIGN_PARTITION:
-                chosen = elect_for_reassignment(state, assignment, online)
+                elected = elect_for_reassignment(state, assignment, online)
             case Election.PREFERRED_REPLICA:
-                chosen = elect_preferred(state, assignment, online)
-                if chosen is None:
+                elected = elect_preferred(state, assignment, online)
+                if elected is None:
                     raise PreferredLeaderNotAvailableError(
-                        f"the preferred leader of {tp}, broker {assignment.replicas[0]}, is not alive or not in sync"
+                        f"Preferred leader {assignment.replicas[0]} of {tp} is offline or not in the ISR."
                     )
             case Election.CONTROLLED_SHUTDOWN:
-                online = context.online_replicas(tp, or_shutting_down=True)
-                chosen = elect_for_shutdown(state, assignment, online, context.shutting_down)
-        if chosen is None:
+                online = context.online_replicas(tp, include_shutting_down=True)
+                elected = elect_for_shutdown(state, assignment, online, context.shutting_down)
+        if elected is None:
             raise EligibleLeadersNotAvailableError(
-                f"no replica of {tp} can lead: in sync {list(state.isr)}, alive {sorted(online)}"
+                f"No replica of {tp} is eligible as leader: ISR {list(state.isr)}, online replicas {sorted(online)}."
             )
-        return Leadership(chosen.leader, chosen.leader_epoch, chosen.isr, context.epoch, state.partition_epoch)
+        return Leadership(elected.leader, elected.leader_epoch, elected.isr, context.epoch, state.partition_epoch)

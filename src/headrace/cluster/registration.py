@@ -1,6 +1,6 @@
-"""How a broker joins the cluster: it makes the nodes that every cluster has, and an ephemeral one of its own.
+"""Broker registration: creates the nodes that every cluster has, and the broker's ephemeral node.
 
-The zxid that made the broker's node is the broker's epoch: it tells one life of a broker from the next.
+The zxid of the broker's node is the broker epoch: it changes with every restart of the broker.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 async def prepare_cluster(store: CoordinationStore, random: Random) -> str:
-    """Makes what is not there yet of the nodes that every cluster has, in one step. Returns the cluster's id."""
+    """Creates the missing nodes of a cluster in one step. Returns the cluster id."""
     while True:
         try:
             data, _ = await store.get(znodes.CLUSTER_ID)
@@ -33,7 +33,7 @@ async def prepare_cluster(store: CoordinationStore, random: Random) -> str:
             missing.append(Create(znodes.CONTROLLER_EPOCH, epoch))
         if await store.exists(znodes.FEATURE) is None:
             missing.append(Create(znodes.FEATURE, znodes.encode_feature()))
-        # The id last: who finds it finds everything.
+        # The cluster id is last: if it exists, all nodes exist.
         cluster_id = str(random_uuid(random))
         try:
             await store.multi([*missing, Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))])
@@ -45,10 +45,10 @@ async def prepare_cluster(store: CoordinationStore, random: Random) -> str:
 async def register_broker(
     store: CoordinationStore, broker: BrokerInfo, clock: Clock, *, wait_seconds: float = 0.0
 ) -> BrokerInfo:
-    """Registers a live broker; returns it with its epoch.
+    """Registers a live broker. Returns it with its epoch.
 
-    The id may still be taken by this broker's last life, if that ended without a word; the store lets go of it when the
-    old session runs out. So wait that long before concluding that another broker has the id.
+    After a crash the broker's previous registration exists until its session expires. Therefore waits `wait_seconds`
+    before it concludes that another broker has the id and raises DuplicateBrokerRegistrationError.
     """
     path = znodes.broker_path(broker.id)
     data = znodes.encode_broker(broker, clock.time_ms())
@@ -61,21 +61,21 @@ async def register_broker(
                 except NodeExists:
                     if not wait_seconds:
                         raise
-                    _logger.info("broker id %d is still registered; waiting for it to end", broker.id)
-                    await _wait_until_gone(store, path)
+                    _logger.info("Broker id %d is still registered; waiting for the old session to expire", broker.id)
+                    await _wait_for_deletion(store, path)
     except (NodeExists, TimeoutError):
         raise DuplicateBrokerRegistrationError(
-            f"broker id {broker.id} is in use by another broker{await _whereabouts(store, broker.id)}"
+            f"Broker id {broker.id} is already registered by another broker{await _address_suffix(store, broker.id)}."
         ) from None
     stat = await store.exists(path)
     if stat is None:
-        raise NoNode(f"the registration {path} was lost at once", path)
+        raise NoNode(f"The registration {path} was deleted right after its creation", path)
     registered = replace(broker, epoch=stat.czxid)
-    _logger.info("registered broker %d with epoch %d", broker.id, registered.epoch)
+    _logger.info("Registered broker %d with epoch %d", broker.id, registered.epoch)
     return registered
 
 
-async def _wait_until_gone(store: CoordinationStore, path: str) -> None:
+async def _wait_for_deletion(store: CoordinationStore, path: str) -> None:
     changed = asyncio.Event()
 
     def on_change(_: WatchEvent) -> None:
@@ -85,7 +85,7 @@ async def _wait_until_gone(store: CoordinationStore, path: str) -> None:
         await changed.wait()
 
 
-async def _whereabouts(store: CoordinationStore, broker_id: int) -> str:
+async def _address_suffix(store: CoordinationStore, broker_id: int) -> str:
     other = await read_broker(store, broker_id)
     if other is None or not other.endpoints:
         return ""
@@ -101,10 +101,10 @@ async def read_broker(store: CoordinationStore, broker_id: int) -> BrokerInfo | 
 
 
 async def read_brokers(store: CoordinationStore) -> dict[int, BrokerInfo]:
-    """The live brokers, by id and in its order."""
-    found: dict[int, BrokerInfo] = {}
+    """Returns the live brokers, sorted by id."""
+    brokers: dict[int, BrokerInfo] = {}
     for broker_id in sorted(int(name) for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()):
         broker = await read_broker(store, broker_id)
         if broker is not None:
-            found[broker_id] = broker
-    return found
+            brokers[broker_id] = broker
+    return brokers

@@ -1,5 +1,5 @@
-"""The state machine of replicas: tells brokers to start, stop and delete them, and takes those that go offline out of
-the ISR.
+"""The replica state machine: commands brokers to start, stop and delete replicas, and removes offline replicas from the
+ISR.
 
   NonExistent -> New -> Online <-> Offline -> DeletionStarted -> DeletionSuccessful -> NonExistent
                                      ^  \\          |
@@ -23,26 +23,28 @@ _logger = logging.getLogger(__name__)
 
 
 class ReplicaStateMachine:
+    """The states of all replicas, and the commands that follow from their changes."""
+
     def __init__(self, context: ControllerContext, store: FencedStore, batch: CommandBatch):
         self._context = context
         self._store = store
         self._batch = batch
 
-    def load(self) -> None:
-        """Where replicas stand when a controller takes over. Those of topics that are to be deleted, and are not at
-        hand, are already known to be in the way."""
+    def initialize_states(self) -> None:
+        """Sets the states of all replicas after a controller failover. An offline replica of a topic that is queued for
+        deletion is ineligible for deletion from the start."""
         context = self._context
         for replica in context.replicas_of(context.partitions()):
-            if context.is_online(replica.broker_id, replica.tp):
+            if context.is_replica_online(replica.broker_id, replica.tp):
                 context.replica_status[replica] = ReplicaStatus.ONLINE
-            elif context.is_to_delete(replica.tp):
+            elif context.is_queued_for_deletion(replica.tp):
                 context.replica_status[replica] = ReplicaStatus.DELETION_INELIGIBLE
             else:
                 context.replica_status[replica] = ReplicaStatus.OFFLINE
 
-    async def move(self, replicas: Iterable[Replica], target: ReplicaStatus) -> list[Replica]:
-        """Moves replicas and adds to the batch what brokers must hear. Returns those that could not be moved, as the
-        state machine does not allow it."""
+    async def handle_state_changes(self, replicas: Iterable[Replica], target: ReplicaStatus) -> list[Replica]:
+        """Changes the state of replicas and adds the resulting commands to the batch. Returns the replicas whose change
+        is illegal."""
         legal: list[Replica] = []
         refused: list[Replica] = []
         for replica in replicas:
@@ -58,67 +60,69 @@ class ReplicaStateMachine:
             if target is ReplicaStatus.ONLINE:
                 self._start(replica)
             elif target is ReplicaStatus.DELETION_STARTED:
-                self._batch.stop_replica(replica.broker_id, replica.tp, delete=True)
+                self._batch.add_stop_replica(replica.broker_id, replica.tp, delete=True)
             self._transition(replica, target)
         return refused
 
     def _check(self, replica: Replica, target: ReplicaStatus) -> None:
         current = self._context.replica_status.get(replica, ReplicaStatus.NON_EXISTENT)
         if current not in target.predecessors:
-            _logger.error("refused to move replica %s from %s to %s", replica, current.value, target.value)
-            raise IllegalTransition(f"replica {replica} cannot go from {current.value} to {target.value}")
+            _logger.error(
+                "Replica %s: illegal state change from %s to %s refused", replica, current.value, target.value
+            )
+            raise IllegalTransition(f"Replica {replica} cannot change from {current.value} to {target.value}.")
 
     def _transition(self, replica: Replica, target: ReplicaStatus) -> None:
-        """The only place where a replica changes its state."""
+        """Changes the state of a replica; the only place that does."""
         self._check(replica, target)
         current = self._context.replica_status.get(replica, ReplicaStatus.NON_EXISTENT)
         if target is ReplicaStatus.NON_EXISTENT:
             self._context.replica_status.pop(replica, None)
         else:
             self._context.replica_status[replica] = target
-        _logger.debug("replica %s: %s -> %s", replica, current.value, target.value)
+        _logger.debug("Replica %s: %s -> %s", replica, current.value, target.value)
 
     def _start(self, replica: Replica) -> None:
-        # A new replica of a new partition hears of its leader when there is one; that of a topic to be deleted never.
+        # A New replica gets its LeaderAndIsr when the partition has a leader; a replica of a deleted topic gets none.
         is_new = self._context.replica_status.get(replica) is ReplicaStatus.NEW
-        if not is_new and not self._context.is_to_delete(replica.tp):
-            self._batch.leader_and_isr([replica.broker_id], replica.tp)
+        if not is_new and not self._context.is_queued_for_deletion(replica.tp):
+            self._batch.add_leader_and_isr([replica.broker_id], replica.tp)
 
-    # ---- going offline
+    # ---- offline replicas
 
     async def _stop(self, replicas: Sequence[Replica]) -> None:
         for replica in replicas:
-            self._batch.stop_replica(replica.broker_id, replica.tp, delete=False)
-        leaving: dict[TopicPartition, set[int]] = {}
+            self._batch.add_stop_replica(replica.broker_id, replica.tp, delete=False)
+        offline: dict[TopicPartition, set[int]] = {}
         for tp, broker_id in replicas:
-            if tp in self._context.leaderships and not self._context.is_to_delete(tp):
-                leaving.setdefault(tp, set()).add(broker_id)
-        shrunk = await self._remove_from_isr(leaving)
-        for tp, brokers in leaving.items():
-            if tp in shrunk:
-                others = self._context.online_replicas(tp, or_shutting_down=True) - brokers
-                self._batch.leader_and_isr(others, tp)
+            if tp in self._context.leaderships and not self._context.is_queued_for_deletion(tp):
+                offline.setdefault(tp, set()).add(broker_id)
+        changed = await self._remove_from_isr(offline)
+        for tp, brokers in offline.items():
+            if tp in changed:
+                others = self._context.online_replicas(tp, include_shutting_down=True) - brokers
+                self._batch.add_leader_and_isr(others, tp)
             else:
-                self._batch.metadata([tp])
+                self._batch.add_update_metadata([tp])
 
-    async def _remove_from_isr(self, leaving: dict[TopicPartition, set[int]]) -> set[TopicPartition]:
-        """Writes the ISRs without the brokers that leave. An ISR that would be empty stays as it is: its members, and
-        nobody else, have all the records."""
-        waiting = dict(leaving)
+    async def _remove_from_isr(self, offline: dict[TopicPartition, set[int]]) -> set[TopicPartition]:
+        """Removes offline brokers from ISRs. Returns the changed partitions. An ISR that would become empty stays as it
+        is: only its members have all committed records."""
+        pending = dict(offline)
         changed: set[TopicPartition] = set()
-        while waiting:
-            after: dict[TopicPartition, Leadership] = {}
-            for tp, brokers in list(waiting.items()):
+        while pending:
+            updates: dict[TopicPartition, Leadership] = {}
+            for tp, brokers in list(pending.items()):
                 state = await self._store.read_leadership(tp)
-                del waiting[tp]
+                del pending[tp]
                 if state is None or not (brokers & {*state.isr, state.leader}):
                     continue
-                isr = tuple(one for one in state.isr if one not in brokers) or state.isr
+                isr = tuple(replica for replica in state.isr if replica not in brokers) or state.isr
                 leader = NO_LEADER if state.leader in brokers else state.leader
                 if (leader, isr) != (state.leader, state.isr):
-                    after[tp] = replace(state.new_leader(leader, isr), controller_epoch=self._context.epoch)
-            written = await self._store.update_leaderships(after)
+                    updates[tp] = replace(state.new_leader(leader, isr), controller_epoch=self._context.epoch)
+            written = await self._store.update_leaderships(updates)
             self._context.leaderships.update(written)
             changed.update(written)
-            waiting = {tp: leaving[tp] for tp in after if tp not in written}
+            pending = {tp: offline[tp] for tp in updates if tp not in written}
         return changed

@@ -1,21 +1,20 @@
-"""The coordination store: a small tree of nodes that survives every broker, with ZooKeeper's semantics.
+"""The interface of the coordination store: a small, durable tree of nodes with ZooKeeper's semantics.
 
-A node has data, a version that counts its changes, and children. Every change of the tree has a number, the zxid,
-which only grows. A change is made under a condition (a version, or that a node is there) and is on disk when the call
-returns.
+A node has data, a version that counts its changes, and children. Every change of the tree has an increasing number, the
+zxid. A change has a condition (a version, or the existence of a node) and is on disk when the call returns.
 
-An ephemeral node belongs to the session that made it and vanishes with it: when the session is closed, or when its
-owner is gone. A sequential node gets a number behind its name that no other child of its parent has had.
+An ephemeral node belongs to the session that created it and is deleted with it: when the session is closed or expires.
+A sequential node gets a number appended to its name that is unique among the children of its parent.
 
-Watches are one-shot and set by the read itself, so nothing can happen unseen between the two:
+Watches are one-shot and are set by the read itself, so no change between read and watch can be missed:
 
-    data, stat = await store.get("/controller", watch=self._controller_changed)
+    data, stat = await store.get("/controller", watch=self._on_controller_node_event)
 
-The watch is called once, on the event loop, after the first change that makes what was read untrue. It must not block;
-who wants to go on watching reads again. A read that fails sets no watch, except `exists` of a node that is not there.
-When a session is lost its watches are dropped, and the session listeners are called.
+The watch is called once, on the event loop, after the first change that invalidates the read. It must not block. To
+keep watching, read again. A read that fails sets no watch, except `exists` of a missing node. When a session expires
+its watches are dropped and the session listeners are called.
 
-`embedded.EmbeddedStore` is the implementation for one process.
+`embedded_store.EmbeddedStore` is the implementation for one process.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ SEQUENCE_DIGITS = 10
 
 
 class StoreError(HeadraceError):
-    """A call that the store refused. `path` is the node it was about; `index` is the operation's place in a `multi`."""
+    """A failed call. `path` is the node it concerns, `index` the position of the failed operation in a `multi`."""
 
     def __init__(self, message: str, path: str = "", index: int = 0):
         super().__init__(message)
@@ -39,19 +38,19 @@ class StoreError(HeadraceError):
 
 
 class NoNode(StoreError):
-    """The node, or the parent of one to be made, is not there."""
+    """The node, or the parent of a node to create, does not exist."""
 
 
 class NodeExists(StoreError):
-    """The node to be made is there already."""
+    """The node to create already exists."""
 
 
 class BadVersion(StoreError):
-    """The node has changed since it was read."""
+    """The node was changed since it was read."""
 
 
 class NotEmpty(StoreError):
-    """The node to be deleted has children."""
+    """The node to delete has children."""
 
 
 class NoChildrenForEphemerals(StoreError):
@@ -59,28 +58,32 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class SessionExpired(StoreError):
-    """The session is over: it was closed, or the store gave it up. Its ephemeral nodes are gone."""
+    """The session was closed or has expired. Its ephemeral nodes are deleted."""
 
 
 class ConnectionLoss(StoreError):
-    """The store did not answer; whether a change was made is not known."""
+    """The store did not respond; it is unknown whether the change was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
+    """The metadata of a node."""
+
     czxid: int
-    """The change that made the node."""
+    """The zxid of the node's creation."""
     mzxid: int
-    """The change that wrote its data last."""
+    """The zxid of the last write of its data."""
     version: int
     ctime_ms: int
     mtime_ms: int
     ephemeral_owner: int
-    """The session it belongs to; 0 if it is persistent."""
+    """The id of the owning session; 0 if the node is persistent."""
     num_children: int
 
 
 class EventKind(Enum):
+    """The kind of change that triggered a watch."""
+
     CREATED = "created"
     DELETED = "deleted"
     CHANGED = "changed"
@@ -89,15 +92,19 @@ class EventKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
+    """The argument of a watch: the kind of change and the node."""
+
     kind: EventKind
     path: str
 
 
 class SessionState(Enum):
+    """The argument of a session listener."""
+
     LOST = "lost"
-    """Ephemeral nodes and watches of the session are gone."""
+    """The session expired: its ephemeral nodes and watches are deleted."""
     ESTABLISHED = "established"
-    """A new session has begun; register and watch again."""
+    """A new session started: register again and set watches again."""
 
 
 Watch: TypeAlias = Callable[[WatchEvent], None]
@@ -106,6 +113,8 @@ SessionListener: TypeAlias = Callable[[SessionState], None]
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """Creates a node."""
+
     path: str
     data: bytes = b""
     ephemeral: bool = False
@@ -114,6 +123,8 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
+    """Replaces a node's data, if the node has this version."""
+
     path: str
     data: bytes
     version: int = ANY_VERSION
@@ -121,13 +132,15 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Deletes a node without children, if the node has this version."""
+
     path: str
     version: int = ANY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Changes nothing; fails if the node is not there, or not in this version."""
+    """Changes nothing; fails if the node does not exist or has another version."""
 
     path: str
     version: int = ANY_VERSION
@@ -135,45 +148,48 @@ class Check:
 
 Operation: TypeAlias = Create | Set | Delete | Check
 OperationResult: TypeAlias = str | Stat | None
-"""The path that a Create made, the Stat after a Set, None otherwise."""
+"""The path of a created node, the Stat after a Set, None otherwise."""
 
 
 class CoordinationStore(Protocol):
+    """A session with the coordination store."""
+
     @property
     def session_id(self) -> int: ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Makes a node whose parent is there. Returns its path, which for a sequential node ends in its number."""
+        """Creates a node; its parent must exist. Returns its path, which ends in the number of a sequential node."""
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """The watch fires when the data is changed or the node deleted."""
+        """Returns data and metadata. The watch triggers when the data is changed or the node is deleted."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """The watch fires when the node is made, changed or deleted."""
+        """Returns None if there is no such node. The watch triggers when it is created, changed or deleted."""
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """The names of a node's children, sorted. The watch fires when one comes or goes, or the node is deleted."""
+        """Returns the names of the children, sorted. The watch triggers when a child is created or deleted, or when
+        the node is deleted."""
         ...
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        """Replaces the data if the node still has this version."""
+        """Replaces the data if the node has this version."""
         ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """Removes a node that has no children, if it still has this version."""
+        """Deletes a node without children, if it has this version."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        """Does all operations in order, or none. The error raised is that of the first that cannot be done."""
+        """Executes all operations in order, or none. Raises the error of the first operation that fails."""
         ...
 
     def add_session_listener(self, listener: SessionListener) -> None: ...
 
     async def close(self) -> None:
-        """Ends the session: its ephemeral nodes vanish at once."""
+        """Closes the session: its ephemeral nodes are deleted at once."""
         ...
 
 
@@ -182,19 +198,19 @@ def parent_of(path: str) -> str:
 
 
 def check_path(path: str) -> None:
-    """ZooKeeper's rules of names: absolute, no empty part, no `.` or `..`, no control characters."""
+    """Checks ZooKeeper's rules for paths: absolute, no empty part, no `.` or `..`, no control characters."""
     parts = path.split("/")
     if path == "/":
         return
     if parts[0] or len(parts) < 2:
-        raise StoreError(f"the path {path!r} does not begin with '/'", path)
+        raise StoreError(f"Path {path!r} must start with '/'", path)
     for part in parts[1:]:
         if part in ("", ".", "..") or not part.isprintable():
-            raise StoreError(f"the path {path!r} has a part that is no name: {part!r}", path)
+            raise StoreError(f"Path {path!r} has an invalid part: {part!r}", path)
 
 
 async def delete_tree(store: CoordinationStore, path: str) -> None:
-    """Deletes a node with all below it, the leaves first; fine if it is not there."""
+    """Deletes a node and all its descendants, leaves first. Does nothing if it does not exist."""
     try:
         names = await store.children(path)
     except NoNode:
@@ -210,7 +226,7 @@ async def delete_tree(store: CoordinationStore, path: str) -> None:
 
 
 async def tree_deletions(store: CoordinationStore, path: str) -> list[Operation]:
-    """What deletes a node with all that is below it now, in one `multi`; empty if it is not there."""
+    """Returns the operations that delete a node and its current descendants; empty if it does not exist."""
     try:
         names = await store.children(path)
     except NoNode:

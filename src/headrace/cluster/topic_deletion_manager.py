@@ -1,10 +1,10 @@
-"""Deleting topics, step by step, each of which may be the last of a controller: the next one begins again from the mark
-under /admin/delete_topics.
+"""Deletes topics that are marked under /admin/delete_topics. After a controller failover the new controller resumes
+from the mark.
 
-1. Brokers are told that the partitions are going (leader -2), and drop them from their metadata.
-2. All replicas are told to stop, then to delete their logs. Those of a broker that is down cannot be: the topic is
-   halted until the broker comes back.
-3. When all have answered, the topic's nodes, its settings and the mark go in one step.
+1. UpdateMetadata with leader -2: brokers remove the partitions from their metadata.
+2. StopReplica to all replicas, first without, then with deletion of the log. While a replica is offline, the topic is
+   ineligible for deletion; the deletion resumes when the replica is online again.
+3. When all replicas are deleted, one step removes the topic's nodes, its configs and the mark.
 """
 
 import logging
@@ -22,6 +22,8 @@ _logger = logging.getLogger(__name__)
 
 
 class TopicDeletionManager:
+    """The deletion of topics by the active controller."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -39,79 +41,95 @@ class TopicDeletionManager:
         self._replicas = replicas
 
     async def add(self, topics: Iterable[str]) -> None:
-        """Takes topics that were marked."""
-        self._context.to_delete.update(topics)
+        """Queues topics for deletion and starts it."""
+        self._context.topics_to_be_deleted.update(topics)
         await self.resume()
 
     async def resume(self, topics: Collection[str] = ()) -> None:
-        """Goes on with what can be done. `topics` are those that a broker came back for."""
-        self._context.deletion_halted.difference_update(topics)
-        for topic in sorted(self._context.to_delete):
-            await self._resume_one(topic)
+        """Continues all deletions that can proceed. `topics` become eligible again, as replicas came online."""
+        self._context.topics_ineligible_for_deletion.difference_update(topics)
+        for topic in sorted(self._context.topics_to_be_deleted):
+            await self._resume_topic(topic)
 
-    async def _resume_one(self, topic: str) -> None:
+    async def _resume_topic(self, topic: str) -> None:
         context = self._context
         replicas = context.replicas_of(context.partitions_of(topic))
         status = {replica: context.replica_status.get(replica) for replica in replicas}
-        if all(one is ReplicaStatus.DELETION_SUCCESSFUL for one in status.values()):
+        if all(map(_is_deleted, status.values())):
             await self._finish(topic)
-        elif ReplicaStatus.DELETION_STARTED not in status.values() and topic not in context.deletion_halted:
+        elif (
+            ReplicaStatus.DELETION_STARTED not in status.values()
+            and topic not in context.topics_ineligible_for_deletion
+        ):
             await self._begin(topic, [replica for replica in replicas if not _is_deleted(status[replica])])
 
     async def _begin(self, topic: str, replicas: list[Replica]) -> None:
         context = self._context
-        if topic not in context.deletion_begun:
-            _logger.info("deleting topic %s", topic)
-            context.deletion_begun.add(topic)
+        if topic not in context.topics_with_deletion_started:
+            _logger.info("Deleting topic %s", topic)
+            context.topics_with_deletion_started.add(topic)
             tps = [tp for tp in context.partitions_of(topic) if tp in context.partition_status]
-            await self._partitions.move(tps, PartitionStatus.OFFLINE)
-            await self._partitions.move(tps, PartitionStatus.NON_EXISTENT)
-        self._batch.metadata(context.partitions_of(topic))
-        ready = [one for one in replicas if context.is_online(one.broker_id, one.tp, or_shutting_down=True)]
-        missing = _without(replicas, ready)
-        await self._replicas.move(self._not_in(replicas, ReplicaStatus.OFFLINE), ReplicaStatus.OFFLINE)
-        if missing:
-            await self._replicas.move(missing, ReplicaStatus.DELETION_INELIGIBLE)
-            self._halt(topic, missing)
-        await self._replicas.move(ready, ReplicaStatus.DELETION_STARTED)
+            await self._partitions.handle_state_changes(tps, PartitionStatus.OFFLINE)
+            await self._partitions.handle_state_changes(tps, PartitionStatus.NON_EXISTENT)
+        self._batch.add_update_metadata(context.partitions_of(topic))
+        online = [
+            replica
+            for replica in replicas
+            if context.is_replica_online(replica.broker_id, replica.tp, include_shutting_down=True)
+        ]
+        offline = _without(replicas, online)
+        await self._replicas.handle_state_changes(self._not_in(replicas, ReplicaStatus.OFFLINE), ReplicaStatus.OFFLINE)
+        if offline:
+            await self._replicas.handle_state_changes(offline, ReplicaStatus.DELETION_INELIGIBLE)
+            self._mark_ineligible(topic, offline)
+        await self._replicas.handle_state_changes(online, ReplicaStatus.DELETION_STARTED)
 
     def _not_in(self, replicas: Iterable[Replica], status: ReplicaStatus) -> list[Replica]:
         return [replica for replica in replicas if self._context.replica_status.get(replica) is not status]
 
-    def _halt(self, topic: str, replicas: Collection[Replica]) -> None:
-        if topic not in self._context.deletion_halted:
-            shown = ", ".join(str(replica) for replica in sorted(replicas)[:5])
-            _logger.info("the deletion of topic %s waits for %d replicas: %s", topic, len(replicas), shown)
-            self._context.deletion_halted.add(topic)
+    def _in_deletion(self, replicas: Iterable[Replica]) -> list[Replica]:
+        return [
+            replica
+            for replica in replicas
+            if self._context.replica_status.get(replica) is ReplicaStatus.DELETION_STARTED
+        ]
 
-    async def replicas_deleted(self, replicas: Iterable[Replica]) -> None:
-        """A broker has answered that these are gone."""
-        done = [one for one in replicas if self._context.replica_status.get(one) is ReplicaStatus.DELETION_STARTED]
-        await self._replicas.move(done, ReplicaStatus.DELETION_SUCCESSFUL)
+    def _mark_ineligible(self, topic: str, replicas: Collection[Replica]) -> None:
+        if topic not in self._context.topics_ineligible_for_deletion:
+            names = ", ".join(str(replica) for replica in sorted(replicas)[:5])
+            _logger.info("Deletion of topic %s waits for %d offline replicas: %s", topic, len(replicas), names)
+            self._context.topics_ineligible_for_deletion.add(topic)
 
-    async def replicas_failed(self, replicas: Iterable[Replica]) -> None:
-        """A broker could not delete these, or went away before it answered."""
+    async def on_replicas_deleted(self, replicas: Iterable[Replica]) -> None:
+        """Handles a broker's response that it has deleted these replicas."""
+        deleted = self._in_deletion(replicas)
+        await self._replicas.handle_state_changes(deleted, ReplicaStatus.DELETION_SUCCESSFUL)
+
+    async def on_replica_deletion_failure(self, replicas: Iterable[Replica]) -> None:
+        """Handles replicas that a broker failed to delete, or whose broker failed before it responded."""
         by_topic: dict[str, list[Replica]] = {}
         for replica in replicas:
             status = self._context.replica_status.get(replica)
-            if self._context.is_to_delete(replica.tp) and not _is_deleted(status):
+            if self._context.is_queued_for_deletion(replica.tp) and not _is_deleted(status):
                 by_topic.setdefault(replica.tp.topic, []).append(replica)
         for topic, failed in by_topic.items():
-            running = [one for one in failed if self._context.replica_status.get(one) is ReplicaStatus.DELETION_STARTED]
-            others = _without(self._not_in(failed, ReplicaStatus.DELETION_INELIGIBLE), running)
-            await self._replicas.move(self._not_in(others, ReplicaStatus.OFFLINE), ReplicaStatus.OFFLINE)
-            await self._replicas.move([*running, *others], ReplicaStatus.DELETION_INELIGIBLE)
-            self._halt(topic, failed)
+            started = self._in_deletion(failed)
+            others = _without(self._not_in(failed, ReplicaStatus.DELETION_INELIGIBLE), started)
+            await self._replicas.handle_state_changes(
+                self._not_in(others, ReplicaStatus.OFFLINE), ReplicaStatus.OFFLINE
+            )
+            await self._replicas.handle_state_changes([*started, *others], ReplicaStatus.DELETION_INELIGIBLE)
+            self._mark_ineligible(topic, failed)
 
     async def _finish(self, topic: str) -> None:
         context = self._context
         tps = context.partitions_of(topic)
-        await self._replicas.move(context.replicas_of(tps), ReplicaStatus.NON_EXISTENT)
-        standing = [tp for tp in tps if tp in context.partition_status]
-        await self._partitions.move(standing, PartitionStatus.OFFLINE)
-        await self._partitions.move(standing, PartitionStatus.NON_EXISTENT)
+        await self._replicas.handle_state_changes(context.replicas_of(tps), ReplicaStatus.NON_EXISTENT)
+        existing = [tp for tp in tps if tp in context.partition_status]
+        await self._partitions.handle_state_changes(existing, PartitionStatus.OFFLINE)
+        await self._partitions.handle_state_changes(existing, PartitionStatus.NON_EXISTENT)
         operations: list[Operation] = await tree_deletions(self._store, znodes.topic_path(topic))
-        # A topic of very many partitions does not go in one step; the topic's own node and the mark go last.
+        # A topic with many partitions needs several steps; the topic's own node and the mark are deleted last.
         while len(operations) > BATCH_OPERATIONS:
             await self._fenced.multi(operations[:BATCH_OPERATIONS])
             del operations[:BATCH_OPERATIONS]
@@ -121,13 +139,13 @@ class TopicDeletionManager:
         if await self._store.exists(znodes.delete_topic_path(topic)) is not None:
             operations.append(Delete(znodes.delete_topic_path(topic)))
         await self._fenced.multi(operations)
-        context.forget_topic(topic)
-        _logger.info("topic %s is deleted", topic)
+        context.remove_topic(topic)
+        _logger.info("Deleted topic %s", topic)
 
 
 def _without(replicas: Iterable[Replica], others: Iterable[Replica]) -> list[Replica]:
-    left_out = set(others)
-    return [replica for replica in replicas if replica not in left_out]
+    excluded = set(others)
+    return [replica for replica in replicas if replica not in excluded]
 
 
 def _is_deleted(status: ReplicaStatus | None) -> bool:

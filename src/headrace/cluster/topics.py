@@ -1,7 +1,7 @@
-"""Creating and deleting topics, and adding partitions, as operations on the coordination store. The controller watches
-the store and does the rest: it elects leaders and tells the brokers.
+"""Creates and deletes topics and adds partitions, as operations on the coordination store. The controller watches the
+store and does the rest: it elects leaders and sends commands to the brokers.
 
-A topic comes into being with its settings in one step, so it is there whole or not at all. Deleting only marks it.
+A topic and its configs are created in one step. Deleting a topic only marks it; the controller deletes it.
 """
 
 import asyncio
@@ -35,38 +35,39 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import Random, random_uuid
 
-LONGEST_TOPIC_NAME = 249
+MAX_TOPIC_NAME_LENGTH = 249
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 BROKER_DEFAULT = -1
-"""A number of partitions or replicas that is left to the broker."""
+"""A partition count or replication factor that uses the broker's default."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_KAFKAS_OWN = "__cluster_metadata"
+_CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 ConfigCheck = Callable[[str, Mapping[str, str]], None]
-"""Raises if a topic cannot have these settings."""
+"""Raises if a topic cannot have these configs."""
 
 
 def check_topic_name(name: str) -> None:
-    """Raises InvalidTopicError for a name that no topic may have."""
+    """Raises InvalidTopicError if the name is illegal."""
     if not name:
-        raise InvalidTopicError("a topic name has at least one character, not none")
+        raise InvalidTopicError("Topic name is invalid: it must not be empty.")
     if name in (".", ".."):
-        raise InvalidTopicError(f"{name!r} cannot name a topic: it stands for a directory")
-    if len(name) > LONGEST_TOPIC_NAME:
+        raise InvalidTopicError(f"Topic name is invalid: it must not be '.' or '..', but is {name!r}.")
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
         raise InvalidTopicError(
-            f"a topic name has {LONGEST_TOPIC_NAME} characters at most, this one has {len(name)}: {name!r}"
+            f"Topic name is invalid: the length of {name!r} is {len(name)}, which is longer than the maximum of "
+            f"{MAX_TOPIC_NAME_LENGTH} characters."
         )
     if _LEGAL_NAME.fullmatch(name) is None:
         raise InvalidTopicError(
-            f"a topic name is made of letters and digits of ASCII, '.', '_' and '-', this one is not: {name!r}"
+            f"Topic name is invalid: {name!r} contains characters other than ASCII alphanumerics, '.', '_' and '-'."
         )
-    if name == _KAFKAS_OWN:
-        raise InvalidTopicError(f"{name!r} cannot name a topic: Kafka's own metadata log has that name")
+    if name == _CLUSTER_METADATA_TOPIC:
+        raise InvalidTopicError(f"Topic name is invalid: {name!r} is reserved for Kafka's metadata log.")
 
 
-def find_clash(name: str, topics: Iterable[str]) -> str | None:
-    """A topic whose name differs only in `.` and `_`: both become `_` in the names of metrics."""
+def find_collision(name: str, topics: Iterable[str]) -> str | None:
+    """Returns a topic whose name collides with `name`: metric names replace `.` by `_`. None if there is none."""
     if "." not in name and "_" not in name:
         return None
     unified = name.replace(".", "_")
@@ -79,16 +80,18 @@ def is_internal(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TopicSpec:
+    """A topic to create."""
+
     name: str
     num_partitions: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
     assignment: Mapping[int, Sequence[int]] | None = None
-    """Replicas by partition, instead of the two numbers above."""
+    """Replicas by partition, instead of partition count and replication factor."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
 class TopicAdmin:
-    """`check_config` raises if a topic cannot have the settings that it is given."""
+    """Creates and deletes topics and adds partitions. `check_config` raises if a topic's configs are invalid."""
 
     def __init__(
         self,
@@ -105,12 +108,12 @@ class TopicAdmin:
         self._default_replication_factor = default_replication_factor
         self._check_config = check_config
         self._creating = asyncio.Lock()
-        """From the check of a name to its topic: names that clash are not the same node, so the store takes both."""
+        """Held from the check of a name until the topic exists: the store itself accepts names that collide."""
 
     # ---- creating
 
     async def create_topic(self, new: TopicSpec, *, validate_only: bool = False) -> TopicAssignment:
-        """Returns the topic as it was made, or, with `validate_only`, as it would be (its id then means nothing)."""
+        """Creates a topic and returns it. With `validate_only`, only returns it; its id is meaningless."""
         check_topic_name(new.name)
         async with self._creating:
             return await self._create_topic(new, validate_only)
@@ -133,22 +136,22 @@ class TopicAdmin:
         topics = await self._store.children(znodes.TOPICS)
         if name in topics:
             raise await self._exists_error(name)
-        if (other := find_clash(name, topics)) is not None:
+        if (other := find_collision(name, topics)) is not None:
             raise InvalidTopicError(
-                f"topic {name} would clash with {other}: '.' and '_' are the same in the names of metrics"
+                f"Topic '{name}' collides with existing topic '{other}': '.' and '_' are the same in metric names."
             )
 
     async def _exists_error(self, name: str) -> TopicAlreadyExistsError:
         if await self._store.exists(znodes.delete_topic_path(name)) is not None:
-            return TopicAlreadyExistsError(f"topic {name} is still being deleted")
-        return TopicAlreadyExistsError(f"there is a topic {name} already")
+            return TopicAlreadyExistsError(f"Topic '{name}' already exists and is marked for deletion.")
+        return TopicAlreadyExistsError(f"Topic '{name}' already exists.")
 
     def _replicas_of(self, new: TopicSpec, brokers: Mapping[int, BrokerInfo]) -> dict[int, tuple[int, ...]]:
         if new.assignment is not None:
             if new.num_partitions != BROKER_DEFAULT or new.replication_factor != BROKER_DEFAULT:
                 raise InvalidRequestError(
-                    f"topic {new.name} is given replicas for each partition, so its numbers of partitions and replicas "
-                    f"must be {BROKER_DEFAULT}, not {new.num_partitions} and {new.replication_factor}"
+                    f"Topic '{new.name}': with a manual assignment, partition count and replication factor must be "
+                    f"{BROKER_DEFAULT}, not {new.num_partitions} and {new.replication_factor}."
                 )
             return _check_manual_assignment(new.assignment, brokers)
         partitions = self._default_partitions() if new.num_partitions == BROKER_DEFAULT else new.num_partitions
@@ -161,11 +164,11 @@ class TopicAdmin:
         path = znodes.topic_path(assignment.topic)
         entity = ConfigEntity.topic(assignment.topic)
         data = znodes.encode_config(configs)
-        # Settings may be there without a topic: written beforehand, or left over by a deletion that was broken off.
-        left_over = await self._store.exists(entity.path) is not None
-        config: Operation = Set(entity.path, data) if left_over else Create(entity.path, data)
+        # Configs can exist without a topic: written beforehand, or left over from an interrupted deletion.
+        configs_exist = await self._store.exists(entity.path) is not None
+        config: Operation = Set(entity.path, data) if configs_exist else Create(entity.path, data)
         try:
-            # The topic last: who sees it finds its settings.
+            # The topic is last: a reader that sees it also finds its configs.
             await self._store.multi([config, notification(entity), Create(path, znodes.encode_topic(assignment))])
         except (NodeExists, NoNode):
             if await self._store.exists(path) is not None:
@@ -182,7 +185,7 @@ class TopicAdmin:
         *,
         validate_only: bool = False,
     ) -> TopicAssignment:
-        """Raises a topic to `total` partitions; `assignments` are the replicas of those that are added."""
+        """Increases a topic to `total` partitions. `assignments` are the replicas of the added partitions."""
         while True:
             before, version = await self._read_topic(topic)
             after = self._with_more_partitions(before, total, assignments, await read_brokers(self._store))
@@ -202,7 +205,7 @@ class TopicAdmin:
         except NoNode:
             raise _unknown(topic) from None
         if await self._store.exists(znodes.delete_topic_path(topic)) is not None:
-            raise InvalidTopicError(f"topic {topic} is being deleted, and gets no more partitions")
+            raise InvalidTopicError(f"Topic '{topic}' is marked for deletion; partitions cannot be added.")
         return znodes.decode_topic(topic, data), stat.version
 
     def _with_more_partitions(
@@ -213,20 +216,20 @@ class TopicAdmin:
         brokers: Mapping[int, BrokerInfo],
     ) -> TopicAssignment:
         count = len(before.partitions)
-        if any(one.is_reassigned for one in before.partitions.values()):
+        if any(assignment.is_reassigned for assignment in before.partitions.values()):
             raise ReassignmentInProgressError(
-                f"replicas of topic {before.topic} are being moved; it gets no partitions before that is done"
+                f"A partition reassignment is in progress for topic '{before.topic}'; add partitions afterwards."
             )
         if total < count:
             raise InvalidPartitionsError(
-                f"topic {before.topic} has {count} partitions and cannot be brought down to {total}"
+                f"Topic '{before.topic}' currently has {count} partitions, which is higher than the requested {total}."
             )
         if total == count:
-            raise InvalidPartitionsError(f"topic {before.topic} has {count} partitions, as asked for: none to add")
+            raise InvalidPartitionsError(f"Topic '{before.topic}' already has {count} partitions.")
         first_replicas = before.partitions[0].replicas
         if assignments is None:
             ids = sorted(brokers)
-            start = next((place for place, broker in enumerate(ids) if broker >= first_replicas[0]), 0)
+            start = next((position for position, broker in enumerate(ids) if broker >= first_replicas[0]), 0)
             added = assign_replicas(
                 list(brokers.values()),
                 total - count,
@@ -243,12 +246,12 @@ class TopicAdmin:
     # ---- deleting
 
     async def delete_topic(self, topic: str) -> None:
-        """Marks a topic for deletion, which the controller then does; fine if it is marked already."""
+        """Marks a topic for deletion by the controller. Does nothing if it is already marked."""
         path = znodes.topic_path(topic)
         while True:
             try:
                 data, stat = await self._store.get(path)
-                # Writing the topic again, as it is, makes one who adds partitions at the same time look again.
+                # Rewriting the unchanged topic makes a concurrent create_partitions fail its compare-and-set and retry.
                 await self._store.multi([Set(path, data, stat.version), Create(znodes.delete_topic_path(topic))])
                 return
             except BadVersion:
@@ -263,17 +266,17 @@ class TopicAdmin:
 
 
 def _unknown(topic: str) -> UnknownTopicOrPartitionError:
-    return UnknownTopicOrPartitionError(f"there is no topic {topic}")
+    return UnknownTopicOrPartitionError(f"Topic '{topic}' does not exist.")
 
 
 def _check_manual_assignment(
     assignment: Mapping[int, Sequence[int]], brokers: Mapping[int, BrokerInfo]
 ) -> dict[int, tuple[int, ...]]:
     if not assignment:
-        raise InvalidPartitionsError("a topic has at least one partition, no replicas are given for any")
+        raise InvalidPartitionsError("Manual assignment is empty: a topic needs at least one partition.")
     if sorted(assignment) != list(range(len(assignment))):
         raise InvalidReplicationAssignmentError(
-            f"replicas must be given for the partitions from 0 to {len(assignment) - 1}, without a gap"
+            f"Manual assignment must have the partitions 0 to {len(assignment) - 1}, not {sorted(assignment)}."
         )
     factor = len(assignment[0])
     return {index: _check_replicas(index, assignment[index], factor, brokers) for index in range(len(assignment))}
@@ -284,7 +287,7 @@ def _check_added_assignments(
 ) -> dict[int, tuple[int, ...]]:
     if len(assignments) != total - count:
         raise InvalidReplicationAssignmentError(
-            f"replicas are given for {len(assignments)} new partitions, and {total - count} are to be added"
+            f"Increasing the number of partitions by {total - count} but {len(assignments)} assignments provided."
         )
     return {
         index: _check_replicas(index, replicas, factor, brokers)
@@ -297,21 +300,21 @@ def _check_replicas(
 ) -> tuple[int, ...]:
     if not replicas:
         raise InvalidReplicationAssignmentError(
-            f"partition {index} has an empty list of replicas: it needs at least one"
+            f"Partition {index} has an empty replica list; it needs at least one replica."
         )
-    shown = ", ".join(map(str, replicas))
+    listed = ", ".join(map(str, replicas))
     if len(set(replicas)) != len(replicas):
         raise InvalidReplicationAssignmentError(
-            f"a broker is named twice among the replicas of partition {index}: {shown}"
+            f"Duplicate brokers not allowed in replica assignment: {listed} for partition {index}."
         )
     unknown = [str(replica) for replica in replicas if replica not in brokers]
     if unknown:
         raise InvalidReplicationAssignmentError(
-            f"partition {index} has replicas on brokers that are not there: {', '.join(unknown)}"
+            f"Unknown brokers {', '.join(unknown)} in the replica assignment of partition {index}."
         )
     if len(replicas) != factor:
         raise InvalidReplicationAssignmentError(
-            f"all partitions of a topic have as many replicas as partition 0, which has {factor}: partition {index} "
-            f"has {len(replicas)}"
+            f"Inconsistent replication factor between partitions: partition 0 has {factor}, partition {index} has "
+            f"{len(replicas)}."
         )
     return tuple(replicas)

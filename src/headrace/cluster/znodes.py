@@ -1,18 +1,18 @@
-"""Where things are in the coordination store and how they are written: paths and JSON as of Kafka 3 with ZooKeeper.
+"""The nodes of the coordination store: their paths, and their JSON as Kafka 3 writes it to ZooKeeper.
 
-/brokers/ids/<id>                            a live broker's registration; ephemeral, its czxid is the broker epoch
-/brokers/topics/<topic>                      a topic's id and its replicas by partition
+/brokers/ids/<id>                            registration of a live broker; ephemeral, its czxid is the broker epoch
+/brokers/topics/<topic>                      topic id, and replicas by partition
 /brokers/topics/<topic>/partitions/<p>/state leader and ISR; the node's version is the partition epoch
-/controller                                  the broker that is controller; ephemeral
-/controller_epoch                            how many controllers there have been
-/config/topics/<topic>  /config/brokers/<id> settings; the name <default> is for all brokers
-/config/changes/config_change_<n>            "these settings have changed"
-/admin/delete_topics/<topic>                 a topic that is to be deleted
-/isr_change_notification/isr_change_<n>      of old brokers that write ISRs themselves
-/log_dir_event_notification/log_dir_event_<n> "a log directory of this broker has failed"
+/controller                                  the active controller; ephemeral
+/controller_epoch                            the number of controller elections so far
+/config/topics/<topic>  /config/brokers/<id> dynamic configs; <default> is the entity of all brokers
+/config/changes/config_change_<n>            notification of changed configs
+/admin/delete_topics/<topic>                 a topic marked for deletion
+/isr_change_notification/isr_change_<n>      written by old brokers that change ISRs themselves
+/log_dir_event_notification/log_dir_event_<n> notification of a failed log directory
 /cluster/id  /brokers/seqid  /latest_producer_id_block  /feature
 
-What cannot be read is a DamagedNode, which names the path and the data.
+Each node has an `encode_` and a `decode_` function. Unreadable data raises DamagedNode with path and data.
 """
 
 import json
@@ -71,15 +71,15 @@ PERSISTENT_PATHS = (
     PRODUCER_ID_BLOCK,
     "/cluster",
 )
-"""What is there in every cluster, parents first."""
+"""The nodes that every cluster has, parents first."""
 
 
 class DamagedNode(HeadraceError):
-    """A node of the store whose data is not what belongs there."""
+    """A node of the store has invalid data."""
 
     def __init__(self, path: str, data: bytes, problem: str):
-        shown = data[:200].decode(errors="backslashreplace")
-        super().__init__(f"{path} in the coordination store is damaged: {problem}; it has {shown!r}")
+        excerpt = data[:200].decode(errors="backslashreplace")
+        super().__init__(f"Node {path} of the coordination store is corrupt: {problem}; its data is {excerpt!r}")
         self.path = path
 
 
@@ -122,7 +122,7 @@ def _encode(value: object) -> bytes:
 
 
 class _Fields:
-    """The fields of a JSON object, read with checks."""
+    """Reads the fields of a JSON object and checks their types."""
 
     def __init__(self, path: str, data: bytes):
         self.path = path
@@ -140,7 +140,7 @@ class _Fields:
 
     def number(self, name: str, default: int | None = None) -> int:
         value = self.parsed.get(name, default)
-        # Kafka writes some numbers as text: timestamps, and blocks of producer ids.
+        # Kafka writes some numbers as strings: timestamps and producer id blocks.
         if isinstance(value, str) and value.removeprefix("-").isdecimal():
             value = int(value)
         if type(value) is not int:
@@ -169,15 +169,16 @@ class _Fields:
 
 
 def encode_broker(broker: BrokerInfo, timestamp_ms: int, jmx_port: int = -1) -> bytes:
-    # Host and port by themselves are for clients of old, which know nothing of listeners.
-    plain = next((one for one in broker.endpoints if one.security_protocol == "PLAINTEXT"), None)
+    # The fields host and port are for old clients that do not know listeners.
+    endpoints = broker.endpoints
+    plaintext = next((endpoint for endpoint in endpoints if endpoint.security_protocol == "PLAINTEXT"), None)
     fields: dict[str, object] = {
         "features": {},
-        "listener_security_protocol_map": {one.listener: one.security_protocol for one in broker.endpoints},
-        "endpoints": [f"{one.listener}://{_bracketed(one.host)}:{one.port}" for one in broker.endpoints],
+        "listener_security_protocol_map": {endpoint.listener: endpoint.security_protocol for endpoint in endpoints},
+        "endpoints": [f"{endpoint.listener}://{_bracketed(endpoint.host)}:{endpoint.port}" for endpoint in endpoints],
         "jmx_port": jmx_port,
-        "port": plain.port if plain else -1,
-        "host": plain.host if plain else None,
+        "port": plaintext.port if plaintext else -1,
+        "host": plaintext.host if plaintext else None,
         "version": 5,
         "timestamp": str(timestamp_ms),
     }
@@ -198,10 +199,10 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
         )
     else:
         protocols = fields.mapping("listener_security_protocol_map", {})
-        given = fields.parsed.get("endpoints")
-        if not isinstance(given, list):
+        texts = fields.parsed.get("endpoints")
+        if not isinstance(texts, list):
             raise fields.damaged("'endpoints' is not a list")
-        endpoints = tuple(_parse_endpoint(fields, text, protocols) for text in given)
+        endpoints = tuple(_parse_endpoint(fields, text, protocols) for text in texts)
     rack = fields.parsed.get("rack")
     if rack is not None and not isinstance(rack, str):
         raise fields.damaged("'rack' is not a string")
@@ -209,9 +210,9 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
 
 
 def _parse_endpoint(fields: _Fields, text: object, protocols: Mapping[str, Any]) -> BrokerEndpoint:
-    listener, mark, address = text.partition("://") if isinstance(text, str) else ("", "", "")
+    listener, separator, address = text.partition("://") if isinstance(text, str) else ("", "", "")
     host, colon, port = address.rpartition(":")
-    if not (listener and mark and colon and port.removeprefix("-").isdecimal()):
+    if not (listener and separator and colon and port.removeprefix("-").isdecimal()):
         raise fields.damaged(f"{text!r} is not an endpoint")
     return BrokerEndpoint(
         listener, host.removeprefix("[").removesuffix("]"), int(port), protocols.get(listener, listener)
@@ -223,8 +224,8 @@ def _parse_endpoint(fields: _Fields, text: object, protocols: Mapping[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """The replicas of one partition; the first is the preferred leader. While it is reassigned: those that are being
-    added and removed, which are among `replicas`."""
+    """The replicas of one partition; the first is the preferred leader. During a reassignment `adding` and `removing`
+    are subsets of `replicas`."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -236,12 +237,14 @@ class ReplicaAssignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas when reassignment is through."""
+        """The replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
+    """A topic's id and the replicas of its partitions."""
+
     topic: str
     topic_id: Uuid
     partitions: Mapping[int, ReplicaAssignment] = field(default_factory=dict)
@@ -251,10 +254,12 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
     partitions = sorted(assignment.partitions.items())
     return _encode(
         {
-            "removing_replicas": {str(index): list(one.removing) for index, one in partitions if one.removing},
-            "partitions": {str(index): list(one.replicas) for index, one in partitions},
+            "removing_replicas": {
+                str(index): list(replicas.removing) for index, replicas in partitions if replicas.removing
+            },
+            "partitions": {str(index): list(replicas.replicas) for index, replicas in partitions},
             "topic_id": str(assignment.topic_id),
-            "adding_replicas": {str(index): list(one.adding) for index, one in partitions if one.adding},
+            "adding_replicas": {str(index): list(replicas.adding) for index, replicas in partitions if replicas.adding},
             "version": 3,
         }
     )
@@ -282,7 +287,7 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Leader and ISR of a partition. `partition_epoch` is the version of its node."""
+    """Leader and ISR of a partition (Kafka's LeaderAndIsr). `partition_epoch` is the version of its node."""
 
     leader: int
     leader_epoch: int
@@ -291,7 +296,7 @@ class Leadership:
     partition_epoch: int = 0
 
     def new_leader(self, leader: int, isr: tuple[int, ...] | None = None) -> "Leadership":
-        """Another leader, or the same one over again: a new epoch in either case."""
+        """Returns a copy with this leader and the next leader epoch, even if the leader stays the same."""
         return replace(self, leader=leader, isr=self.isr if isr is None else isr, leader_epoch=self.leader_epoch + 1)
 
 
@@ -318,7 +323,7 @@ def decode_leadership(tp: TopicPartition, data: bytes, version: int) -> Leadersh
     )
 
 
-# ---- the controller
+# ---- controller
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
@@ -339,7 +344,7 @@ def decode_controller_epoch(data: bytes) -> int:
     return int(data)
 
 
-# ---- settings
+# ---- configs
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -363,14 +368,14 @@ def encode_config_change(kind: str, name: str) -> bytes:
 
 def decode_config_change(path: str, data: bytes) -> tuple[str, str]:
     fields = _Fields(path, data)
-    kind, mark, name = fields.text("entity_path").partition("/")
-    if not (kind and mark and name):
-        raise fields.damaged("'entity_path' is not the path of settings")
+    kind, separator, name = fields.text("entity_path").partition("/")
+    if not (kind and separator and name):
+        raise fields.damaged("'entity_path' is not <kind>/<name>")
     return kind, name
 
 
 def sanitize(name: str) -> str:
-    """A user's name as part of a path, as Kafka writes it."""
+    """Returns a user name encoded for a path, as Kafka does."""
     return name if name == DEFAULT_ENTITY else quote(name, safe="-._~")
 
 
@@ -378,7 +383,7 @@ def desanitize(name: str) -> str:
     return name if name == DEFAULT_ENTITY else unquote(name)
 
 
-# ---- the rest
+# ---- notifications, cluster id, producer ids, features
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
@@ -403,7 +408,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """The producer ids that a broker may give out, both ends included."""
+    """A block of producer ids that belongs to one broker; `first` and `last` are inclusive."""
 
     broker_id: int
     first: int
@@ -422,5 +427,5 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
 
 
 def encode_feature() -> bytes:
-    """Feature versioning is on, and no feature is finalized."""
+    """Returns the node for enabled feature versioning without finalized features."""
     return _encode({"version": 2, "status": 1, "features": {}})

@@ -64,7 +64,7 @@ class Transactions(RuleBasedStateMachine):
             self.producers.append(producer)
             self.give(producer, given)
 
-    def fence(self, name: str) -> None:
+    def check_controller_epoch(self, name: str) -> None:
         for producer in self.producers:
             if producer.name == name:
                 producer.fenced = True

@@ -79,7 +79,7 @@ class FakeBroker:
         if command.broker_epoch < self.info.epoch:
             return CommandResult(StaleBrokerEpochError.code)
         try:
-            self.image.fence(command.controller_id, command.controller_epoch)
+            self.image.check_controller_epoch(command.controller_id, command.controller_epoch)
         except StaleControllerEpochError as error:
             return CommandResult(error.code)
         match command:

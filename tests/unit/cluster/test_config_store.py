@@ -113,7 +113,7 @@ async def test_a_damaged_notification_is_passed_over(caplog: pytest.LogCaptureFi
     await ConfigStore(store).set(ORDERS, {"a": "1"})
     await until(lambda: following.told)
     assert following.told == [("topics/orders", {"a": "1"})]
-    assert "config_change_0000000000 in the coordination store is damaged" in caplog.text
+    assert "config_change_0000000000 of the coordination store is corrupt" in caplog.text
     await following.watcher.stop()
 
 

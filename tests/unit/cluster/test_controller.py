@@ -97,9 +97,9 @@ async def test_a_zombie_can_neither_write_nor_command() -> None:
     assert zombie is not None
     await cluster.store.set(znodes.CONTROLLER_EPOCH, b"7")
     for broker in cluster.brokers.values():
-        broker.image.fence(2, 7)
+        broker.image.check_controller_epoch(2, 7)
     term = zombie._active()
-    term.batch.metadata([ORDERS])
+    term.batch.add_update_metadata([ORDERS])
     term.batch.send()
     before = await cluster.state("orders")
     for broker in cluster.brokers.values():
@@ -185,7 +185,7 @@ async def test_a_damaged_topic_does_not_hold_up_others(caplog: pytest.LogCapture
     await cluster.store.create("/brokers/topics/broken", b"?")
     await cluster.create("orders", {0: [1]})
     assert cluster.brokers[1].image.topic_is_ready("orders", 1)
-    assert "topic broken is left out" in caplog.text
+    assert "Ignoring topic broken" in caplog.text
     await cluster.store.delete(znodes.CONTROLLER)
     await cluster.settle()
     assert cluster.controller.epoch == 2
@@ -207,8 +207,8 @@ async def test_a_damaged_state_or_broker_does_not_hold_up_others(caplog: pytest.
     state = image.partition("orders", 0)
     assert state is not None
     assert state.leader == -1
-    assert "orders-0 can have no leader" in caplog.text
-    assert "broker 1 is left out" in caplog.text
+    assert "Partition orders-0 cannot have a leader" in caplog.text
+    assert "Ignoring broker 1" in caplog.text
     await broken.close()
     await cluster.start(1)
     assert cluster.controller.context.partition_status[ORDERS] is PartitionStatus.OFFLINE
@@ -394,7 +394,12 @@ async def test_a_topic_is_deleted_and_can_be_made_again() -> None:
     context = cluster.controller.context
     assert list(context.topics) == ["orders"]
     assert len(context.replica_status) == len(context.partition_status) == len(context.leaderships) == 1
-    assert context.to_delete == context.deletion_begun == context.deletion_halted == set()
+    assert (
+        context.topics_to_be_deleted
+        == context.topics_with_deletion_started
+        == context.topics_ineligible_for_deletion
+        == set()
+    )
     await cluster.close()
 
 
@@ -423,7 +428,7 @@ async def test_deletion_waits_for_a_broker_that_is_down() -> None:
     assert len(await topic_nodes(cluster, "orders")) == 3
     assert cluster.brokers[2].hosted == {}
     assert not cluster.brokers[1].image.has_topic("orders")
-    assert cluster.controller.context.deletion_halted == {"orders"}
+    assert cluster.controller.context.topics_ineligible_for_deletion == {"orders"}
     back = await cluster.start(3, keeps=three)
     assert await topic_nodes(cluster, "orders") == []
     assert back.hosted == {}
@@ -441,7 +446,7 @@ async def test_a_broker_dies_while_it_deletes() -> None:
     assert len(await topic_nodes(cluster, "orders")) == 3
     three = await cluster.kill(3)
     cluster.paused.clear()
-    assert cluster.controller.context.deletion_halted == {"orders"}
+    assert cluster.controller.context.topics_ineligible_for_deletion == {"orders"}
     await cluster.start(3, keeps=three)
     assert await topic_nodes(cluster, "orders") == []
     await cluster.close()
@@ -627,7 +632,7 @@ async def test_changes_of_the_isr() -> None:
     await ask(0, 2, 2)
     await cluster.kill(3)
     assert isinstance(await ask(0, 3, 2, 3), IneligibleReplicaError)
-    with pytest.raises(StaleBrokerEpochError, match=f"broker 2 has epoch {epoch}, not 5"):
+    with pytest.raises(StaleBrokerEpochError, match=f"Broker 2 sent epoch 5, but its current epoch is {epoch}"):
         await controller.alter_isr(2, 5, {})
     none = TopicPartition("none", 0)
     answer = await controller.alter_isr(2, epoch, {none: IsrChange(0, 0, (2,))})
@@ -697,7 +702,7 @@ async def test_a_store_that_fails_makes_the_controller_start_over(
     await until(lambda: image.topic_is_ready("orders", 2))
     assert failures == 0
     assert cluster.controller.epoch == 2
-    assert "starting over: the disk is full" in caplog.text
+    assert "next election in 0 s: the disk is full" in caplog.text
     await cluster.close()
 
 
@@ -712,7 +717,7 @@ async def test_a_request_that_the_store_fails_is_answered(monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(cluster.brokers[1].session, "multi", fail)
-        with pytest.raises(NotControllerError, match="alter ISR failed: the disk is full"):
+        with pytest.raises(NotControllerError, match="'alter ISR' failed: the disk is full"):
             await cluster.controller.alter_isr(1, epoch, {ORDERS: IsrChange(0, 0, (1,))})
     await cluster.close()
 

@@ -82,7 +82,9 @@ def test_a_file_in_use_is_refused_and_its_owner_named(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "coordination.db").write_bytes(b"these are not the bytes of a database" * 100)
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"coordination.db cannot be read: file is not a database"):
+        with pytest.raises(
+            StoreError, match=r"Cannot read coordination store .*coordination.db: file is not a database"
+        ):
             open_store(tmp_path)
 
 
@@ -110,7 +112,7 @@ def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4096:8192] = b"\xff" * 4096
     path.write_bytes(data)
-    with pytest.raises(StoreError, match="cannot be read: database disk image is malformed"):
+    with pytest.raises(StoreError, match=r"Cannot read .*: database disk image is malformed"):
         open_store(tmp_path)
 
 
@@ -120,12 +122,12 @@ def test_a_node_without_a_parent_is_damage(tmp_path: Path) -> None:
     database.execute("INSERT INTO nodes VALUES ('/a/b', x'', 0, 0, 0, 0, 0, 0)")
     database.commit()
     database.close()
-    with pytest.raises(StoreError, match=r"is damaged: /a/b has no parent"):
+    with pytest.raises(StoreError, match=r"is corrupt: Node /a/b has no parent"):
         open_store(tmp_path)
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be opened"):
+    with pytest.raises(StoreError, match="Cannot open coordination store"):
         open_store(tmp_path / "nowhere")
 
 
@@ -159,7 +161,7 @@ async def test_a_full_disk_is_an_error_of_that_change(tmp_path: Path) -> None:
     assert journal is not None
     pages = journal._database.execute("PRAGMA page_count").fetchone()[0]
     journal._database.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(ConnectionLoss, match="cannot be written: database or disk is full"):
+    with pytest.raises(ConnectionLoss, match=r"Cannot write .*: database or disk is full"):
         await store.create("/big", bytes(100_000))
     assert await store.exists("/big") is None
     await store.create("/small")

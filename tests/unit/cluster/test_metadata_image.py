@@ -112,15 +112,15 @@ def test_a_full_update_is_all_there_is() -> None:
 def test_an_old_controller_is_refused() -> None:
     image = MetadataImage()
     image.apply(update(state(), epoch=5))
-    with pytest.raises(StaleControllerEpochError, match="epoch 4, but controller 1 has epoch 5"):
+    with pytest.raises(StaleControllerEpochError, match="epoch 4, but controller 1 has the newer epoch 5"):
         image.apply(update(state(leader=2), epoch=4))
     found = image.partition("orders", 0)
     assert found is not None
     assert found.leader == 1
-    image.fence(2, 6)
+    image.check_controller_epoch(2, 6)
     assert (image.controller_id, image.controller_epoch) == (2, 6)
     with pytest.raises(StaleControllerEpochError):
-        image.fence(1, 5)
+        image.check_controller_epoch(1, 5)
 
 
 @async_test

@@ -6,7 +6,7 @@ from tests.support.cluster.fake_cluster import async_test
 
 from headrace.cluster import znodes
 from headrace.cluster.embedded_store import EmbeddedStore
-from headrace.cluster.producer_id_manager import BLOCK_SIZE, ProducerIdManager, take_block
+from headrace.cluster.producer_id_manager import BLOCK_SIZE, ProducerIdManager, allocate_block
 from headrace.cluster.registration import prepare_cluster
 from headrace.cluster.store import ANY_VERSION, ConnectionLoss, Stat, Watch
 from headrace.cluster.znodes import ProducerIdBlock
@@ -84,7 +84,7 @@ async def test_kills_between_taking_and_using_a_block(tmp_path: Path) -> None:
         ids = ProducerIdManager(store, 1)
         if dies in ("before", "after"):
             with pytest.raises(Killed):
-                await take_block(store, 1)
+                await allocate_block(store, 1)
         elif dies == "unused":
             await ids._fetch_soon()
         elif dies == "ahead":  # the next block is taken, and none of it is used
@@ -114,7 +114,7 @@ async def test_the_next_block_is_fetched_while_there_are_ids() -> None:
 async def test_blocks_of_kafka_are_gone_on_from() -> None:
     store = await make_store()
     await store.set(znodes.PRODUCER_ID_BLOCK, b'{"version":1,"broker":7,"block_start":"4000","block_end":"4999"}')
-    assert await take_block(store, 1) == ProducerIdBlock(1, 5000, 5999)
+    assert await allocate_block(store, 1) == ProducerIdBlock(1, 5000, 5999)
 
 
 @async_test
@@ -122,8 +122,8 @@ async def test_the_end_of_all_ids() -> None:
     store = await make_store()
     last = ProducerIdBlock(1, 0, 2**63 - 500)
     await store.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(last))
-    with pytest.raises(HeadraceError, match="all producer ids"):
-        await take_block(store, 1)
+    with pytest.raises(HeadraceError, match="All producer ids"):
+        await allocate_block(store, 1)
 
 
 class BrokenStore(EmbeddedStore):

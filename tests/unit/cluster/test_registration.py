@@ -57,7 +57,7 @@ async def test_a_second_broker_with_the_same_id_is_refused() -> None:
     await register_broker(store.new_session(), BROKER, CLOCK)
     for wait_seconds in (0.0, 0.001):
         with pytest.raises(
-            DuplicateBrokerRegistrationError, match="broker id 1 is in use by another broker at here:9092"
+            DuplicateBrokerRegistrationError, match="Broker id 1 is already registered by another broker at here:9092"
         ):
             await register_broker(store.new_session(), BROKER, CLOCK, wait_seconds=wait_seconds)
 

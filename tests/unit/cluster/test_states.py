@@ -114,13 +114,13 @@ def test_partition_transitions(current: PartitionStatus, target: PartitionStatus
             context.leaderships.clear()
             await machines.store.delete(znodes.state_path(TP))
         before = await machines.written()
-        failed = await machines.partitions.move([TP], target)
+        failed = await machines.partitions.handle_state_changes([TP], target)
         if (current.value, target.value) in LEGAL_PARTITION_MOVES:
             assert failed == {}
             assert context.partition_status.get(TP, PartitionStatus.NON_EXISTENT) is target
         else:
             assert isinstance(failed[TP], IllegalTransition)
-            assert str(failed[TP]) == f"partition orders-0 cannot go from {current.value} to {target.value}"
+            assert str(failed[TP]) == f"Partition orders-0 cannot change from {current.value} to {target.value}."
             assert context.partition_status.get(TP, PartitionStatus.NON_EXISTENT) is current
             assert await machines.written() == before
             machines.batch.send()
@@ -144,7 +144,7 @@ def test_replica_transitions(current: ReplicaStatus, target: ReplicaStatus) -> N
         else:
             context.replica_status[replica] = current
         before = await machines.written()
-        refused = await machines.replicas.move([replica], target)
+        refused = await machines.replicas.handle_state_changes([replica], target)
         if (current.value, target.value) in LEGAL_REPLICA_MOVES:
             assert refused == []
             assert context.replica_status.get(replica, ReplicaStatus.NON_EXISTENT) is target
@@ -168,7 +168,7 @@ async def test_the_first_leader_is_the_first_replica_that_lives() -> None:
     machines.context.leaderships.clear()
     machines.context.partition_status[TP] = PartitionStatus.NEW
     await machines.store.delete(znodes.state_path(TP))
-    assert await machines.partitions.move([TP], PartitionStatus.ONLINE) == {}
+    assert await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE) == {}
     assert await machines.written() == Leadership(2, 0, (2, 3), 1, 0)
     told = machines.commands(LeaderAndIsr)
     assert sorted(told) == [2, 3]
@@ -185,7 +185,7 @@ async def test_a_new_partition_without_a_living_replica_stays_new() -> None:
     machines.context.leaderships.clear()
     machines.context.partition_status[TP] = PartitionStatus.NEW
     await machines.store.delete(znodes.state_path(TP))
-    failed = await machines.partitions.move([TP], PartitionStatus.ONLINE)
+    failed = await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE)
     assert isinstance(failed[TP], EligibleLeadersNotAvailableError)
     assert machines.context.partition_status[TP] is PartitionStatus.NEW
     assert await machines.written() is None
@@ -197,8 +197,10 @@ async def test_a_new_partition_without_a_living_replica_stays_new() -> None:
 async def test_an_election_writes_then_tells() -> None:
     machines = await Machines.make()
     del machines.context.brokers[1]
-    await machines.partitions.move([TP], PartitionStatus.OFFLINE)
-    assert await machines.partitions.move([TP], PartitionStatus.ONLINE, Election.OFFLINE_PARTITION) == {}
+    await machines.partitions.handle_state_changes([TP], PartitionStatus.OFFLINE)
+    assert (
+        await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE, Election.OFFLINE_PARTITION) == {}
+    )
     assert await machines.written() == Leadership(2, 1, (2, 3), 1, 1)
     assert sorted(machines.commands(LeaderAndIsr)) == [2, 3]
 
@@ -207,11 +209,11 @@ async def test_an_election_writes_then_tells() -> None:
 async def test_an_election_nobody_can_win() -> None:
     machines = await Machines.make(isr=(1,))
     del machines.context.brokers[1]
-    await machines.partitions.move([TP], PartitionStatus.OFFLINE)
-    await machines.partitions.elect_missing()
+    await machines.partitions.handle_state_changes([TP], PartitionStatus.OFFLINE)
+    await machines.partitions.trigger_online_state_change()
     assert machines.context.partition_status[TP] is PartitionStatus.OFFLINE
     machines.unclean = True
-    await machines.partitions.elect_missing()
+    await machines.partitions.trigger_online_state_change()
     assert machines.context.partition_status[TP] is PartitionStatus.ONLINE
     assert await machines.written() == Leadership(2, 1, (2,), 1, 1)
 
@@ -220,20 +222,22 @@ async def test_an_election_nobody_can_win() -> None:
 async def test_the_asked_for_unclean_election_ignores_the_topic() -> None:
     machines = await Machines.make(isr=(1,))
     del machines.context.brokers[1]
-    assert await machines.partitions.move([TP], PartitionStatus.ONLINE, Election.UNCLEAN) == {}
+    assert await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE, Election.UNCLEAN) == {}
     assert await machines.written() == Leadership(2, 1, (2,), 1, 1)
 
 
 @async_test
 async def test_preferred_and_reassigned_leaders() -> None:
     machines = await Machines.make(leader=3, isr=(3, 2))
-    failed = await machines.partitions.move([TP], PartitionStatus.ONLINE, Election.PREFERRED_REPLICA)
+    failed = await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE, Election.PREFERRED_REPLICA)
     assert isinstance(failed[TP], PreferredLeaderNotAvailableError)
     assert machines.context.partition_status[TP] is PartitionStatus.ONLINE
     machines.context.topics["orders"] = TopicAssignment(
         "orders", ID, {0: ReplicaAssignment((2, 1, 3), adding=(2,), removing=(3, 1))}
     )
-    assert await machines.partitions.move([TP], PartitionStatus.ONLINE, Election.REASSIGN_PARTITION) == {}
+    assert (
+        await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE, Election.REASSIGN_PARTITION) == {}
+    )
     assert await machines.written() == Leadership(2, 1, (3, 2), 1, 1)
 
 
@@ -254,7 +258,7 @@ async def test_an_election_meets_a_change_of_the_isr() -> None:
         return found
 
     machines.fenced.read_leadership = meddle  # type: ignore[method-assign]
-    assert await machines.partitions.move([TP], PartitionStatus.ONLINE) == {}
+    assert await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE) == {}
     assert await machines.written() == Leadership(3, 1, (3,), 1, 2)
 
 
@@ -262,7 +266,7 @@ async def test_an_election_meets_a_change_of_the_isr() -> None:
 async def test_a_replica_that_goes_leaves_the_isr() -> None:
     machines = await Machines.make()
     del machines.context.brokers[2]
-    await machines.replicas.move([Replica(TP, 2)], ReplicaStatus.OFFLINE)
+    await machines.replicas.handle_state_changes([Replica(TP, 2)], ReplicaStatus.OFFLINE)
     assert await machines.written() == Leadership(1, 1, (1, 3), 1, 1)
     assert sorted(machines.commands(LeaderAndIsr)) == [1, 3]
     assert machines.commands(StopReplica) == {}
@@ -272,11 +276,11 @@ async def test_a_replica_that_goes_leaves_the_isr() -> None:
 async def test_the_last_of_the_isr_stays_in_it() -> None:
     machines = await Machines.make(isr=(1,))
     del machines.context.brokers[1]
-    await machines.replicas.move([Replica(TP, 1)], ReplicaStatus.OFFLINE)
+    await machines.replicas.handle_state_changes([Replica(TP, 1)], ReplicaStatus.OFFLINE)
     assert await machines.written() == Leadership(-1, 1, (1,), 1, 1)
     machines = await Machines.make(isr=(1, 2, 3))
     machines.context.brokers = {}
-    await machines.replicas.move([Replica(TP, one) for one in (1, 2, 3)], ReplicaStatus.OFFLINE)
+    await machines.replicas.handle_state_changes([Replica(TP, one) for one in (1, 2, 3)], ReplicaStatus.OFFLINE)
     assert await machines.written() == Leadership(-1, 1, (1, 2, 3), 1, 1)
 
 
@@ -284,12 +288,12 @@ async def test_the_last_of_the_isr_stays_in_it() -> None:
 async def test_starting_and_deleting_replicas() -> None:
     machines = await Machines.make()
     replica = Replica(TP, 2)
-    await machines.replicas.move([replica], ReplicaStatus.ONLINE)
+    await machines.replicas.handle_state_changes([replica], ReplicaStatus.ONLINE)
     assert sorted(machines.commands(LeaderAndIsr)) == [2]
-    machines.context.to_delete.add("orders")
+    machines.context.topics_to_be_deleted.add("orders")
     machines.sent.clear()
-    await machines.replicas.move([replica], ReplicaStatus.OFFLINE)
-    await machines.replicas.move([replica], ReplicaStatus.DELETION_STARTED)
+    await machines.replicas.handle_state_changes([replica], ReplicaStatus.OFFLINE)
+    await machines.replicas.handle_state_changes([replica], ReplicaStatus.DELETION_STARTED)
     (stop,) = machines.commands(StopReplica)[2].partitions
     assert stop == (TP, -2, True)
     assert machines.commands(LeaderAndIsr) == {}
@@ -304,9 +308,9 @@ async def test_a_controller_that_was_replaced_writes_nothing() -> None:
     before = await machines.written()
     await machines.store.set(znodes.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):
-        await machines.replicas.move([Replica(TP, 2)], ReplicaStatus.OFFLINE)
+        await machines.replicas.handle_state_changes([Replica(TP, 2)], ReplicaStatus.OFFLINE)
     with pytest.raises(ControllerMoved):
-        await machines.partitions.move([TP], PartitionStatus.ONLINE)
+        await machines.partitions.handle_state_changes([TP], PartitionStatus.ONLINE)
     assert await machines.written() == before
 
 
@@ -328,7 +332,7 @@ async def test_many_partitions_in_few_steps_and_only_the_changed_one_fails() -> 
 def test_a_closed_batch_sends_nothing() -> None:
     async def run() -> None:
         machines = await Machines.make()
-        machines.batch.full_metadata([1, 2])
+        machines.batch.add_full_metadata([1, 2])
         machines.batch.close()
         machines.batch.send()
         assert machines.sent == []

@@ -10,7 +10,7 @@ from headrace.cluster.commands import BrokerInfo
 from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.registration import prepare_cluster, register_broker
 from headrace.cluster.store import CoordinationStore
-from headrace.cluster.topics import TopicAdmin, TopicSpec, check_topic_name, find_clash, is_internal
+from headrace.cluster.topics import TopicAdmin, TopicSpec, check_topic_name, find_collision, is_internal
 from headrace.common.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -38,7 +38,7 @@ async def make_store(*brokers: int) -> EmbeddedStore:
 def make_admin(store: CoordinationStore) -> TopicAdmin:
     def check_config(topic: str, configs: Mapping[str, str]) -> None:
         if "bad" in configs:
-            raise InvalidConfigurationError(f"bad is not a setting of {topic}")
+            raise InvalidConfigurationError(f"Unknown topic config name: bad of {topic}")
 
     return TopicAdmin(
         store,
@@ -60,15 +60,15 @@ def test_names(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("", "at least one character"),
-        (".", "'.' cannot name a topic"),
-        ("..", "'..' cannot name a topic"),
-        ("x" * 250, "249 characters at most, this one has 250"),
-        ("a/b", "letters and digits of ASCII"),
-        ("a b", "letters and digits of ASCII"),
-        ("größe", "letters and digits of ASCII"),
-        ("a\n", "letters and digits of ASCII"),
-        ("__cluster_metadata", "Kafka's own"),
+        ("", "must not be empty"),
+        (".", r"but is '\.'"),
+        ("..", r"but is '\.\.'"),
+        ("x" * 250, "is 250, which is longer than the maximum of 249"),
+        ("a/b", "other than ASCII alphanumerics"),
+        ("a b", "other than ASCII alphanumerics"),
+        ("größe", "other than ASCII alphanumerics"),
+        ("a\n", "other than ASCII alphanumerics"),
+        ("__cluster_metadata", "reserved for Kafka's metadata log"),
     ],
 )
 def test_names_that_are_none(name: str, problem: str) -> None:
@@ -77,10 +77,10 @@ def test_names_that_are_none(name: str, problem: str) -> None:
 
 
 def test_clashes() -> None:
-    assert find_clash("a.b", ["x", "a_b"]) == "a_b"
-    assert find_clash("a_b.c", ["a.b.c"]) == "a.b.c"
-    assert find_clash("a-b", ["a_b", "a.b"]) is None
-    assert find_clash("ab", ["a.b"]) is None
+    assert find_collision("a.b", ["x", "a_b"]) == "a_b"
+    assert find_collision("a_b.c", ["a.b.c"]) == "a.b.c"
+    assert find_collision("a-b", ["a_b", "a.b"]) is None
+    assert find_collision("ab", ["a.b"]) is None
 
 
 def test_internal_topics() -> None:
@@ -133,38 +133,38 @@ async def test_a_given_assignment() -> None:
 
 
 REFUSED: list[tuple[TopicSpec, type[KafkaError], str]] = [
-    (TopicSpec("no/topic"), InvalidTopicError, "letters and digits of ASCII"),
-    (TopicSpec("orders"), TopicAlreadyExistsError, "there is a topic orders already"),
-    (TopicSpec("the_orders"), InvalidTopicError, r"topic the_orders would clash with the\.orders"),
-    (TopicSpec("a", 0), InvalidPartitionsError, "at least one partition, not 0"),
-    (TopicSpec("a", -2), InvalidPartitionsError, "at least one partition, not -2"),
-    (TopicSpec("a", 1, 0), InvalidReplicationFactorError, "at least one replica, not 0"),
-    (TopicSpec("a", 1, 4), InvalidReplicationFactorError, "4 replicas need as many brokers, and 3 are alive"),
-    (TopicSpec("a", configs={"bad": "1"}), InvalidConfigurationError, "bad is not a setting of a"),
+    (TopicSpec("no/topic"), InvalidTopicError, "other than ASCII alphanumerics"),
+    (TopicSpec("orders"), TopicAlreadyExistsError, "Topic 'orders' already exists"),
+    (TopicSpec("the_orders"), InvalidTopicError, r"Topic 'the_orders' collides with existing topic 'the\.orders'"),
+    (TopicSpec("a", 0), InvalidPartitionsError, "larger than 0, not 0"),
+    (TopicSpec("a", -2), InvalidPartitionsError, "larger than 0, not -2"),
+    (TopicSpec("a", 1, 0), InvalidReplicationFactorError, "larger than 0, not 0"),
+    (TopicSpec("a", 1, 4), InvalidReplicationFactorError, "4 larger than available brokers: 3"),
+    (TopicSpec("a", configs={"bad": "1"}), InvalidConfigurationError, "Unknown topic config name: bad of a"),
     (TopicSpec("a", 1, assignment={0: [1]}), InvalidRequestError, "must be -1, not 1 and -1"),
     (TopicSpec("a", -1, 1, assignment={0: [1]}), InvalidRequestError, "must be -1, not -1 and 1"),
     (TopicSpec("a", assignment={}), InvalidPartitionsError, "at least one partition"),
-    (TopicSpec("a", assignment={1: [1]}), InvalidReplicationAssignmentError, "from 0 to 0, without a gap"),
-    (TopicSpec("a", assignment={0: [1], 2: [1]}), InvalidReplicationAssignmentError, "from 0 to 1, without a gap"),
+    (TopicSpec("a", assignment={1: [1]}), InvalidReplicationAssignmentError, "partitions 0 to 0, not"),
+    (TopicSpec("a", assignment={0: [1], 2: [1]}), InvalidReplicationAssignmentError, "partitions 0 to 1, not"),
     (
         TopicSpec("a", assignment={0: []}),
         InvalidReplicationAssignmentError,
-        "partition 0 has an empty list of replicas",
+        "Partition 0 has an empty replica list",
     ),
     (
         TopicSpec("a", assignment={0: [1, 1]}),
         InvalidReplicationAssignmentError,
-        "a broker is named twice .* partition 0: 1, 1",
+        "Duplicate brokers .* 1, 1 for partition 0",
     ),
     (
         TopicSpec("a", assignment={0: [1, 9]}),
         InvalidReplicationAssignmentError,
-        "partition 0 has replicas on brokers that are not there: 9",
+        "Unknown brokers 9 in the replica assignment of partition 0",
     ),
     (
         TopicSpec("a", assignment={0: [1, 2], 1: [3]}),
         InvalidReplicationAssignmentError,
-        "as partition 0, which has 2: partition 1 has 1",
+        "partition 0 has 2, partition 1 has 1",
     ),
 ]
 
@@ -223,13 +223,13 @@ async def test_adding_partitions() -> None:
 @pytest.mark.parametrize(
     ("total", "assignments", "error", "message"),
     [
-        (1, None, InvalidPartitionsError, "topic orders has 2 partitions and cannot be brought down to 1"),
-        (2, None, InvalidPartitionsError, "has 2 partitions, as asked for"),
-        (4, [[1, 2]], InvalidReplicationAssignmentError, "given for 1 new partitions, and 2 are to be added"),
-        (3, [[1]], InvalidReplicationAssignmentError, "as partition 0, which has 2: partition 2 has 1"),
-        (3, [[1, 7]], InvalidReplicationAssignmentError, "brokers that are not there: 7"),
-        (3, [[1, 1]], InvalidReplicationAssignmentError, "named twice"),
-        (3, [[]], InvalidReplicationAssignmentError, "an empty list of replicas"),
+        (1, None, InvalidPartitionsError, "has 2 partitions, which is higher than the requested 1"),
+        (2, None, InvalidPartitionsError, "already has 2 partitions"),
+        (4, [[1, 2]], InvalidReplicationAssignmentError, "by 2 but 1 assignments provided"),
+        (3, [[1]], InvalidReplicationAssignmentError, "partition 0 has 2, partition 2 has 1"),
+        (3, [[1, 7]], InvalidReplicationAssignmentError, "Unknown brokers 7"),
+        (3, [[1, 1]], InvalidReplicationAssignmentError, "Duplicate brokers"),
+        (3, [[]], InvalidReplicationAssignmentError, "an empty replica list"),
     ],
 )
 def test_partitions_that_cannot_be_added(
@@ -240,7 +240,7 @@ def test_partitions_that_cannot_be_added(
         await admin.create_topic(TopicSpec("orders", 2, 2))
         with pytest.raises(error, match=message):
             await admin.create_partitions("orders", total, assignments)
-        with pytest.raises(UnknownTopicOrPartitionError, match="there is no topic none"):
+        with pytest.raises(UnknownTopicOrPartitionError, match="Topic 'none' does not exist"):
             await admin.create_partitions("none", total, assignments)
 
     async_test(run)()
@@ -253,7 +253,7 @@ async def test_no_partitions_while_a_topic_is_moved() -> None:
     made = await admin.create_topic(TopicSpec("orders", 1, 1))
     moved = znodes.TopicAssignment("orders", made.topic_id, {0: znodes.ReplicaAssignment((1, 2), (2,), (1,))})
     await store.set("/brokers/topics/orders", znodes.encode_topic(moved))
-    with pytest.raises(ReassignmentInProgressError, match="replicas of topic orders are being moved"):
+    with pytest.raises(ReassignmentInProgressError, match="in progress for topic 'orders'"):
         await admin.create_partitions("orders", 2)
 
 
@@ -281,11 +281,11 @@ async def test_deleting_marks() -> None:
     await admin.delete_topic("orders")
     await admin.delete_topic("orders")
     assert await admin.is_marked_for_deletion("orders")
-    with pytest.raises(TopicAlreadyExistsError, match="topic orders is still being deleted"):
+    with pytest.raises(TopicAlreadyExistsError, match="Topic 'orders' already exists and is marked for deletion"):
         await admin.create_topic(TopicSpec("orders", 1, 1))
-    with pytest.raises(InvalidTopicError, match="topic orders is being deleted"):
+    with pytest.raises(InvalidTopicError, match="Topic 'orders' is marked for deletion"):
         await admin.create_partitions("orders", 2)
-    with pytest.raises(UnknownTopicOrPartitionError, match="there is no topic none"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="Topic 'none' does not exist"):
         await admin.delete_topic("none")
 
 

@@ -174,7 +174,7 @@ DAMAGED: list[tuple[Callable[[bytes], object], bytes, str]] = [
     (znodes.decode_controller_epoch, b"one", "/controller_epoch .* not a number"),
     (lambda data: znodes.decode_config("/c", data), b'{"config":{"a":1}}', "the value of 'a' is not a string"),
     (lambda data: znodes.decode_config("/c", data), b'{"config":[]}', "'config' is not an object"),
-    (lambda data: znodes.decode_config_change("/c", data), b'{"entity_path":"topics"}', "is not the path of settings"),
+    (lambda data: znodes.decode_config_change("/c", data), b'{"entity_path":"topics"}', "is not <kind>/<name>"),
     (znodes.decode_cluster_id, b'{"id":5}', "'id' is not a string"),
 ]
 

@@ -60,13 +60,17 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
-        (topic("t", 1), InvalidPartitionsError, "topic t has 2 partitions and cannot be brought down to 1"),
-        (topic("t", 2), InvalidPartitionsError, "none to add"),
+        (
+            topic("t", 1),
+            InvalidPartitionsError,
+            "Topic 't' currently has 2 partitions, which is higher than the requested 1.",
+        ),
+        (topic("t", 2), InvalidPartitionsError, "already has 2 partitions"),
         (topic("t", 0), InvalidPartitionsError, ""),
         (topic("t", -1), InvalidPartitionsError, ""),
         (topic("t", 10_003), PolicyViolationError, "10000 partitions at most"),
         (topic("t", 2**31 - 1), PolicyViolationError, "10000 partitions at most"),
-        (topic("nope", 3), UnknownTopicOrPartitionError, "there is no topic nope"),
+        (topic("nope", 3), UnknownTopicOrPartitionError, "Topic 'nope' does not exist."),
         (topic("x y", 3), UnknownTopicOrPartitionError, ""),
         (topic("t", 3, []), InvalidReplicationAssignmentError, ""),
         (topic("t", 3, [[1], [1]]), InvalidReplicationAssignmentError, ""),

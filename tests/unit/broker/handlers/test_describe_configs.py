@@ -96,8 +96,8 @@ def test_loggers(broker: AdminBroker) -> None:
     ("resource_type", "name", "error", "message"),
     [
         (TOPIC, "nope", UnknownTopicOrPartitionError, "there is no topic nope"),
-        (TOPIC, "x y", InvalidTopicError, "a topic name is made of letters and digits"),
-        (TOPIC, "", InvalidTopicError, "at least one character"),
+        (TOPIC, "x y", InvalidTopicError, "other than ASCII alphanumerics"),
+        (TOPIC, "", InvalidTopicError, "must not be empty"),
         (BROKER, "9", InvalidRequestError, "this is broker 1 and answers for itself only, not for broker 9"),
         (BROKER, "x", InvalidRequestError, "'x' is not the id of a broker"),
         (LOGGER, "9", InvalidRequestError, "this is broker 1 and answers for itself only, not for broker 9"),
