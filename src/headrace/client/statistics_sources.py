@@ -38,7 +38,7 @@ def consumer_source(core: "ConsumerCore") -> Source:
             for state in core.subscription.states():
                 records, size = traffic.partitions.get(state.tp, (0, 0))
                 end = state.end_offset(read_committed)
-                waiting = core.buffer.waiting_bytes(state.tp)
+                waiting = core.buffer.buffered_bytes(state.tp)
                 done = committed.get(state.tp)
                 partition_row(
                     found,

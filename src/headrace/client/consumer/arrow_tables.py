@@ -1,9 +1,9 @@
-"""Consumed records as one Arrow table. Apart from the rest, so that who needs no Arrow does not import it.
+"""Consumed records as one Arrow table. A separate module, so that only users of Arrow import pyarrow.
 
     topic: dictionary<string>  partition: int32  offset: int64  timestamp: timestamp[ms, UTC]  timestamp_type: int32
     key: binary                value: binary     headers: list<struct<key: string, value: binary>>
 
-Each partition's records are one chunk, in order; nothing is said about the order between partitions.
+The records of a partition are one chunk (or several if they are large), in order. The order of partitions is undefined.
 """
 
 from headrace.common.extras import requires_extra
@@ -25,8 +25,8 @@ CONSUMED_SCHEMA = pa.schema(
         *(_RECORDS.field(name) for name in _ORDER),
     ]
 )
-_LARGEST_PART = 1 << 30
-"""Bytes of keys and values in one chunk; a column of one holds less than 2 GiB."""
+_MAX_CHUNK_BYTES = 1 << 30
+"""Bytes of keys and values in one chunk. A column of a chunk must stay below 2 GiB."""
 
 
 class TableBuilder:
@@ -35,35 +35,35 @@ class TableBuilder:
     def __init__(self) -> None:
         self._decoders: dict[TopicPartition, ArrowDecoder] = {}
         self._finished: list[pa.RecordBatch] = []
-        self._lost: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self._discarded: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._rows = 0
 
     def __len__(self) -> int:
         return self._rows
 
     def columns(self, tp: TopicPartition, size_hint: int, rows_hint: int) -> ArrowDecoder:
-        """Where records of a partition go, of about so many bytes, and about so many."""
+        """Returns the decoder of a partition. The hints are the expected bytes and rows."""
         decoder = self._decoders.get(tp)
         if decoder is None:
             decoder = self._decoders[tp] = ArrowDecoder(size_hint=size_hint, rows_hint=rows_hint)
-        elif decoder.size_in_bytes > _LARGEST_PART:
+        elif decoder.size_in_bytes > _MAX_CHUNK_BYTES:
             self._finish(tp, decoder)
         return decoder
 
     def added(self, count: int) -> None:
         self._rows += count
 
-    def take_back(self, tp: TopicPartition, count: int) -> None:
-        """The last records that were added are not wanted after all."""
+    def discard(self, tp: TopicPartition, count: int) -> None:
+        """Removes the last `count` records of a partition."""
         end = len(self._decoders[tp])
-        self._lost.setdefault(tp, []).append((end - count, end))
+        self._discarded.setdefault(tp, []).append((end - count, end))
 
     def _finish(self, tp: TopicPartition, decoder: ArrowDecoder) -> None:
         batch = _with_source(tp, len(decoder), decoder.finish_arrays())
-        lost = self._lost.pop(tp, [])
+        discarded = self._discarded.pop(tp, [])
         parts: list[pa.RecordBatch] = []
         start = 0
-        for begin, end in [*lost, (batch.num_rows, batch.num_rows)]:
+        for begin, end in [*discarded, (batch.num_rows, batch.num_rows)]:
             if begin > start:
                 parts.append(batch.slice(start, begin - start))
             start = end
@@ -77,7 +77,7 @@ class TableBuilder:
 
 
 def _with_source(tp: TopicPartition, rows: int, arrays: list[pa.Array]) -> pa.RecordBatch:
-    """Records with the columns that say where they come from."""
+    """Adds the columns topic and partition."""
     zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))], null_count=0)
     topics = pa.DictionaryArray.from_arrays(zeros, pa.array([tp.topic], pa.string()), safe=False)
     partitions = zeros if tp.partition == 0 else pa.repeat(pa.scalar(tp.partition, pa.int32()), rows)

@@ -1,4 +1,4 @@
-"""Where to begin when nothing says where: `auto.offset.reset`."""
+"""The strategy of `auto.offset.reset`: where to start when there is no valid offset."""
 
 import re
 
@@ -17,11 +17,11 @@ _NAMES = {
     "none": None,
     "error": None,
 }
-"""Kafka's names, and the older ones that librdkafka and kafka-python still take."""
+"""Kafka's names, and the older names that librdkafka and kafka-python accept."""
 
 
 class AutoOffsetResetStrategy:
-    """What `auto.offset.reset` says."""
+    """A parsed value of `auto.offset.reset`: earliest, latest, none or by_duration:PnDTnHnMn.nS."""
 
     def __init__(self, text: str):
         self.text = text
@@ -30,16 +30,19 @@ class AutoOffsetResetStrategy:
         self.is_none = self._duration_ms < 0 and self._query is None
 
     def query(self, now_ms: int) -> OffsetQuery | None:
-        """What to look up, at a time; None if it is an error that there is no offset."""
+        """Returns the offset query to run at the time `now_ms`; None if a missing offset is an error."""
         if self._duration_ms >= 0:
             return OffsetQuery("time", max(0, now_ms - self._duration_ms))
         return self._query
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 duration of days, hours, minutes and seconds (P3D, PT1H30M, PT0.5S)."""
-    found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()):
-        raise ConfigError(f"{text!r} is not a duration: expected ISO 8601, as in P3D, PT1H30M or PT0.5S")
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    """Parses an ISO 8601 duration of days, hours, minutes and seconds (P3D, PT1H30M, PT0.5S)."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise ConfigError(
+            f"auto.offset.reset=by_duration:{text} is not a duration: expected ISO 8601, for example P3D, PT1H30M "
+            "or PT0.5S"
+        )
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)

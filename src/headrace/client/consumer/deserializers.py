@@ -1,7 +1,7 @@
-"""Makers of keys and values from bytes: the counterparts of the producer's serializers.
+"""Deserializers, the counterparts of the producer's serializers.
 
-A deserializer is a function of the bytes (None for a key or value that is null), or an object with
-`deserialize(topic, data)`, or with `deserialize(topic, headers, data)`, as kafka-python has had it since 3.0.
+A deserializer is a function of the bytes (None for a null key or value), or an object with `deserialize(topic, data)`
+or, as in kafka-python since 3.0, `deserialize(topic, headers, data)`.
 """
 
 import json
@@ -24,10 +24,14 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class Deserializer(Protocol):
+    """An object that turns the bytes of a key or a value into a Python object."""
+
     def deserialize(self, topic: str, data: bytes | None) -> Any: ...
 
 
 class StringDeserializer:
+    """Decodes text, UTF-8 by default."""
+
     def __init__(self, encoding: str = "utf-8"):
         self._encoding = encoding
 
@@ -36,6 +40,8 @@ class StringDeserializer:
 
 
 class JsonDeserializer:
+    """Parses JSON."""
+
     def deserialize(self, topic: str, data: bytes | None) -> Any:  # noqa: ARG002
         return None if data is None else json.loads(data)
 
@@ -49,28 +55,28 @@ class _Struct:
 
 
 class IntegerDeserializer(_Struct):
-    """4 bytes, as Java's IntegerSerializer writes them."""
+    """Reads 4 bytes, as written by Java's IntegerSerializer."""
 
     def __init__(self) -> None:
         super().__init__(">i")
 
 
 class LongDeserializer(_Struct):
-    """8 bytes, as Java's LongSerializer writes them."""
+    """Reads 8 bytes, as written by Java's LongSerializer."""
 
     def __init__(self) -> None:
         super().__init__(">q")
 
 
 class DoubleDeserializer(_Struct):
-    """8 bytes, as Java's DoubleSerializer writes them."""
+    """Reads 8 bytes, as written by Java's DoubleSerializer."""
 
     def __init__(self) -> None:
         super().__init__(">d")
 
 
 class _WithoutHeaders:
-    """What the kernel calls, for a deserializer that wants no headers."""
+    """Adapts a deserializer without headers to the call that the record decoder makes."""
 
     def __init__(self, deserializer: Deserializer):
         self._deserialize = deserializer.deserialize
@@ -80,6 +86,6 @@ class _WithoutHeaders:
 
 
 def prepare(deserializer: Any) -> Any:
-    """A function of the bytes, or an object that is called with topic, headers and bytes."""
+    """Returns a function of the bytes, or an object whose `deserialize` takes topic, headers and bytes."""
     method, wants_headers = find_method(deserializer, "deserialize")
     return deserializer if method is None or wants_headers else _WithoutHeaders(deserializer)

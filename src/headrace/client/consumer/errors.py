@@ -1,4 +1,4 @@
-"""Errors that name a partition and an offset, so that a program can seek past the trouble."""
+"""Consumer errors that name a partition and an offset, so that a program can seek past the problem."""
 
 from headrace.client.errors import DeserializationError, LogTruncationError
 from headrace.client.types import OffsetAndMetadata
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class _Located(KafkaError):
-    """Keeps what it is made of, so that it can be pickled, and reach another process."""
+    """An error that can be pickled: it keeps its constructor arguments."""
 
     _parts: tuple[object, ...]
 
@@ -24,10 +24,13 @@ class _Located(KafkaError):
 
 
 class RecordDeserializationError(_Located, DeserializationError):
-    """A deserializer failed; the cause is chained. The position stays at the record: seek past it to go on."""
+    """A deserializer failed; the cause is chained. The position stays at the record: seek past it to continue."""
 
     def __init__(self, tp: TopicPartition, offset: int, field: str):
-        super().__init__(f"the {field} of {tp} at offset {offset} could not be deserialized; to go on, seek past it")
+        super().__init__(
+            f"Error deserializing {field} for partition {tp} at offset {offset}. If needed, please seek past "
+            "the record to continue consumption."
+        )
         self._parts = tp, offset, field
         self.topic_partition = tp
         self.offset = offset
@@ -35,21 +38,22 @@ class RecordDeserializationError(_Located, DeserializationError):
 
 
 class CorruptBatchError(_Located, CorruptRecordError):
-    """Bytes came that are no valid batch. The position stays there: the next poll fetches it again."""
+    """Fetched bytes are not a valid batch. The position does not move: the next poll fetches the batch again."""
 
     def __init__(self, tp: TopicPartition, offset: int, reason: object):
-        super().__init__(f"what {tp} has at offset {offset} is corrupt: {reason}")
+        super().__init__(f"Record batch for partition {tp} at offset {offset} is invalid, cause: {reason}")
         self._parts = tp, offset, str(reason)
         self.topic_partition = tp
         self.offset = offset
 
 
 class RecordTooLargeError(_Located):
-    """A batch does not fit into a reply: `max.partition.fetch.bytes` is too small for what old brokers do."""
+    """A batch does not fit into a response of an old broker: `max.partition.fetch.bytes` is too small."""
 
     def __init__(self, tp: TopicPartition, offset: int, limit: int):
         super().__init__(
-            f"the batch of {tp} at offset {offset} does not fit into {limit} bytes; raise max.partition.fetch.bytes"
+            f"The record batch of partition {tp} at offset {offset} is larger than the fetch size {limit}: increase "
+            "max.partition.fetch.bytes"
         )
         self._parts = tp, offset, limit
         self.topic_partition = tp
@@ -57,10 +61,13 @@ class RecordTooLargeError(_Located):
 
 
 class OffsetsLostError(_Located, OffsetOutOfRangeError):
-    """The log does not have the offset, and `auto.offset.reset` is none."""
+    """The fetch offset is out of range and `auto.offset.reset` is none."""
 
     def __init__(self, tp: TopicPartition, offset: int):
-        super().__init__(f"{tp} has no offset {offset} (any more), and auto.offset.reset is none: seek to one it has")
+        super().__init__(
+            f"Fetch position {offset} is out of range for partition {tp}, and no reset policy is configured: seek to "
+            "an existing offset, or set auto.offset.reset"
+        )
         self._parts = tp, offset
         self.topic_partition = tp
         self.offset = offset
@@ -68,13 +75,13 @@ class OffsetsLostError(_Located, OffsetOutOfRangeError):
 
 
 class TruncatedError(_Located, LogTruncationError):
-    """See LogTruncationError. `divergent` is where the log went another way, None if that is not known."""
+    """The log was truncated below the position. `divergent` is the first offset that differs, None if unknown."""
 
     def __init__(self, tp: TopicPartition, offset: int, divergent: OffsetAndMetadata | None):
-        where = "" if divergent is None else f", it differs from offset {divergent.offset} on"
+        where = "" if divergent is None else f"; the first diverging offset is {divergent.offset}"
         super().__init__(
-            f"{tp} was read up to offset {offset}, but its new leader does not have all of that{where}; "
-            "auto.offset.reset is none: seek to where reading should go on"
+            f"Detected log truncation for partition {tp}: the new leader does not have all records up to fetch "
+            f"position {offset}{where}. No reset policy is configured: seek to the offset to continue at"
         )
         self._parts = tp, offset, divergent
         self.topic_partition = tp

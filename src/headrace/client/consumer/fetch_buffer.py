@@ -1,12 +1,12 @@
-"""What was fetched and not yet handed out: for each partition a queue of replies, of errors and of its end.
+"""Completed fetches that the user has not consumed: per partition a queue of records, errors and ends of partition.
 
-The loop puts in, the thread that polls takes out; everything here is guarded by the lock of the SubscriptionState. An
-entry has the version of its partition at the time of the request: once that has changed (a seek, a reset, the partition
-is gone), it is dropped when its turn comes. Entries of paused partitions, and of those that are being stopped or
-validated, stay until they are wanted again.
+The loop adds, the thread that polls removes; the lock of the SubscriptionState guards everything here. A completed
+fetch keeps its partition's version at the time of the request. If the version has changed since (a seek, a reset, a
+revoked partition), the fetch is stale and is dropped. Fetches of paused partitions, and of partitions that are being
+revoked or validated, stay until they can be consumed.
 
-Partitions take turns: after one entry of a partition the next partition comes. When the loop leaves partitions out
-because of what is waiting here, it says with `call_when_taken` how much of that has to go, and `took` tells it.
+Partitions take turns: after one fetch of a partition follows the next partition. When the fetcher leaves partitions out
+because the buffer is full, it sets with `notify_when_drained` how many bytes must be consumed before `on_drained` runs.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ _NEVER = -1
 
 
 class CompletedFetch:
-    """One thing that came for a partition: records, an error, or the news that its end is reached."""
+    """The result of a fetch for one partition: records, an error, or the offset where the partition ends."""
 
     __slots__ = ("eof_offset", "error", "records", "size", "state", "version")
 
@@ -40,44 +40,45 @@ class CompletedFetch:
 
     @property
     def is_stale(self) -> bool:
+        """True if the position has changed since the fetch was sent."""
         return self.state.version != self.version
 
 
 class FetchBuffer:
-    """See the module."""
+    """The completed fetches of all partitions."""
 
     def __init__(self) -> None:
         self.size_in_bytes = 0
-        """Of all replies that are not used up."""
-        self.on_drained: Callable[[], None] = _nothing
-        self._call_at_bytes = _NEVER
+        """The size of all fetches that are not fully consumed."""
+        self.on_drained: Callable[[], None] = _do_nothing
+        self._notify_at_bytes = _NEVER
         self._queues: dict[TopicPartition, deque[CompletedFetch]] = {}
         self._order: deque[TopicPartition] = deque()
 
-    def put(self, entry: CompletedFetch) -> None:
-        tp = entry.state.tp
+    def put(self, fetch: CompletedFetch) -> None:
+        tp = fetch.state.tp
         queue = self._queues.get(tp)
         if queue is None:
             queue = self._queues[tp] = deque()
             self._order.append(tp)
-        queue.append(entry)
-        self.size_in_bytes += entry.size
+        queue.append(fetch)
+        self.size_in_bytes += fetch.size
 
-    def waiting_bytes(self, tp: TopicPartition) -> int:
-        """What waits for a partition, without what is stale."""
+    def buffered_bytes(self, tp: TopicPartition) -> int:
+        """Returns the buffered bytes of a partition, without stale fetches."""
         queue = self._queues.get(tp)
-        return 0 if queue is None else sum(entry.size for entry in queue if not entry.is_stale)
+        return 0 if queue is None else sum(fetch.size for fetch in queue if not fetch.is_stale)
 
     def has(self, tp: TopicPartition) -> bool:
         queue = self._queues.get(tp)
-        return queue is not None and any(not entry.is_stale for entry in queue)
+        return queue is not None and any(not fetch.is_stale for fetch in queue)
 
     def has_error(self, tp: TopicPartition) -> bool:
         queue = self._queues.get(tp)
-        return queue is not None and any(entry.error is not None and not entry.is_stale for entry in queue)
+        return queue is not None and any(fetch.error is not None and not fetch.is_stale for fetch in queue)
 
     def next(self) -> CompletedFetch | None:
-        """The entry whose turn it is, which stays here until `done`; None if nothing can be handed out now."""
+        """Returns the fetch to consume next; None if there is none. The fetch stays here until `done`."""
         for _ in range(len(self._order)):
             tp = self._order[0]
             queue = self._queues[tp]
@@ -93,32 +94,32 @@ class FetchBuffer:
             self._order.rotate(-1)
         return None
 
-    def done(self, entry: CompletedFetch) -> None:
-        """An entry is used up; the next partition's turn."""
-        tp = entry.state.tp
+    def done(self, fetch: CompletedFetch) -> None:
+        """Removes a fully consumed fetch and moves on to the next partition."""
+        tp = fetch.state.tp
         queue = self._queues.get(tp)
-        if queue and queue[0] is entry:
+        if queue and queue[0] is fetch:
             self._drop(queue)
             if self._order[0] == tp:
                 self._order.rotate(-1)
 
-    def call_when_taken(self, size: int) -> None:
-        """Has `took` called once, when so many bytes have gone or a partition has no more than one entry left."""
-        self._call_at_bytes = max(0, self.size_in_bytes - size)
+    def notify_when_drained(self, size: int) -> None:
+        """Calls `on_drained` once, after `size` bytes were consumed or a partition has at most one fetch left."""
+        self._notify_at_bytes = max(0, self.size_in_bytes - size)
 
     def _drop(self, queue: deque[CompletedFetch]) -> None:
         self.size_in_bytes -= queue.popleft().size
-        if self._call_at_bytes != _NEVER and (self.size_in_bytes <= self._call_at_bytes or len(queue) <= 1):
-            self._call_at_bytes = _NEVER
+        if self._notify_at_bytes != _NEVER and (self.size_in_bytes <= self._notify_at_bytes or len(queue) <= 1):
+            self._notify_at_bytes = _NEVER
             self.on_drained()
 
     def drop_stale(self) -> None:
-        """Lets go of what is stale, wherever it stands."""
+        """Removes all stale fetches."""
         for tp in list(self._queues):
             queue = self._queues[tp]
-            kept = deque(entry for entry in queue if not entry.is_stale)
+            kept = deque(fetch for fetch in queue if not fetch.is_stale)
             if len(kept) != len(queue):
-                self.size_in_bytes += sum(entry.size for entry in kept) - sum(entry.size for entry in queue)
+                self.size_in_bytes += sum(fetch.size for fetch in kept) - sum(fetch.size for fetch in queue)
                 self._queues[tp] = kept
 
     def clear(self) -> None:
@@ -127,5 +128,5 @@ class FetchBuffer:
         self.size_in_bytes = 0
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

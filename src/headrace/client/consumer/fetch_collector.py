@@ -1,7 +1,7 @@
-"""Takes records out of the fetch buffer, for whoever polls: as rows, as portions for iteration, as an Arrow table.
+"""Collects records from the fetch buffer: as lists, one partition at a time for iteration, or as an Arrow table.
 
-Belongs to the thread that polls. The lock is held for looking and for moving the position, not for decoding, which may
-run the user's deserializers: whether an entry is still wanted is looked at again afterwards.
+Belongs to the thread that polls. The lock is held while looking for a fetch and while moving the position, but not
+while decoding, which may run user deserializers. So a fetch is checked again after decoding: it may be stale by then.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NO_LIMIT = 2**31 - 1
-_SMALLEST_RECORD = 7
+_MIN_RECORD_BYTES = 7
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class CollectedRecords:
     """Decoded records of one partition that have not been returned to the user."""
 
@@ -39,7 +39,7 @@ class CollectedRecords:
 
 
 class FetchCollector:
-    """See the module."""
+    """Decodes completed fetches for the thread that polls."""
 
     def __init__(
         self,
@@ -55,148 +55,151 @@ class FetchCollector:
         self._value_deserializer = value_deserializer
         self._on_eof = on_eof
         self.traffic = Traffic()
-        self._left: list[CollectedRecords] = []
-        """Records that iteration took and did not get to: the next ones of their partitions."""
+        self._put_back_records: list[CollectedRecords] = []
+        """Records that iteration has put back: the next records of their partitions."""
 
     def collect(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Up to so many records of any partitions; moves their positions behind them."""
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        """Returns at most `max_records` records of any partitions and moves the positions."""
+        records: dict[TopicPartition, list[ConsumerRecord]] = {}
         lock = self._subscription.lock
         while max_records > 0:
-            portion = self.collect_partition(max_records, quietly=bool(found))
-            if portion is None:
+            collected = self.collect_partition(max_records, quietly=bool(records))
+            if collected is None:
                 break
             with lock:
-                if portion.state.version != portion.version:
+                if collected.state.version != collected.version:
                     continue
-                self._subscription.consumed(portion.state, portion.next_offset, portion.leader_epoch)
-            if portion.records:
-                tp = portion.state.tp
-                if tp in found:
-                    found[tp] += portion.records
+                self._subscription.consumed(collected.state, collected.next_offset, collected.leader_epoch)
+            if collected.records:
+                tp = collected.state.tp
+                if tp in records:
+                    records[tp] += collected.records
                 else:
-                    found[tp] = portion.records
-                max_records -= len(portion.records)
-        return found
+                    records[tp] = collected.records
+                max_records -= len(collected.records)
+        return records
 
     def collect_partition(self, max_records: int, quietly: bool = False) -> CollectedRecords | None:
-        """Records of the next partition, maybe none; None if nothing is there. Moves no position. Raises what stands in
-        the way of the next record, unless `quietly`."""
-        if self._left and (left := self._take_left(max_records)) is not None:
-            return left
+        """Returns records of the next partition, possibly none; None if the buffer is empty. Moves no position.
+
+        Raises the error that prevents the next record from being returned; returns None instead if `quietly`.
+        """
+        if self._put_back_records and (put_back := self._take_put_back(max_records)) is not None:
+            return put_back
         lock = self._subscription.lock
         while True:
             with lock:
-                entry = self._buffer.next()
-            if entry is None or (quietly and entry.records is None):
+                fetch = self._buffer.next()
+            if fetch is None or (quietly and fetch.records is None):
                 return None
-            if entry.records is None:
-                self._special(entry)
+            if fetch.records is None:
+                self._handle_without_records(fetch)
                 continue
-            fetched = entry.records
+            fetched = fetch.records
             try:
                 records = fetched.take(max_records, self._key_deserializer, self._value_deserializer)
             except (KafkaError, Undecodable) as error:
                 if quietly:
                     return None
-                raise self._explain(entry, fetched, error) from (error.__cause__ or error)
+                raise self._to_user_error(fetch, fetched, error) from (error.__cause__ or error)
             except BaseException:
-                # Somewhere within the records, in the user's own code: they are fetched again.
-                self.rewind(entry.state, entry.version)
+                # A deserializer was interrupted among the records: fetch them again.
+                self.rewind(fetch.state, fetch.version)
                 raise
             with lock:
                 if fetched.is_done:
-                    self._buffer.done(entry)
-            self.traffic.note(entry.state.tp, len(records), entry.size if fetched.is_done else 0)
-            return CollectedRecords(entry.state, entry.version, records, fetched.next_offset, fetched.leader_epoch)
+                    self._buffer.done(fetch)
+            self.traffic.note(fetch.state.tp, len(records), fetch.size if fetched.is_done else 0)
+            return CollectedRecords(fetch.state, fetch.version, records, fetched.next_offset, fetched.leader_epoch)
 
     def put_back(self, collected: CollectedRecords) -> None:
         """Takes back the records from `index` on. They are collected next, unless the position changes before."""
-        self._left.append(replace(collected, records=collected.records[collected.index :], index=0))
+        self._put_back_records.append(replace(collected, records=collected.records[collected.index :], index=0))
 
-    def _take_left(self, max_records: int) -> CollectedRecords | None:
+    def _take_put_back(self, max_records: int) -> CollectedRecords | None:
         with self._subscription.lock:
-            self._left = [portion for portion in self._left if portion.state.version == portion.version]
-            found = next((portion for portion in self._left if portion.state.is_fetchable), None)
-        if found is None:
+            self._put_back_records = [
+                collected for collected in self._put_back_records if collected.state.version == collected.version
+            ]
+            oldest = next((collected for collected in self._put_back_records if collected.state.is_fetchable), None)
+        if oldest is None:
             return None
-        self._left.remove(found)
-        if len(found.records) <= max_records:
-            return found
-        self.put_back(replace(found, index=max_records))
+        self._put_back_records.remove(oldest)
+        if len(oldest.records) <= max_records:
+            return oldest
+        self.put_back(replace(oldest, index=max_records))
         return replace(
-            found, records=found.records[:max_records], next_offset=found.records[max_records - 1].offset + 1
+            oldest, records=oldest.records[:max_records], next_offset=oldest.records[max_records - 1].offset + 1
         )
 
-    def _special(self, entry: CompletedFetch) -> None:
-        """Raises an error that came, or tells of a partition's end."""
+    def _handle_without_records(self, fetch: CompletedFetch) -> None:
+        """Handles a fetch without records: raises its error, or calls `on_partition_eof`."""
         with self._subscription.lock:
-            self._buffer.done(entry)
-        if entry.error is not None:
-            raise entry.error
+            self._buffer.done(fetch)
+        if fetch.error is not None:
+            raise fetch.error
         if self._on_eof is not None:
-            self._on_eof(entry.state.tp, entry.eof_offset)
+            self._on_eof(fetch.state.tp, fetch.eof_offset)
 
-    def _explain(self, entry: CompletedFetch, fetched: FetchedRecords, error: Exception) -> KafkaError:
-        tp = entry.state.tp
+    def _to_user_error(self, fetch: CompletedFetch, fetched: FetchedRecords, error: Exception) -> KafkaError:
+        tp = fetch.state.tp
         if isinstance(error, Undecodable):
             return RecordDeserializationError(tp, error.offset, error.field)
-        # The bytes may have been hurt on the way: they are fetched again.
-        self.rewind(entry.state, entry.version)
+        # The bytes may have been damaged in transit: fetch them again.
+        self.rewind(fetch.state, fetch.version)
         return CorruptBatchError(tp, fetched.next_offset, error)
 
     def rewind(self, state: PartitionState, version: int) -> None:
-        """Forgets what was fetched and not handed out: reading goes on at the position."""
+        """Drops what was fetched beyond the position, and fetches it again."""
         with self._subscription.lock:
             if state.version == version and state.has_position:
                 state.rewind()
         self._subscription.changed()
 
     def collect_arrow(self, max_records: int | None = None) -> "pa.Table":
-        """Everything that is there, or up to so many records, as columns; positions move behind them."""
+        """Returns all buffered records, or at most `max_records`, as a table and moves the positions."""
         from headrace.client.consumer.arrow_tables import TableBuilder
 
-        for portion in self._left:  # rows, of which no columns can be made
-            self.rewind(portion.state, portion.version)
-        self._left.clear()
+        for collected in self._put_back_records:  # decoded to Python objects: fetch them again
+            self.rewind(collected.state, collected.version)
+        self._put_back_records.clear()
         left = _NO_LIMIT if max_records is None else max_records
         table = TableBuilder()
         lock = self._subscription.lock
-        room = self._buffer.size_in_bytes
+        bytes_left = self._buffer.size_in_bytes
         while left > 0:
             with lock:
-                entry = self._buffer.next()
-                size = 0 if entry is None else self._buffer.waiting_bytes(entry.state.tp)
-            # More may come all the time, maybe quicker than it is taken: what was there at first is enough.
-            if entry is None or (len(table) and (entry.records is None or room <= 0)):
+                fetch = self._buffer.next()
+                size = 0 if fetch is None else self._buffer.buffered_bytes(fetch.state.tp)
+            # Fetches may arrive faster than they are decoded: stop after what was buffered at the start.
+            if fetch is None or (len(table) and (fetch.records is None or bytes_left <= 0)):
                 break
-            if entry.records is None:
-                self._special(entry)
+            if fetch.records is None:
+                self._handle_without_records(fetch)
                 continue
-            fetched = entry.records
-            size, rows = _expected(entry.state.fetch_offset - fetched.next_offset, size, left)
+            fetched = fetch.records
+            size, rows = _estimate(fetch.state.fetch_offset - fetched.next_offset, size, left)
             try:
-                count = fetched.take_columns(table.columns(entry.state.tp, size, rows), left)
+                count = fetched.take_columns(table.columns(fetch.state.tp, size, rows), left)
             except KafkaError as error:
                 if len(table):
                     break
-                raise self._explain(entry, fetched, error) from error
+                raise self._to_user_error(fetch, fetched, error) from error
             with lock:
-                if entry.is_stale:
-                    table.take_back(entry.state.tp, count)
+                if fetch.is_stale:
+                    table.discard(fetch.state.tp, count)
                     continue
-                self._subscription.consumed(entry.state, fetched.next_offset, fetched.leader_epoch)
+                self._subscription.consumed(fetch.state, fetched.next_offset, fetched.leader_epoch)
                 if fetched.is_done:
-                    self._buffer.done(entry)
-                    room -= entry.size
+                    self._buffer.done(fetch)
+                    bytes_left -= fetch.size
             table.added(count)
-            self.traffic.note(entry.state.tp, count, entry.size if fetched.is_done else 0)
+            self.traffic.note(fetch.state.tp, count, fetch.size if fetched.is_done else 0)
             left -= count
         return table.finish()
 
 
-def _expected(offsets: int, size: int, wanted: int) -> tuple[int, int]:
-    """About how many bytes and records will be taken of what waits for a partition: as many as are wanted at most, and
-    not every offset need have a record."""
-    rows = max(1, min(offsets, size // _SMALLEST_RECORD))
-    return (size * wanted // rows, wanted) if wanted < rows else (size, rows)
+def _estimate(offsets: int, size: int, max_records: int) -> tuple[int, int]:
+    """Estimates how many bytes and records to take, at most `max_records`. Not every offset has a record."""
+    rows = max(1, min(offsets, size // _MIN_RECORD_BYTES))
+    return (size * max_records // rows, max_records) if max_records < rows else (size, rows)

@@ -1,13 +1,13 @@
-"""Fetch sessions, the client's half (KIP-227): a partition is named once, and again only when something changed.
+"""The client's side of incremental fetch sessions (KIP-227): a partition is sent once, and again only when it changes.
 
-    first request            session 0, epoch 0       all partitions             the reply gives the session's id
-    requests after it        session n, epoch 1, 2..  changed and forgotten      only partitions with news are in it
-    after any failure        session n, epoch 0       all partitions             the broker makes a new one
-    no sessions wanted       session 0, epoch -1      all partitions
+    first request            session 0, epoch 0       all partitions             the response contains the session id
+    next requests            session n, epoch 1, 2..  changed and forgotten      the response has partitions with news
+    after any failure        session n, epoch 0       all partitions             the broker creates a new session
+    sessions disabled        session 0, epoch -1      all partitions
 
-One for each broker, since a session belongs to one. Owned by the loop. Does no I/O: `plan` says what to send, and
-`answered` and `failed` take how that went. At most one request of a session is in flight, or the broker would refuse
-the epochs.
+There is one handler per broker, since a session belongs to a broker. Owner: the loop. Does no I/O: `build_request`
+returns the request to send, `handle_response` and `handle_error` take its result. A session has at most one request in
+flight, or else the broker would refuse the epochs.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _LAST_EPOCH = 2**31 - 1
 
 
 class RequestedPartition(NamedTuple):
-    """What is asked of one partition."""
+    """One partition of a fetch request."""
 
     topic_id: Uuid
     fetch_offset: int
@@ -33,41 +33,41 @@ class RequestedPartition(NamedTuple):
 
 
 class FetchSessionHandler:
-    """See the module."""
+    """The fetch session with one broker."""
 
     def __init__(self, enabled: bool = True):
         self._enabled = enabled
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._known: dict[TopicPartition, RequestedPartition] = {}
+        self._session_partitions: dict[TopicPartition, RequestedPartition] = {}
         self._by_id = False
 
     @property
     def is_incremental(self) -> bool:
-        """The next request names only what changed."""
+        """True if the next request contains only changes."""
         return self._enabled and self._epoch != INITIAL_EPOCH
 
-    def plan(self, wanted: dict[TopicPartition, RequestedPartition], by_id: bool) -> FetchRequest:
-        """The request for these partitions and no others; limits are for the caller to set. With `by_id` topics go by
-        their ids (Fetch v13)."""
+    def build_request(self, partitions: dict[TopicPartition, RequestedPartition], by_id: bool) -> FetchRequest:
+        """Returns the request that makes the session consist of exactly these partitions. The caller sets the limits.
+        With `by_id` it names topics by id (Fetch v13)."""
         if by_id != self._by_id:
-            # A session has either names or ids.
-            self.failed()
+            # A session uses either topic names or topic ids.
+            self.handle_error()
             self._by_id = by_id
         if not self._enabled:
-            self._known = wanted
-            return self._request(NO_SESSION, FINAL_EPOCH, wanted, ())
+            self._session_partitions = partitions
+            return self._request(NO_SESSION, FINAL_EPOCH, partitions, ())
         if not self.is_incremental:
-            self._known = wanted
-            return self._request(self._id, INITIAL_EPOCH, wanted, ())
-        known = self._known
-        changed = {tp: want for tp, want in wanted.items() if known.get(tp) != want}
+            self._session_partitions = partitions
+            return self._request(self._id, INITIAL_EPOCH, partitions, ())
+        known = self._session_partitions
+        changed = {tp: requested for tp, requested in partitions.items() if known.get(tp) != requested}
         forgotten = [
-            (tp, was.topic_id)
-            for tp, was in known.items()
-            if tp not in wanted or (by_id and wanted[tp].topic_id != was.topic_id)
+            (tp, previous.topic_id)
+            for tp, previous in known.items()
+            if tp not in partitions or (by_id and partitions[tp].topic_id != previous.topic_id)
         ]
-        self._known = wanted
+        self._session_partitions = partitions
         return self._request(self._id, self._epoch, changed, forgotten)
 
     def _request(
@@ -78,18 +78,18 @@ class FetchSessionHandler:
         forgotten: "list[tuple[TopicPartition, Uuid]] | tuple[()]",
     ) -> FetchRequest:
         topics: dict[tuple[str, Uuid], list[FetchPartition]] = {}
-        for tp, want in changed.items():
-            topics.setdefault((tp.topic, want.topic_id), []).append(
+        for tp, requested in changed.items():
+            topics.setdefault((tp.topic, requested.topic_id), []).append(
                 FetchPartition(
                     partition=tp.partition,
-                    current_leader_epoch=want.leader_epoch,
-                    fetch_offset=want.fetch_offset,
-                    partition_max_bytes=want.max_bytes,
+                    current_leader_epoch=requested.leader_epoch,
+                    fetch_offset=requested.fetch_offset,
+                    partition_max_bytes=requested.max_bytes,
                 )
             )
-        gone: dict[tuple[str, Uuid], list[int]] = {}
+        forgotten_topics: dict[tuple[str, Uuid], list[int]] = {}
         for tp, topic_id in forgotten:
-            gone.setdefault((tp.topic, topic_id), []).append(tp.partition)
+            forgotten_topics.setdefault((tp.topic, topic_id), []).append(tp.partition)
         return FetchRequest(
             session_id=session_id,
             session_epoch=epoch,
@@ -99,31 +99,31 @@ class FetchSessionHandler:
             ],
             forgotten_topics_data=[
                 ForgottenTopic(topic=name, topic_id=topic_id, partitions=parts)
-                for (name, topic_id), parts in gone.items()
+                for (name, topic_id), parts in forgotten_topics.items()
             ],
         )
 
-    def answered(self, session_id: int, error_code: int) -> None:
-        """A reply came: which session it names, and its error for the whole request."""
+    def handle_response(self, session_id: int, error_code: int) -> None:
+        """Updates the session from the session id and the top-level error code of a response."""
         if not self._enabled:
             return
         if error_code == FetchSessionIdNotFoundError.code:
             self._id = NO_SESSION
-            self.failed()
+            self.handle_error()
         elif error_code:
-            self.failed()
+            self.handle_error()
         elif not self.is_incremental:
-            # 0: the broker has no room for a session now. Each request is a full one until it has.
+            # Session id 0: the broker has no room for a session. Send full requests until it has.
             self._id = session_id
             self._epoch = 1 if session_id != NO_SESSION else INITIAL_EPOCH
         elif session_id != self._id:
-            # It has thrown the session away, or this is not a reply to what was asked.
+            # The broker has evicted the session.
             self._id = NO_SESSION
-            self.failed()
+            self.handle_error()
         else:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
-    def failed(self) -> None:
-        """No reply: the broker may or may not have taken the request. A new session takes the place of this one."""
+    def handle_error(self) -> None:
+        """Starts a new session with the next request: the broker may or may not have handled the last one."""
         self._epoch = INITIAL_EPOCH
-        self._known = {}
+        self._session_partitions = {}

@@ -1,16 +1,16 @@
-"""Fetches: keeps one request at each broker that has something for this consumer, ahead of what the user takes.
+"""Sends fetch requests: keeps one request in flight to each broker that has data for this consumer.
 
-    kick()  -->  a task for each broker:  plan -> send -> sort the reply into the buffer -> plan ...
-                                          nothing to ask for: waits for the next kick
+    send_requests()  -->  a task per broker:  plan -> send -> put the response into the buffer -> plan ...
+                                              nothing to fetch: wait for the next call of send_requests()
 
-A partition is asked for while less than `_ROUNDS_AHEAD` times `max.partition.fetch.bytes` of it wait in the buffer, and
-nothing is asked for while `queued.max.messages.kbytes` wait in all: so the next round is under way while the user works
-on the last one, and memory stays bounded. While some partitions of a broker have that much, it is not asked for the
-others before one of these runs low: few large replies cost less than many small ones, and take fewer turns at the GIL
-from the user's thread. Fetches have connections of their own, since a broker holds back whatever stands behind a fetch
-that waits for records.
+A partition is fetched while less than `_ROUNDS_AHEAD` times `max.partition.fetch.bytes` of it are buffered; nothing is
+fetched while `queued.max.messages.kbytes` are buffered in total. So the next response is on its way while the user
+processes the last one, and memory stays bounded. While some partitions of a broker are full, the others are not fetched
+before one of them runs low: few large responses cost less than many small ones, and compete less with the user's thread
+for the GIL. Fetches use separate connections, because a broker handles the requests of a connection in order, and a
+fetch may wait for records.
 
-Owned by the loop. A reply is sorted in only if its partition has the version that it was asked under.
+Owner: the loop. A partition's response is used only if the partition still has the version it was requested under.
 """
 
 import asyncio
@@ -49,20 +49,20 @@ _logger = logging.getLogger(__name__)
 
 PURPOSE = "fetch"
 _ROUNDS_AHEAD = 3
-_FIRST_WITH_TOPIC_IDS = 13
-_LAST_WITH_NAMES = 12
-_SHORTEST_WAIT_MS = 5
-_SOON = (FetchState.OFFSET_QUERY, FetchState.OFFSET_WAIT, FetchState.VALIDATE_WAIT)
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+_LAST_VERSION_WITH_NAMES = 12
+_MIN_WAIT_MS = 5
+_POSITION_PENDING = (FetchState.OFFSET_QUERY, FetchState.OFFSET_WAIT, FetchState.VALIDATE_WAIT)
 _SESSION_ERRORS = (
     FetchSessionIdNotFoundError.code,
     InvalidFetchSessionEpochError.code,
     FetchSessionTopicIdError.code,
 )
-_OTHER_ID_ERRORS = (UnknownTopicIdError.code, InconsistentTopicIdError.code)
+_TOPIC_ID_ERRORS = (UnknownTopicIdError.code, InconsistentTopicIdError.code)
 
 
 class FetchLimits(NamedTuple):
-    """What the settings say about fetching."""
+    """The settings of fetch requests."""
 
     min_bytes: int = 1
     max_bytes: int = 52_428_800
@@ -77,23 +77,25 @@ class FetchLimits(NamedTuple):
     metadata_max_age_ms: float = 300_000
 
 
-class _Asked(NamedTuple):
-    """One partition of a request under way."""
+class _InFlight(NamedTuple):
+    """One partition of a request in flight."""
 
     state: PartitionState
     version: int
-    wanted: RequestedPartition
+    request: RequestedPartition
 
 
-class _Plan(NamedTuple):
-    asked: dict[TopicPartition, _Asked]
+class _FetchPlan(NamedTuple):
+    """The next request to one broker."""
+
+    partitions: dict[TopicPartition, _InFlight]
     is_brief: bool
-    """More partitions of this broker can be asked for soon: there is enough of them in the buffer just now, or their
-    positions are not known yet. As there is one request at a time, this one must not wait for long."""
+    """True if more partitions of this broker can be fetched soon: their buffer is full, or their position is not known
+    yet. As there is one request at a time, this one must not wait long for records."""
 
 
 class Fetcher:
-    """See the module."""
+    """The fetch tasks of a consumer, one per broker."""
 
     def __init__(
         self,
@@ -104,9 +106,9 @@ class Fetcher:
         offset_fetcher: OffsetFetcher,
         limits: FetchLimits,
         backoff: Backoff,
-        arrived: Callable[[], None],
+        on_data: Callable[[], None],
     ):
-        """`arrived` is called when there is something new in the buffer."""
+        """`on_data` is called when the buffer has new data."""
         self._pool = pool
         self._metadata = metadata
         self._subscription = subscription
@@ -114,96 +116,96 @@ class Fetcher:
         self._offset_fetcher = offset_fetcher
         self._limits = limits
         self._backoff = backoff
-        self._arrived = arrived
+        self._on_data = on_data
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._kicks: dict[int, asyncio.Event] = {}
+        self._wakeups: dict[int, asyncio.Event] = {}
         self._sessions: dict[int, FetchSessionHandler] = {}
-        self._under_way: dict[TopicPartition, int] = {}
-        """The version that each partition was last asked under, while there is no reply."""
+        self._in_flight: dict[TopicPartition, int] = {}
+        """Partitions in flight, with the version they were requested under."""
         self._timer: asyncio.TimerHandle | None = None
-        self._news = False
+        self._has_news = False
         self._closed = False
 
     def send_requests(self) -> None:
-        """Something changed: there may be more to ask for."""
+        """Starts or wakes the task of each broker that has partitions to fetch."""
         if self._closed:
             return
         with self._subscription.lock:
             plans = self._plans()
         for node_id in plans:
-            self._rouse(node_id)
+            self._wake_task(node_id)
 
-    def _rouse(self, node_id: int) -> None:
-        """There is something to ask a broker for."""
+    def _wake_task(self, node_id: int) -> None:
+        """Wakes the task of a broker; starts it if there is none."""
         if node_id not in self._tasks:
-            self._kicks[node_id] = asyncio.Event()
-            self._tasks[node_id] = self._loop.create_task(self._serve(node_id))
+            self._wakeups[node_id] = asyncio.Event()
+            self._tasks[node_id] = self._loop.create_task(self._fetch_from(node_id))
         else:
-            self._kicks[node_id].set()
+            self._wakeups[node_id].set()
 
-    # What to ask for
+    # ---- planning
 
-    def _plans(self) -> dict[int, _Plan]:
-        """What each broker is to be asked for now. The caller holds the lock."""
+    def _plans(self) -> dict[int, _FetchPlan]:
+        """Returns what to fetch now, by node id. The caller holds the lock."""
         now = self._loop.time()
         view = self._metadata.view
         full = self._buffer.size_in_bytes >= self._limits.max_queued_bytes and not self._make_room()
         round_bytes = self._limits.max_partition_bytes
-        plans: dict[int, _Plan] = {}
-        starved: dict[int, int] = {}  # how many partitions of a broker are left out
-        pressing: set[int] = set()
-        hurried: set[Node | None] = set()
-        later = float("inf")
+        plans: dict[int, _FetchPlan] = {}
+        skipped: dict[int, int] = {}  # number of skipped partitions by node id
+        running_low: set[int] = set()
+        position_pending: set[Node | None] = set()
+        retry_at = float("inf")
         for state in self._subscription.states():
             tp = state.tp
-            if state.state in _SOON:
-                hurried.add(view.leader(tp))
-            if not state.is_fetchable or self._under_way.get(tp) == state.version:
+            if state.state in _POSITION_PENDING:
+                position_pending.add(view.leader(tp))
+            if not state.is_fetchable or self._in_flight.get(tp) == state.version:
                 continue
             info = view.partition(tp)
             if info is None or info.leader not in view.nodes:
                 self._metadata.request_update((tp.topic,))
                 continue
             if not self._offset_fetcher.check_leader(state, info.leader_epoch):
-                hurried.add(view.nodes[info.leader])
+                position_pending.add(view.nodes[info.leader])
                 continue
             if state.retry_at > now:
-                later = min(later, state.retry_at)
+                retry_at = min(retry_at, state.retry_at)
                 continue
-            node_id = self._source(state, info.leader, now)
-            waiting = self._buffer.waiting_bytes(tp)
-            if full or waiting >= _ROUNDS_AHEAD * round_bytes or self._buffer.has_error(tp):
-                starved[node_id] = starved.get(node_id, 0) + 1
+            node_id = self._read_replica(state, info.leader, now)
+            buffered = self._buffer.buffered_bytes(tp)
+            if full or buffered >= _ROUNDS_AHEAD * round_bytes or self._buffer.has_error(tp):
+                skipped[node_id] = skipped.get(node_id, 0) + 1
                 continue
-            if waiting < round_bytes // 2:
-                pressing.add(node_id)
+            if buffered < round_bytes // 2:
+                running_low.add(node_id)
             if node_id not in plans:
-                plans[node_id] = _Plan({}, False)
-            wanted = RequestedPartition(
+                plans[node_id] = _FetchPlan({}, False)
+            request = RequestedPartition(
                 view.topic_id(tp.topic), state.fetch_offset, self._limits.max_partition_bytes, state.leader_epoch
             )
-            plans[node_id].asked[tp] = _Asked(state, state.version, wanted)
-        if starved:
-            self._buffer.call_when_taken(round_bytes * min(starved.values()))
-        self._wake_at(later)
-        brief = starved.keys() | {node.id for node in hurried if node is not None}
+            plans[node_id].partitions[tp] = _InFlight(state, state.version, request)
+        if skipped:
+            self._buffer.notify_when_drained(round_bytes * min(skipped.values()))
+        self._wake_at(retry_at)
+        brief_nodes = skipped.keys() | {node.id for node in position_pending if node is not None}
         return {
-            node_id: plan._replace(is_brief=node_id in brief)
+            node_id: plan._replace(is_brief=node_id in brief_nodes)
             for node_id, plan in plans.items()
-            if node_id in pressing or node_id not in starved
+            if node_id in running_low or node_id not in skipped
         }
 
     def _make_room(self) -> bool:
-        """Partitions that are paused give up what they hold, which nobody will take soon: others need the room."""
+        """Drops the buffered data of paused partitions to make room for others. Returns True if there is room now."""
         for state in self._subscription.states():
-            if state.paused and state.state is FetchState.ACTIVE and self._buffer.waiting_bytes(state.tp):
+            if state.paused and state.state is FetchState.ACTIVE and self._buffer.buffered_bytes(state.tp):
                 state.rewind()
         self._buffer.drop_stale()
         return self._buffer.size_in_bytes < self._limits.max_queued_bytes
 
-    def _source(self, state: PartitionState, leader: int, now: float) -> int:
-        """The broker to fetch from: the leader, or the replica that it has named (KIP-392)."""
+    def _read_replica(self, state: PartitionState, leader: int, now: float) -> int:
+        """Returns the node to fetch from: the leader, or the preferred read replica (KIP-392)."""
         if state.preferred_replica >= 0:
             if state.preferred_until > now and state.preferred_replica in self._metadata.view.nodes:
                 return state.preferred_replica
@@ -217,148 +219,152 @@ class Fetcher:
         if at != float("inf"):
             self._timer = self._loop.call_at(at, self.send_requests)
 
-    # One broker
+    # ---- the task of one broker
 
-    async def _serve(self, node_id: int) -> None:
-        """The task of one broker; it ends when the broker is no longer known."""
-        kicks = self._kicks[node_id]
+    async def _fetch_from(self, node_id: int) -> None:
+        """Fetches from one broker until the broker is no longer part of the cluster."""
+        wakeup = self._wakeups[node_id]
         session = self._sessions.setdefault(node_id, FetchSessionHandler(self._limits.sessions))
-        failures = empty = 0
+        failures = empty_responses = 0
         try:
             while not self._closed and node_id in self._metadata.view.nodes:
-                kicks.clear()
+                wakeup.clear()
                 with self._subscription.lock:
                     plans = self._plans()
                     plan = plans.pop(node_id, None)
                     if plan is not None:
-                        for tp, asked in plan.asked.items():
-                            self._under_way[tp] = asked.version
+                        for tp, partition in plan.partitions.items():
+                            self._in_flight[tp] = partition.version
                 for other in plans:
-                    # The last reply may have told of a better broker for a partition.
-                    self._rouse(other)
+                    # The last response may have named a preferred read replica.
+                    self._wake_task(other)
                 if plan is None:
-                    empty = 0
-                    self._tell()
-                    await kicks.wait()
+                    empty_responses = 0
+                    self._notify()
+                    await wakeup.wait()
                     continue
                 try:
-                    reply = await self._ask(node_id, session, plan, empty)
+                    response = await self._send(node_id, session, plan, empty_responses)
                 except KafkaError as error:
-                    session.failed()
-                    self._forget(plan)
+                    session.handle_error()
+                    self._clear_in_flight(plan)
                     failures = self._broker_failed(node_id, plan, error, failures)
                     await asyncio.sleep(self._backoff.wait_seconds(failures - 1))
                     continue
                 except BaseException:
-                    session.failed()
-                    self._forget(plan)
+                    session.handle_error()
+                    self._clear_in_flight(plan)
                     raise
                 failures = 0
-                session.answered(reply.session_id, reply.error_code)
-                got = self._sort(node_id, plan, reply)
-                empty = 0 if got or not plan.is_brief else empty + 1
+                session.handle_response(response.session_id, response.error_code)
+                has_records = self._handle_response(node_id, plan, response)
+                empty_responses = 0 if has_records or not plan.is_brief else empty_responses + 1
         except asyncio.CancelledError:
             raise
         except Exception:
-            _logger.exception("fetching from broker %d failed", node_id)
+            _logger.exception("Fetching from broker %d failed; a new task starts", node_id)
             raise
         finally:
-            self._tell()
-            del self._tasks[node_id], self._kicks[node_id]
+            self._notify()
+            del self._tasks[node_id], self._wakeups[node_id]
             self._sessions.pop(node_id, None)
             if not self._closed:
                 self._loop.call_soon(self.send_requests)
 
-    async def _ask(self, node_id: int, session: FetchSessionHandler, plan: _Plan, empty: int) -> FetchResponse:
+    async def _send(
+        self, node_id: int, session: FetchSessionHandler, plan: _FetchPlan, empty_responses: int
+    ) -> FetchResponse:
         if not self._pool.is_ready(node_id, PURPOSE):
-            self._tell()
+            self._notify()
             await self._pool.connect(node_id, PURPOSE)
         version = self._pool.version(node_id, ApiKey.FETCH)
         by_id = (
             version is not None
-            and version >= _FIRST_WITH_TOPIC_IDS
-            and all(asked.wanted.topic_id != ZERO_UUID for asked in plan.asked.values())
+            and version >= _FIRST_VERSION_WITH_TOPIC_IDS
+            and all(partition.request.topic_id != ZERO_UUID for partition in plan.partitions.values())
         )
-        request = session.plan({tp: asked.wanted for tp, asked in plan.asked.items()}, by_id)
+        request = session.build_request({tp: partition.request for tp, partition in plan.partitions.items()}, by_id)
         limits = self._limits
         request.max_wait_ms = limits.max_wait_ms
         if plan.is_brief:
-            request.max_wait_ms = min(limits.max_wait_ms, _SHORTEST_WAIT_MS << min(empty, 10))
+            request.max_wait_ms = min(limits.max_wait_ms, _MIN_WAIT_MS << min(empty_responses, 10))
         request.min_bytes = limits.min_bytes
         request.max_bytes = min(limits.max_bytes, max(1, limits.max_queued_bytes - self._buffer.size_in_bytes))
         request.isolation_level = 1 if limits.read_committed else 0
         request.rack_id = limits.rack
-        max_version = None if by_id else _LAST_WITH_NAMES
+        max_version = None if by_id else _LAST_VERSION_WITH_NAMES
         if self._pool.is_ready(node_id, PURPOSE):
-            # First the next round, then the user: who wakes up takes the time that the request would need.
-            asked = self._pool.send_now(node_id, request, max_version=max_version, purpose=PURPOSE)
-            self._tell()
-            reply: FetchResponse = await asked
+            # Send the next request before waking the user's thread, which competes for the GIL.
+            sent = self._pool.send_now(node_id, request, max_version=max_version, purpose=PURPOSE)
+            self._notify()
+            response: FetchResponse = await sent
         else:
-            self._tell()
-            reply = await self._pool.send(node_id, request, max_version=max_version, purpose=PURPOSE)
-        return reply
+            self._notify()
+            response = await self._pool.send(node_id, request, max_version=max_version, purpose=PURPOSE)
+        return response
 
-    def _tell(self) -> None:
-        """Wakes the user if something has come."""
-        if self._news:
-            self._news = False
-            self._arrived()
+    def _notify(self) -> None:
+        """Wakes a waiting poll if the buffer has new data."""
+        if self._has_news:
+            self._has_news = False
+            self._on_data()
 
-    def _forget(self, plan: _Plan) -> None:
-        for tp, asked in plan.asked.items():
-            if self._under_way.get(tp) == asked.version:
-                del self._under_way[tp]
+    def _clear_in_flight(self, plan: _FetchPlan) -> None:
+        for tp, partition in plan.partitions.items():
+            if self._in_flight.get(tp) == partition.version:
+                del self._in_flight[tp]
 
-    def _broker_failed(self, node_id: int, plan: _Plan, error: KafkaError, failures: int) -> int:
-        """No reply: another broker may lead the partitions now."""
+    def _broker_failed(self, node_id: int, plan: _FetchPlan, error: KafkaError, failures: int) -> int:
+        """Handles a request without a response: another broker may be the leader now."""
         _logger.log(
-            logging.INFO if not failures else logging.DEBUG, "no reply to a fetch from broker %d: %s", node_id, error
+            logging.INFO if not failures else logging.DEBUG, "Fetch from broker %d failed, retrying: %s", node_id, error
         )
-        self._metadata.request_update({tp.topic for tp in plan.asked})
+        self._metadata.request_update({tp.topic for tp in plan.partitions})
         with self._subscription.lock:
-            for asked in plan.asked.values():
-                if asked.state.preferred_replica == node_id:
-                    asked.state.clear_preferred_replica()
-                if isinstance(error, UnsupportedVersionError) and asked.state.version == asked.version:
-                    self._put(CompletedFetch(asked.state, error=error))
-        self._tell()
+            for partition in plan.partitions.values():
+                if partition.state.preferred_replica == node_id:
+                    partition.state.clear_preferred_replica()
+                if isinstance(error, UnsupportedVersionError) and partition.state.version == partition.version:
+                    self._add_to_buffer(CompletedFetch(partition.state, error=error))
+        self._notify()
         return failures + 1
 
-    # What came
+    # ---- responses
 
-    def _sort(self, node_id: int, plan: _Plan, reply: FetchResponse) -> bool:
-        """Puts a reply's parts where they belong; whether there was anything."""
-        names = {asked.wanted.topic_id: tp.topic for tp, asked in plan.asked.items()}
-        endpoints = {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in reply.node_endpoints}
-        got = False
+    def _handle_response(self, node_id: int, plan: _FetchPlan, response: FetchResponse) -> bool:
+        """Handles each partition of a response. Returns True if there were records."""
+        names = {partition.request.topic_id: tp.topic for tp, partition in plan.partitions.items()}
+        endpoints = {
+            each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints
+        }
+        has_records = False
         with self._subscription.lock:
-            self._forget(plan)
-            if reply.error_code and not reply.responses:
-                self._refused(plan, reply.error_code)
+            self._clear_in_flight(plan)
+            if response.error_code and not response.responses:
+                self._handle_top_level_error(plan, response.error_code)
                 return False
-            silent = dict(plan.asked) if self._limits.partition_eof else {}
-            for topic in reply.responses:
+            without_news = dict(plan.partitions) if self._limits.partition_eof else {}
+            for topic in response.responses:
                 name = topic.topic or names.get(topic.topic_id, "")
                 for part in topic.partitions:
                     tp = TopicPartition(name, part.partition_index)
-                    asked = plan.asked.get(tp)
-                    silent.pop(tp, None)
-                    if asked is None or asked.state.version != asked.version:
+                    partition = plan.partitions.get(tp)
+                    without_news.pop(tp, None)
+                    if partition is None or partition.state.version != partition.version:
                         continue
                     if part.error_code:
-                        self._partition_failed(node_id, asked, part, endpoints)
-                    elif self._take(asked, part):
-                        got = True
-            for asked in silent.values():
-                # Nothing new since the last reply of the session, but the user may have come back to the end.
-                if asked.state.version == asked.version:
-                    self._look_for_end(asked.state)
-        return got
+                        self._partition_failed(node_id, partition, part, endpoints)
+                    elif self._buffer_records(partition, part):
+                        has_records = True
+            for partition in without_news.values():
+                # No news in this session, but the user may have reached the end again after a seek.
+                if partition.state.version == partition.version:
+                    self._check_end(partition.state)
+        return has_records
 
-    def _take(self, asked: _Asked, part: PartitionData) -> bool:
-        """Whether there were records."""
-        state, limits = asked.state, self._limits
+    def _buffer_records(self, partition: _InFlight, part: PartitionData) -> bool:
+        """Puts records into the buffer. Returns True if there are any."""
+        state, limits = partition.state, self._limits
         state.high_watermark = part.high_watermark
         state.last_stable_offset = part.last_stable_offset
         if part.log_start_offset >= 0:
@@ -367,7 +373,7 @@ class Fetcher:
             state.set_preferred_replica(
                 part.preferred_read_replica, self._loop.time() + limits.metadata_max_age_ms / 1000
             )
-        got = False
+        has_records = False
         if part.records:
             assert isinstance(part.records, bytes | bytearray | memoryview)
             aborted = None
@@ -377,50 +383,52 @@ class Fetcher:
                 state.tp.topic, state.tp.partition, part.records, state.fetch_offset, aborted, limits.check_crcs
             )
             if records.has_batches:
-                got = True
-                self._put(CompletedFetch(state, records))
+                has_records = True
+                self._add_to_buffer(CompletedFetch(state, records))
                 state.fetched(records.end_offset)
             else:
-                self._put(
+                self._add_to_buffer(
                     CompletedFetch(
                         state, error=RecordTooLargeError(state.tp, state.fetch_offset, limits.max_partition_bytes)
                     )
                 )
-        self._look_for_end(state)
+        self._check_end(state)
         state.failures = 0
-        return got
+        return has_records
 
-    def _look_for_end(self, state: PartitionState) -> None:
+    def _check_end(self, state: PartitionState) -> None:
         if self._limits.partition_eof and state.reached_end(self._limits.read_committed):
-            self._put(CompletedFetch(state, eof_offset=state.eof_offset))
+            self._add_to_buffer(CompletedFetch(state, eof_offset=state.eof_offset))
 
-    def _put(self, entry: CompletedFetch) -> None:
+    def _add_to_buffer(self, entry: CompletedFetch) -> None:
         self._buffer.put(entry)
-        self._news = True
+        self._has_news = True
 
-    def _refused(self, plan: _Plan, code: int) -> None:
-        """An error for the whole request. The session has been told; the next request is a full one."""
+    def _handle_top_level_error(self, plan: _FetchPlan, code: int) -> None:
+        """Handles a top-level error. The session is reset already; the next request is a full one."""
         error = error_for(code)
-        _logger.debug("a fetch was refused: %s", error)
+        _logger.debug("Fetch failed: %s", error)
         if code in _SESSION_ERRORS:
             return
-        if code in _OTHER_ID_ERRORS:
-            self._metadata.request_update({tp.topic for tp in plan.asked})
-        for asked in plan.asked.values():
-            if asked.state.version == asked.version:
-                self._hold_back(asked.state)
+        if code in _TOPIC_ID_ERRORS:
+            self._metadata.request_update({tp.topic for tp in plan.partitions})
+        for partition in plan.partitions.values():
+            if partition.state.version == partition.version:
+                self._back_off(partition.state)
 
-    def _hold_back(self, state: PartitionState) -> None:
+    def _back_off(self, state: PartitionState) -> None:
         state.back_off(self._loop.time() + self._backoff.wait_seconds(state.failures))
 
-    def _partition_failed(self, node_id: int, asked: _Asked, part: PartitionData, endpoints: dict[int, Node]) -> None:
-        state, code = asked.state, part.error_code
+    def _partition_failed(
+        self, node_id: int, partition: _InFlight, part: PartitionData, endpoints: dict[int, Node]
+    ) -> None:
+        state, code = partition.state, part.error_code
         error = error_for(code)
         assert error is not None
         if code == OffsetOutOfRangeError.code:
             self._out_of_range(node_id, state)
         elif is_stale_metadata(error):
-            _logger.debug("fetching %s from broker %d: %s", state.tp, node_id, error)
+            _logger.debug("Partition %s: fetch from broker %d failed: %s", state.tp, node_id, error)
             state.clear_preferred_replica()
             leader = part.current_leader
             known = leader is not None and self._metadata.note_leader(
@@ -428,25 +436,27 @@ class Fetcher:
             )
             if not known:
                 self._metadata.request_update((state.tp.topic,))
-                self._hold_back(state)
+                self._back_off(state)
         elif error.retriable and not isinstance(error, CorruptRecordError):
-            self._hold_back(state)
+            self._back_off(state)
         else:
-            self._put(CompletedFetch(state, error=type(error)(f"{state.tp} at offset {state.fetch_offset}: {error}")))
-            self._hold_back(state)
+            self._add_to_buffer(
+                CompletedFetch(state, error=type(error)(f"{state.tp} at offset {state.fetch_offset}: {error}"))
+            )
+            self._back_off(state)
 
     def _out_of_range(self, node_id: int, state: PartitionState) -> None:
         info = self._metadata.view.partition(state.tp)
         if state.preferred_replica >= 0 or (info is not None and info.leader != node_id):
-            # A follower may not have it yet, or no more: the leader decides (KIP-392).
+            # A follower may not have this offset yet, or no longer: ask the leader (KIP-392).
             state.clear_preferred_replica()
-            self._hold_back(state)
+            self._back_off(state)
         elif self._buffer.has(state.tp):
-            # The user still has records to take that lie before it.
-            self._hold_back(state)
-        elif not self._offset_fetcher.reset(state, f"{state.tp} has no offset {state.fetch_offset}"):
-            self._put(CompletedFetch(state, error=OffsetsLostError(state.tp, state.fetch_offset)))
-            self._hold_back(state)
+            # The user has not consumed the buffered records before this offset.
+            self._back_off(state)
+        elif not self._offset_fetcher.reset(state, f"fetch position {state.fetch_offset} is out of range"):
+            self._add_to_buffer(CompletedFetch(state, error=OffsetsLostError(state.tp, state.fetch_offset)))
+            self._back_off(state)
         else:
             self._loop.call_soon(self._offset_fetcher.send_requests)
 

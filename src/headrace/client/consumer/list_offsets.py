@@ -26,24 +26,26 @@ from headrace.protocol.messages.list_offsets import (
 __all__ = ["EARLIEST", "LATEST", "ListOffsetData", "group_by_leader", "list_offsets", "list_offsets_once"]
 
 _CONSUMER = -1
-_NEWEST_TIMESTAMP = -3
-_FIRST_WITH_NEWEST_TIMESTAMP = 7
+_MAX_TIMESTAMP = -3
+_FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
 
 
 class ListOffsetData(NamedTuple):
+    """The result of ListOffsets for one partition."""
+
     offset: int
-    """-1 if no record is as new as was asked for."""
+    """-1 if no record has this timestamp or a later one."""
     timestamp: int
     leader_epoch: int
 
 
-Answers = tuple[dict[TopicPartition, ListOffsetData], dict[TopicPartition, KafkaError]]
+ListOffsetsResult = tuple[dict[TopicPartition, ListOffsetData], dict[TopicPartition, KafkaError]]
 
 
 def group_by_leader(
     view: ClusterView, tps: Iterable[TopicPartition]
 ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
-    """Partitions by the broker to ask about them, and the errors of those that have none."""
+    """Returns partitions by the node id of their leader, and the errors of partitions without a known leader."""
     nodes: dict[int, list[TopicPartition]] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     for tp in tps:
@@ -56,30 +58,33 @@ def group_by_leader(
         elif topic is not None and info is None:
             errors[tp] = UnknownTopicOrPartitionError(f"topic {tp.topic} has no partition {tp.partition}")
         else:
-            errors[tp] = LeaderNotAvailableError(f"partition {tp} has no leader now")
+            errors[tp] = LeaderNotAvailableError(f"partition {tp} has no leader at the moment")
     return nodes, errors
 
 
 async def list_offsets_once(
-    pool: BrokerPool, view: ClusterView, wanted: Mapping[TopicPartition, int], read_committed: bool
-) -> Answers:
-    """Asks each leader once for the offsets at timestamps (or EARLIEST, or LATEST)."""
-    nodes, errors = group_by_leader(view, wanted)
-    found: dict[TopicPartition, ListOffsetData] = {}
-    replies = await asyncio.gather(
-        *(_ask(pool, view, node_id, {tp: wanted[tp] for tp in tps}, read_committed) for node_id, tps in nodes.items())
+    pool: BrokerPool, view: ClusterView, timestamps: Mapping[TopicPartition, int], read_committed: bool
+) -> ListOffsetsResult:
+    """Requests the offsets at timestamps (or EARLIEST, or LATEST) from each leader once."""
+    nodes, errors = group_by_leader(view, timestamps)
+    offsets: dict[TopicPartition, ListOffsetData] = {}
+    results = await asyncio.gather(
+        *(
+            _send(pool, view, node_id, {tp: timestamps[tp] for tp in tps}, read_committed)
+            for node_id, tps in nodes.items()
+        )
     )
-    for answered, failed in replies:
-        found.update(answered)
+    for listed, failed in results:
+        offsets.update(listed)
         errors.update(failed)
-    return found, errors
+    return offsets, errors
 
 
-async def _ask(
-    pool: BrokerPool, view: ClusterView, node_id: int, wanted: dict[TopicPartition, int], read_committed: bool
-) -> Answers:
+async def _send(
+    pool: BrokerPool, view: ClusterView, node_id: int, timestamps: dict[TopicPartition, int], read_committed: bool
+) -> ListOffsetsResult:
     topics: dict[str, list[ListOffsetsPartition]] = {}
-    for tp, timestamp in wanted.items():
+    for tp, timestamp in timestamps.items():
         topics.setdefault(tp.topic, []).append(
             ListOffsetsPartition(
                 partition_index=tp.partition, current_leader_epoch=view.leader_epoch(tp), timestamp=timestamp
@@ -91,64 +96,66 @@ async def _ask(
         topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
         timeout_ms=int(pool.settings.request_timeout_ms),
     )
-    needed = _FIRST_WITH_NEWEST_TIMESTAMP if _NEWEST_TIMESTAMP in wanted.values() else None
+    min_version = _FIRST_VERSION_WITH_MAX_TIMESTAMP if _MAX_TIMESTAMP in timestamps.values() else None
     try:
-        reply: ListOffsetsResponse = await pool.send(node_id, request, min_version=needed)
+        response: ListOffsetsResponse = await pool.send(node_id, request, min_version=min_version)
     except KafkaError as error:
-        return {}, dict.fromkeys(wanted, error)
-    found: dict[TopicPartition, ListOffsetData] = {}
+        return {}, dict.fromkeys(timestamps, error)
+    offsets: dict[TopicPartition, ListOffsetData] = {}
     errors: dict[TopicPartition, KafkaError] = {}
-    for topic in reply.topics:
+    for topic in response.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
             failed = error_for(part.error_code)
             if failed is not None:
                 errors[tp] = failed
             else:
-                found[tp] = ListOffsetData(part.offset, part.timestamp, part.leader_epoch)
-    return found, errors
+                offsets[tp] = ListOffsetData(part.offset, part.timestamp, part.leader_epoch)
+    return offsets, errors
 
 
 async def list_offsets(
     pool: BrokerPool,
     metadata: Metadata,
-    wanted: Mapping[TopicPartition, int],
+    timestamps: Mapping[TopicPartition, int],
     *,
     read_committed: bool,
     timeout_ms: float,
     backoff: Backoff,
 ) -> dict[TopicPartition, ListOffsetData]:
-    """The offsets of all that is wanted. Raises the first error that another attempt would not mend, KafkaTimeoutError
-    at last."""
-    left = dict(wanted)
-    found: dict[TopicPartition, ListOffsetData] = {}
+    """Returns the offset of every partition; retries retriable errors. Raises the first other error, or
+    KafkaTimeoutError."""
+    missing = dict(timestamps)
+    offsets: dict[TopicPartition, ListOffsetData] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     attempt = 0
-    for name in sorted({tp.topic for tp in left}):
+    for name in sorted({tp.topic for tp in missing}):
         await metadata.topic(name, max(1.0, (deadline - loop.time()) * 1000))
     try:
         async with asyncio.timeout_at(deadline):
             while True:
-                answered, errors = await list_offsets_once(pool, metadata.view, left, read_committed)
-                found.update(answered)
-                left = {tp: timestamp for tp, timestamp in left.items() if tp not in answered}
-                if not left:
-                    return found
+                listed, errors = await list_offsets_once(pool, metadata.view, missing, read_committed)
+                offsets.update(listed)
+                missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in listed}
+                if not missing:
+                    return offsets
                 for error in errors.values():
                     if not error.retriable:
                         raise error
-                stale = {tp.topic for tp in left if tp not in errors or is_stale_metadata(errors[tp])}
+                stale = {tp.topic for tp in missing if tp not in errors or is_stale_metadata(errors[tp])}
                 metadata.request_update(stale)
                 await asyncio.sleep(backoff.wait_seconds(attempt))
                 attempt += 1
     except TimeoutError as error:
         if isinstance(error, KafkaError):
             raise
-        tp = min(left)
+        tp = min(missing)
         reason = errors.get(tp)
         if isinstance(reason, UnknownTopicOrPartitionError):
             raise reason from None
-        why = f"; the last error: {reason}" if reason is not None else ""
-        raise KafkaTimeoutError(f"no offset for {tp} in {timeout_ms:.0f} ms{why}") from None
+        last_error = f"; the last error: {reason}" if reason is not None else ""
+        raise KafkaTimeoutError(
+            f"Failed to get offsets by times in {timeout_ms:.0f} ms: no offset for partition {tp}{last_error}"
+        ) from None

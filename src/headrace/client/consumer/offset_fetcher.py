@@ -1,10 +1,11 @@
-"""Finds where to read: committed offsets, offsets by time, and whether a new leader still has what was read.
+"""Looks up the positions of partitions: committed offsets, offsets by timestamp, and validation after a leader change.
 
-    OFFSET_QUERY  --work()-->  OFFSET_WAIT  --the answer-->  ACTIVE at an offset
-                                            --an error--->   OFFSET_QUERY again, later
-    VALIDATE_WAIT --work()-->  OffsetForLeaderEpoch          ACTIVE, or elsewhere if the log was cut (KIP-320)
+    OFFSET_QUERY  --send_requests()-->  OFFSET_WAIT  --response-->  ACTIVE at an offset
+                                                     --error----->  OFFSET_QUERY again, after a backoff
+    VALIDATE_WAIT --send_requests()-->  OffsetForLeaderEpoch        ACTIVE; at another offset if the log was truncated
+                                                                    (KIP-320)
 
-Owned by the loop. Answers go by a partition's version: one that comes after a seek is dropped.
+Owner: the loop. A response is dropped if the partition's version has changed since the request, for example by a seek.
 """
 
 import asyncio
@@ -41,20 +42,22 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
 
 _logger = logging.getLogger(__name__)
 
-_FIRST_FOR_CONSUMERS = 3
-"""The version of OffsetForLeaderEpoch that asks for no rights on the cluster."""
+_FIRST_VERSION_FOR_CONSUMERS = 3
+"""The first version of OffsetForLeaderEpoch that does not need authorization for the cluster."""
 _CONSUMER = -1
 
-Asked = list[tuple[PartitionState, int]]
-"""Partitions, and their versions when they were asked about."""
+VersionedStates = list[tuple[PartitionState, int]]
+"""Partitions, and their versions when the request was sent."""
 
 
 class CommittedOffsets(Protocol):
+    """Fetches committed offsets; implemented by `CommitRequestManager`."""
+
     async def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
 
 
 class OffsetFetcher:
-    """See the module."""
+    """Finds and validates the positions of all assigned partitions."""
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class OffsetFetcher:
         on_positions_found: Callable[[], None],
         on_error: Callable[[TopicPartition, Exception], None],
     ):
-        """`found` is called when a partition can be read from, `failed` with an error for the user."""
+        """`on_positions_found` is called when partitions can be fetched, `on_error` with an error for the user."""
         self._pool = pool
         self._metadata = metadata
         self._subscription = subscription
@@ -88,54 +91,54 @@ class OffsetFetcher:
         self._closed = False
 
     def send_requests(self) -> None:
-        """Asks everything that is to be asked now."""
+        """Sends requests for all partitions that need an offset or a validation now."""
         if self._closed:
             return
         now = self._loop.time()
-        committed: Asked = []
-        by_time: Asked = []
-        validated: Asked = []
-        later = float("inf")
+        committed: VersionedStates = []
+        by_timestamp: VersionedStates = []
+        validated: VersionedStates = []
+        retry_at = float("inf")
         view = self._metadata.view
-        unknown: set[str] = set()
+        without_leader: set[str] = set()
         with self._subscription.lock:
             for state in self._subscription.states():
-                asks = state.state is FetchState.OFFSET_QUERY
-                if not asks and (
+                needs_offset = state.state is FetchState.OFFSET_QUERY
+                if not needs_offset and (
                     state.state is not FetchState.VALIDATE_WAIT or self._validating.get(state) == state.version
                 ):
                     continue
-                is_committed = asks and state.query is COMMITTED_OFFSET
+                is_committed = needs_offset and state.query is COMMITTED_OFFSET
                 if state.retry_at > now:
-                    later = min(later, state.retry_at)
+                    retry_at = min(retry_at, state.retry_at)
                 elif not is_committed and view.leader(state.tp) is None:
-                    # Metadata calls again as soon as it knows more.
-                    unknown.add(state.tp.topic)
-                elif asks:
+                    # A metadata update calls this method again.
+                    without_leader.add(state.tp.topic)
+                elif needs_offset:
                     state.query_sent()
-                    (committed if is_committed else by_time).append((state, state.version))
+                    (committed if is_committed else by_timestamp).append((state, state.version))
                 else:
                     self._validating[state] = state.version
                     validated.append((state, state.version))
-        if unknown:
-            self._metadata.request_update(unknown)
+        if without_leader:
+            self._metadata.request_update(without_leader)
         if committed:
-            self._start(self._find_committed(committed))
-        if by_time:
-            self._start(self._find_by_time(by_time))
+            self._start_task(self._fetch_committed(committed))
+        if by_timestamp:
+            self._start_task(self._list_offsets(by_timestamp))
         if validated:
-            self._start(self._validate(validated))
-        self._wake_at(later)
+            self._start_task(self._validate(validated))
+        self._wake_at(retry_at)
 
-    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
+    def _start_task(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._task_finished)
 
-    def _finished(self, task: "asyncio.Task[None]") -> None:
+    def _task_finished(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.error("looking for offsets failed", exc_info=error)
+            _logger.error("Offset lookup failed; the partitions concerned are not fetched", exc_info=error)
         self._on_positions_found()
         self.send_requests()
 
@@ -149,135 +152,141 @@ class OffsetFetcher:
     def _retry_at(self, state: PartitionState) -> float:
         return self._loop.time() + self._backoff.wait_seconds(state.failures)
 
-    def _ask_again(self, state: PartitionState, error: Exception) -> None:
-        """The caller holds the lock and knows that the answer is not stale."""
+    def _retry(self, state: PartitionState, error: Exception) -> None:
+        """Schedules another attempt. The caller holds the lock and has checked the version."""
         if isinstance(error, KafkaError) and error.retriable:
-            _logger.debug("no offset for %s yet: %s", state.tp, error)
+            _logger.debug("Partition %s: offset lookup failed, retrying: %s", state.tp, error)
         else:
             self._on_error(state.tp, error)
         state.retry_query(self._retry_at(state))
 
-    # Committed offsets
+    # ---- committed offsets
 
-    async def _find_committed(self, asked: Asked) -> None:
-        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    async def _fetch_committed(self, states: VersionedStates) -> None:
+        committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         failure: Exception | None = None
         if self._committed is not None:
             try:
-                found = await self._committed.committed([state.tp for state, _ in asked])
+                committed = await self._committed.committed([state.tp for state, _ in states])
             except KafkaError as error:
                 failure = error
         with self._subscription.lock:
-            for state, version in asked:
+            for state, version in states:
                 if state.version != version:
                     continue
                 if failure is not None:
-                    self._ask_again(state, failure)
-                elif (offset := found.get(state.tp)) is not None:
+                    self._retry(state, failure)
+                elif (offset := committed.get(state.tp)) is not None:
                     state.seek(offset.offset, offset.leader_epoch)
                 else:
-                    self.reset(state, f"there is no committed offset for {state.tp}")
+                    self.reset(state, "no committed offset")
 
-    def reset(self, state: PartitionState, why: str) -> bool:
-        """Goes by `auto.offset.reset`; False if that says that it is an error. The caller holds the lock."""
+    def reset(self, state: PartitionState, reason: str) -> bool:
+        """Applies `auto.offset.reset`. Returns False if it is none. The caller holds the lock."""
         query = self._reset_strategy.query(self._clock.time_ms())
         if query is not None:
-            _logger.info("%s: reading begins at %s", why, query)
+            _logger.info("Partition %s: resetting the position to %s: %s", state.tp, query, reason)
             state.query_offset(query)
             return True
         if state.state is FetchState.OFFSET_WAIT:
-            self._ask_again(state, NoOffsetForPartitionError(f"{why}, and auto.offset.reset is none"))
+            self._retry(
+                state,
+                NoOffsetForPartitionError(
+                    f"Undefined offset with no reset policy for partition {state.tp}: {reason}, and "
+                    "auto.offset.reset is none"
+                ),
+            )
         return False
 
-    # Offsets by time
+    # ---- offsets by timestamp
 
-    async def _find_by_time(self, asked: Asked) -> None:
-        wanted: dict[TopicPartition, int] = {}
+    async def _list_offsets(self, states: VersionedStates) -> None:
+        timestamps: dict[TopicPartition, int] = {}
         starts: dict[TopicPartition, int] = {}
         queries: dict[TopicPartition, OffsetQuery] = {}
-        for state, _ in asked:
+        for state, _ in states:
             assert state.query is not None
             queries[state.tp] = state.query
-            wanted[state.tp] = LATEST if state.query.kind == "tail" else state.query.timestamp
+            timestamps[state.tp] = LATEST if state.query.kind == "tail" else state.query.timestamp
             if state.query.kind == "tail":
                 starts[state.tp] = EARLIEST
         view = self._metadata.view
-        found, errors = await list_offsets_once(self._pool, view, wanted, self._read_committed)
+        listed, errors = await list_offsets_once(self._pool, view, timestamps, self._read_committed)
         if starts:
-            begins, failures = await list_offsets_once(self._pool, view, starts, self._read_committed)
+            log_starts, failures = await list_offsets_once(self._pool, view, starts, self._read_committed)
             errors.update(failures)
         else:
-            begins = {}
-        self._refresh(errors)
+            log_starts = {}
+        self._refresh_metadata(errors)
         with self._subscription.lock:
-            for state, version in asked:
+            for state, version in states:
                 tp = state.tp
                 if state.version != version:
                     continue
                 if tp in errors:
-                    self._ask_again(state, errors[tp])
-                elif tp not in found:
+                    self._retry(state, errors[tp])
+                elif tp not in listed:
                     state.retry_query(self._retry_at(state))
                 else:
-                    self._take(state, queries[tp], found[tp], begins.get(tp), view.leader_epoch(tp))
+                    self._apply_listed_offset(state, queries[tp], listed[tp], log_starts.get(tp), view.leader_epoch(tp))
 
-    def _take(
+    def _apply_listed_offset(
         self,
         state: PartitionState,
         query: OffsetQuery,
-        found: ListOffsetData,
-        begin: ListOffsetData | None,
+        listed: ListOffsetData,
+        log_start: ListOffsetData | None,
         leader_epoch: int,
     ) -> None:
-        if found.offset < 0:
-            # Nothing is as new as that: the end.
+        if listed.offset < 0:
+            # No record has this timestamp or a retry_at one: start at the end.
             state.query_offset(LATEST_OFFSET)
             return
-        offset = found.offset
-        if query.kind == "tail" and begin is not None:
-            offset = max(begin.offset, offset - query.tail)
+        offset = listed.offset
+        if query.kind == "tail" and log_start is not None:
+            offset = max(log_start.offset, offset - query.tail)
         state.seek(offset)
-        state.validated(max(leader_epoch, found.leader_epoch))
+        state.validated(max(leader_epoch, listed.leader_epoch))
 
-    def _refresh(self, errors: dict[TopicPartition, KafkaError]) -> None:
+    def _refresh_metadata(self, errors: dict[TopicPartition, KafkaError]) -> None:
         stale = {tp.topic for tp, error in errors.items() if is_stale_metadata(error)}
         if stale:
             self._metadata.request_update(stale)
 
-    # Validation
+    # ---- validation (KIP-320)
 
-    async def _validate(self, asked: Asked) -> None:
+    async def _validate(self, states: VersionedStates) -> None:
         view = self._metadata.view
-        states = {state.tp: (state, version) for state, version in asked}
-        nodes, errors = group_by_leader(view, states)
+        by_partition = {state.tp: (state, version) for state, version in states}
+        nodes, errors = group_by_leader(view, by_partition)
         try:
             await asyncio.gather(
                 *(
-                    self._validate_at(node_id, [states[tp] for tp in tps], errors, view.leader_epoch)
+                    self._validate_with(node_id, [by_partition[tp] for tp in tps], errors, view.leader_epoch)
                     for node_id, tps in nodes.items()
                 )
             )
         finally:
-            self._refresh(errors)
+            self._refresh_metadata(errors)
             with self._subscription.lock:
-                for state, version in asked:
+                for state, version in states:
                     if self._validating.get(state) == version:
                         del self._validating[state]
                     if state.tp in errors and state.version == version and state.state is FetchState.VALIDATE_WAIT:
-                        _logger.debug("position of %s not validated yet: %s", state.tp, errors[state.tp])
+                        _logger.debug("Partition %s: validation failed, retrying: %s", state.tp, errors[state.tp])
                         state.back_off(self._retry_at(state))
 
-    async def _validate_at(
+    async def _validate_with(
         self,
         node_id: int,
-        asked: Asked,
+        states: VersionedStates,
         errors: dict[TopicPartition, KafkaError],
         epoch_of: Callable[[TopicPartition], int],
     ) -> None:
         topics: dict[str, list[OffsetForLeaderPartition]] = {}
         epochs = {}
         with self._subscription.lock:
-            for state, _ in asked:
+            for state, _ in states:
                 epochs[state.tp] = epoch_of(state.tp)
                 topics.setdefault(state.tp.topic, []).append(
                     OffsetForLeaderPartition(
@@ -290,40 +299,40 @@ class OffsetFetcher:
             replica_id=_CONSUMER,
             topics=[OffsetForLeaderTopic(topic=name, partitions=parts) for name, parts in topics.items()],
         )
-        states = {state.tp: (state, version) for state, version in asked}
+        by_partition = {state.tp: (state, version) for state, version in states}
         try:
-            reply: OffsetForLeaderEpochResponse = await self._pool.send(
-                node_id, request, min_version=_FIRST_FOR_CONSUMERS
+            response: OffsetForLeaderEpochResponse = await self._pool.send(
+                node_id, request, min_version=_FIRST_VERSION_FOR_CONSUMERS
             )
         except UnsupportedVersionError:
             with self._subscription.lock:
-                for state, version in asked:
+                for state, version in states:
                     if state.version == version:
                         state.validated(epochs[state.tp])
             return
         except KafkaError as error:
-            errors.update(dict.fromkeys(states, error))
+            errors.update(dict.fromkeys(by_partition, error))
             return
         with self._subscription.lock:
-            for topic in reply.topics:
+            for topic in response.topics:
                 for part in topic.partitions:
                     tp = TopicPartition(topic.topic, part.partition)
-                    if tp not in states:
+                    if tp not in by_partition:
                         continue
-                    state, version = states[tp]
+                    state, version = by_partition[tp]
                     if state.version != version or state.state is not FetchState.VALIDATE_WAIT:
                         continue
                     failure = error_for(part.error_code)
                     if failure is None:
-                        self._compare(state, part.leader_epoch, part.end_offset, epochs[tp])
+                        self._handle_epoch_end_offset(state, part.leader_epoch, part.end_offset, epochs[tp])
                     elif failure.retriable:
                         errors[tp] = failure
                     else:
                         self._on_error(tp, failure)
                         state.back_off(self._retry_at(state))
 
-    def _compare(self, state: PartitionState, epoch: int, end_offset: int, leader_epoch: int) -> None:
-        """The leader says where the epoch of the last record that was read ends in its log."""
+    def _handle_epoch_end_offset(self, state: PartitionState, epoch: int, end_offset: int, leader_epoch: int) -> None:
+        """Compares the position with the end offset of the last consumed epoch in the leader's log."""
         if epoch >= 0 and end_offset >= state.position:
             state.validated(leader_epoch)
             return
@@ -334,7 +343,7 @@ class OffsetFetcher:
             state.back_off(self._retry_at(state))
         elif known:
             _logger.warning(
-                "%s: the log was truncated to offset %d, below the position %d: reading goes on there",
+                "Partition %s: truncation detected: the log ends at %d, below position %d; resetting to the log end",
                 state.tp,
                 end_offset,
                 state.position,
@@ -342,11 +351,11 @@ class OffsetFetcher:
             state.seek(end_offset, epoch)
             state.validated(leader_epoch)
         else:
-            self.reset(state, f"the leader of {state.tp} does not know of what was read up to {state.position}")
+            self.reset(state, f"the leader does not know the epoch of the records up to position {state.position}")
 
     def check_leader(self, state: PartitionState, leader_epoch: int) -> bool:
-        """Whether the leader of this epoch can be fetched from; otherwise it is asked first. The caller holds the
-        lock."""
+        """Returns True if the partition can be fetched from the leader of this epoch; otherwise starts to validate the
+        position first. The caller holds the lock."""
         if leader_epoch <= state.leader_epoch or leader_epoch == NO_EPOCH:
             return True
         if state.position_epoch == NO_EPOCH:

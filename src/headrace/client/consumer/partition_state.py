@@ -1,23 +1,23 @@
-"""One assigned partition of a consumer: where it reads, and in which state its reading is.
+"""One assigned partition of a consumer: its position, and the state of fetching.
 
-The states are librdkafka's. Each state lists what may follow it, and only `_transition` changes it:
+The states are librdkafka's. `_SUCCESSORS` lists the legal transitions, and only `_transition` changes the state:
 
-    NONE           assigned, and nothing is known about where to begin
-    OFFSET_QUERY   an offset has to be looked up (the committed one, or one by time)
-    OFFSET_WAIT    the question is on its way
-    VALIDATE_WAIT  the leader changed: it is being asked whether its log still has what was read (KIP-320)
-    ACTIVE         fetched from, records are handed out
-    STOPPING       about to be taken away: no fetch, no record, but the position can still be read and committed
-    STOPPED        no longer assigned; the end
+    NONE           assigned; the offset to start at is not known
+    OFFSET_QUERY   an offset must be looked up (the committed offset, or an offset by timestamp)
+    OFFSET_WAIT    the request for the offset is in flight
+    VALIDATE_WAIT  the leader changed; the position is being validated against its log (KIP-320)
+    ACTIVE         records are fetched and returned
+    STOPPING       about to be revoked: no fetches and no records, but the position can be read and committed
+    STOPPED        no longer assigned; the final state
 
-`version` grows whenever reading goes on elsewhere than it would have (a seek, a reset, the end of the assignment). A
-request keeps the version that it was sent under, and its reply is dropped if that is no longer the partition's.
+`version` grows whenever fetching continues elsewhere (a seek, a reset, a revoked partition). A request keeps the
+version it was sent under; its response is dropped if the version has changed.
 
-Three offsets run behind one another: `processed` <= `position` <= `fetch_offset`. Records below `fetch_offset` were
-fetched, those below `position` were handed to the user, those below `processed` were handed out before the last poll
-began, so the user is done with them: that is what an automatic commit may commit at any time.
+Three offsets follow one another: `processed` <= `position` <= `fetch_offset`. Records below `fetch_offset` were
+fetched. Records below `position` were returned to the user. Records below `processed` were returned before the last
+poll began, so the user has processed them: an automatic commit may commit `processed` at any time.
 
-Not a lock in sight: all of it is guarded by the lock of the SubscriptionState that owns it.
+There is no lock here: the lock of the SubscriptionState that owns the partition guards all of it.
 """
 
 from enum import Enum
@@ -32,6 +32,8 @@ NO_EPOCH: Final = -1
 
 
 class FetchState(Enum):
+    """The state of fetching from one partition; see the drawing above."""
+
     NONE = "none"
     OFFSET_QUERY = "offset query"
     OFFSET_WAIT = "offset wait"
@@ -49,13 +51,14 @@ _RUNNING = frozenset(
         FetchState.ACTIVE,
     )
 )
-_ENDS = frozenset((FetchState.STOPPING, FetchState.STOPPED))
-_FOLLOWERS: dict[FetchState, frozenset[FetchState]] = {
-    FetchState.NONE: frozenset((FetchState.OFFSET_QUERY, FetchState.ACTIVE)) | _ENDS,
-    FetchState.OFFSET_QUERY: frozenset((FetchState.OFFSET_QUERY, FetchState.OFFSET_WAIT, FetchState.ACTIVE)) | _ENDS,
-    FetchState.OFFSET_WAIT: frozenset((FetchState.OFFSET_QUERY, FetchState.ACTIVE)) | _ENDS,
-    FetchState.VALIDATE_WAIT: frozenset((FetchState.OFFSET_QUERY, FetchState.ACTIVE)) | _ENDS,
-    FetchState.ACTIVE: _RUNNING - {FetchState.OFFSET_WAIT} | _ENDS,
+_STOP_STATES = frozenset((FetchState.STOPPING, FetchState.STOPPED))
+_SUCCESSORS: dict[FetchState, frozenset[FetchState]] = {
+    FetchState.NONE: frozenset((FetchState.OFFSET_QUERY, FetchState.ACTIVE)) | _STOP_STATES,
+    FetchState.OFFSET_QUERY: frozenset((FetchState.OFFSET_QUERY, FetchState.OFFSET_WAIT, FetchState.ACTIVE))
+    | _STOP_STATES,
+    FetchState.OFFSET_WAIT: frozenset((FetchState.OFFSET_QUERY, FetchState.ACTIVE)) | _STOP_STATES,
+    FetchState.VALIDATE_WAIT: frozenset((FetchState.OFFSET_QUERY, FetchState.ACTIVE)) | _STOP_STATES,
+    FetchState.ACTIVE: _RUNNING - {FetchState.OFFSET_WAIT} | _STOP_STATES,
     FetchState.STOPPING: frozenset((FetchState.STOPPED,)),
     FetchState.STOPPED: frozenset(),
 }
@@ -65,19 +68,19 @@ _ACTIVE = FetchState.ACTIVE
 
 
 class OffsetQuery(NamedTuple):
-    """What has to be looked up before a partition can be read."""
+    """The offset to look up before a partition can be fetched."""
 
     kind: str
     """`committed`, `time` or `tail`."""
     timestamp: int = 0
-    """For `time`: milliseconds, or EARLIEST or LATEST. A time behind the last record counts as LATEST."""
+    """For `time`: milliseconds, or EARLIEST or LATEST. A timestamp after the last record counts as LATEST."""
     tail: int = 0
-    """For `tail`: so many records before the end."""
+    """For `tail`: the number of offsets before the end."""
 
     def __str__(self) -> str:
         if self.kind == "time":
             return {EARLIEST: "earliest", LATEST: "latest"}.get(self.timestamp, f"time {self.timestamp}")
-        return f"the last {self.tail}" if self.kind == "tail" else self.kind
+        return f"{self.tail} offsets before the end" if self.kind == "tail" else self.kind
 
 
 COMMITTED_OFFSET = OffsetQuery("committed")
@@ -86,7 +89,7 @@ LATEST_OFFSET = OffsetQuery("time", LATEST)
 
 
 class PartitionState:
-    """See the module. Attributes may be read by who holds the lock; what changes where reading goes has a method."""
+    """The position and fetch state of one partition. Callers hold the lock of the SubscriptionState."""
 
     __slots__ = (
         "eof_offset",
@@ -116,34 +119,34 @@ class PartitionState:
         self.version = 0
         self.query: OffsetQuery | None = None
         self.position = UNKNOWN_OFFSET
-        """The offset of the next record for the user."""
+        """The offset of the next record to return to the user."""
         self.position_epoch = NO_EPOCH
-        """The leader epoch of the last record that the user got."""
+        """The leader epoch of the last record returned to the user."""
         self.processed = UNKNOWN_OFFSET
         self.processed_epoch = NO_EPOCH
         self.fetch_offset = UNKNOWN_OFFSET
         """The offset of the next record to fetch."""
         self.leader_epoch = NO_EPOCH
-        """The epoch of the leader that the position is known to be right for."""
+        """The epoch of the leader that the position was validated against."""
         self.paused = False
         self.high_watermark = UNKNOWN_OFFSET
         self.last_stable_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.preferred_replica = -1
-        """The broker to fetch from instead of the leader (KIP-392), -1 for none; good until `preferred_until`."""
+        """The preferred read replica (KIP-392), -1 for none; valid until `preferred_until`."""
         self.preferred_until = 0.0
         self.retry_at = 0.0
-        """When to try again after an error, on the monotonic clock."""
+        """The time of the next attempt after an error, on the monotonic clock."""
         self.failures = 0
         self.eof_offset = UNKNOWN_OFFSET
-        """Where the end of the partition was last reported."""
+        """The offset at which the end of the partition was last reported."""
 
     def __repr__(self) -> str:
         return f"PartitionState({self.tp}, {self.state.value}, position {self.position}, version {self.version})"
 
     def _transition(self, state: FetchState) -> None:
-        if state not in _FOLLOWERS[self.state]:
-            raise RuntimeError(f"{self.tp} cannot go from {self.state.value} to {state.value}")
+        if state not in _SUCCESSORS[self.state]:
+            raise RuntimeError(f"partition {self.tp}: illegal transition from {self.state.value} to {state.value}")
         self.state = state
 
     @property
@@ -152,80 +155,80 @@ class PartitionState:
 
     @property
     def is_stopped(self) -> bool:
-        return self.state in _ENDS
+        return self.state in _STOP_STATES
 
     @property
     def is_fetchable(self) -> bool:
-        """Records may be asked for."""
+        """True if records may be fetched."""
         return self.state is FetchState.ACTIVE and not self.paused
 
     def query_offset(self, query: OffsetQuery) -> None:
-        """The next offset has to be looked up."""
+        """Requests that the position be looked up."""
         self._transition(FetchState.OFFSET_QUERY)
         self.version += 1
         self.query = query
         self.position = self.fetch_offset = self.processed = UNKNOWN_OFFSET
         self.position_epoch = self.processed_epoch = NO_EPOCH
-        self._forget_troubles()
+        self._clear_failures()
 
     def query_sent(self) -> None:
-        """The question has been sent."""
+        """Notes that the request for the offset was sent."""
         self._transition(FetchState.OFFSET_WAIT)
 
     def retry_query(self, retry_at: float) -> None:
-        """The question failed in a way that may pass."""
+        """Schedules another attempt after a failed query."""
         self._transition(FetchState.OFFSET_QUERY)
         self.failures += 1
         self.retry_at = retry_at
 
     def seek(self, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Reading goes on at an offset; `epoch` is that of the record before it, if it is known."""
+        """Moves the position. `epoch` is the leader epoch of the record before it, if known."""
         self._transition(FetchState.ACTIVE)
         self.version += 1
         self.query = None
         self.position = self.fetch_offset = self.processed = offset
         self.position_epoch = self.processed_epoch = epoch
-        # The epoch may be one that the present leader cut off: with an epoch to ask about, it is asked.
+        # The leader may have truncated this epoch: if the epoch is known, validate the position.
         self.leader_epoch = NO_EPOCH
-        self._forget_troubles()
+        self._clear_failures()
 
-    def _forget_troubles(self) -> None:
+    def _clear_failures(self) -> None:
         self.eof_offset = UNKNOWN_OFFSET
         self.failures = 0
         self.retry_at = 0.0
 
     def validate(self) -> None:
-        """What was fetched but not handed out is dropped; the position is to be checked."""
+        """Drops what was fetched beyond the position and starts validating the position."""
         self._transition(FetchState.VALIDATE_WAIT)
         self.version += 1
         self.fetch_offset = self.position
 
     def validated(self, leader_epoch: int) -> None:
-        """The leader of this epoch has everything up to the position."""
+        """Notes that the leader of this epoch has all records up to the position."""
         if self.state is FetchState.VALIDATE_WAIT:
             self._transition(FetchState.ACTIVE)
         self.leader_epoch = leader_epoch
         self.failures = 0
 
     def rewind(self) -> None:
-        """What was fetched but not handed out is dropped, and fetched again when it is wanted."""
+        """Drops what was fetched beyond the position; it will be fetched again."""
         self.version += 1
         self.fetch_offset = self.position
         self.eof_offset = UNKNOWN_OFFSET
 
     def fetched(self, next_offset: int) -> None:
-        """A reply was put into the buffer."""
+        """Notes that records up to `next_offset` were put into the buffer."""
         self.fetch_offset = next_offset
         self.failures = 0
 
     def consumed(self, next_offset: int, epoch: int) -> None:
-        """Records were handed to the user."""
+        """Notes that records up to `next_offset` were returned to the user."""
         self.position = next_offset
         self.position_epoch = epoch
 
     def advance(self, version: int, next_offset: int) -> bool:
-        """One more record is handed to the user, who is done with those before it; False if it is not wanted any more:
-        the user seeks or pauses, or the partition goes. The hottest path of iteration."""
+        """Moves the position by one record, and marks the records before it as processed. Returns False if the record
+        must not be returned: after a seek, a pause or a revocation. The hottest path of iteration."""
         if self.version != version or self.state is not _ACTIVE or self.paused:
             return False
         self.processed = self.position
@@ -233,17 +236,19 @@ class PartitionState:
         return True
 
     def begin_stop(self) -> None:
+        """Stops fetching from a partition that is about to be revoked."""
         if not self.is_stopped:
             self._transition(FetchState.STOPPING)
             self.version += 1
 
     def stop(self) -> None:
+        """Ends the assignment."""
         if self.state is not FetchState.STOPPED:
             self._transition(FetchState.STOPPED)
             self.version += 1
 
     def back_off(self, retry_at: float) -> None:
-        """Fetching failed in a way that may pass."""
+        """Schedules another attempt after a failed fetch."""
         self.failures += 1
         self.retry_at = retry_at
 
@@ -255,7 +260,7 @@ class PartitionState:
         self.preferred_replica = -1
 
     def reached_end(self, read_committed: bool) -> bool:
-        """Whether everything there is has been fetched, if that has not been told for this offset before."""
+        """Returns True if the end of the partition is reached, once for each offset."""
         end = self.end_offset(read_committed)
         if not 0 <= end <= self.fetch_offset or self.eof_offset == self.fetch_offset:
             return False
@@ -263,5 +268,5 @@ class PartitionState:
         return True
 
     def end_offset(self, read_committed: bool) -> int:
-        """How far a reader gets: the last stable offset or the high watermark, -1 while no reply told."""
+        """Returns the last stable offset or the high watermark; -1 before the first response."""
         return self.last_stable_offset if read_committed else self.high_watermark

@@ -1,17 +1,17 @@
-"""Reads stretches of partitions whose begin and end are known: what a batch engine does, which keeps positions itself.
+"""Reads known ranges of offsets: for batch engines, which keep the positions themselves.
 
     client = RangeClient({"bootstrap.servers": "localhost:9092"})
     client.offsets({tp: EARLIEST}), client.offsets({tp: LATEST})
     for columns in client.read(tp, 0, 1000):        # Arrow arrays, a few MB each
         ...
 
-No group, no subscription, no position that lives on. A thread of its own runs the loop; `RangeFetcher` keeps one fetch
-under way while the caller works on the last reply, and asks for nothing behind the end. Decoding happens in the
-caller's thread.
+There is no group, no subscription and no stored position. A background thread runs the event loop. `RangeFetcher` keeps
+one fetch in flight while the caller processes the last response, and fetches nothing beyond the end. The caller's
+thread decodes the records.
 
-Invariants: records come in order, each once; an offset that the log does not have (any more) raises
-`OffsetOutOfRangeError`, and is never passed over silently; whatever another attempt may mend is tried again until
-nothing has come for `patience_ms`.
+Invariants: records are returned in order and exactly once. An offset that the log does not have raises
+`OffsetOutOfRangeError` and is never skipped silently. Retriable errors are retried until nothing has arrived for
+`patience_ms`.
 """
 
 import asyncio
@@ -35,23 +35,23 @@ __all__ = ["EARLIEST", "LATEST", "RangeClient", "RangeColumns"]
 
 _logger = logging.getLogger(__name__)
 
-_WAIT_PURPOSE = "wait"
+_WAIT_CONNECTION = "wait"
 _WAIT_AFTER_ERROR_SECONDS = 0.02
 
 
 class RangeClient:
-    """See the module. For one thread at a time; settings are the consumer's."""
+    """A client that reads ranges of offsets. One thread at a time may use it. Takes the consumer's settings."""
 
     def __init__(self, settings: Mapping[str, object]):
         self.settings = ClientSettings.load(CONSUMER_KEYS, settings)
         self._thread = LoopThread("headrace-ranges")
         try:
-            self._core = self._thread.run(self._make())
+            self._core = self._thread.run(self._create_core())
         except BaseException:
             self._thread.stop()
             raise
 
-    async def _make(self) -> ClientCore:
+    async def _create_core(self) -> ClientCore:
         return ClientCore(self.settings, allow_auto_create=False)
 
     def close(self) -> None:
@@ -60,19 +60,19 @@ class RangeClient:
             self._thread.run(self._core.close())
             self._thread.stop()
 
-    # The cluster
+    # ---- cluster
 
     def _timeout(self, timeout_ms: float | None) -> float:
         return float(self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
 
     def topics(self, timeout_ms: float | None = None) -> list[str]:
-        """The names of all topics; asks the cluster. Internal ones too, unless `exclude.internal.topics` is set."""
+        """Requests the names of all topics, including internal topics unless `exclude.internal.topics` is set."""
         view = self._thread.run(self._core.metadata.update_all(self._timeout(timeout_ms)))
         return sorted(view.names(include_internal=not self.settings.exclude_internal_topics))
 
     def partitions(self, topics: Iterable[str], timeout_ms: float | None = None) -> dict[str, list[int]]:
-        """The numbers of the partitions of topics; asks the cluster. Topics that do not exist are left out. Raises the
-        error of a topic that may not be seen."""
+        """Requests the partition numbers of topics. Leaves out topics that do not exist. Raises the error of a topic
+        that this client must not access."""
         names = sorted(set(topics))
         for name in names:
             check_name(name)
@@ -90,27 +90,27 @@ class RangeClient:
         return found
 
     def offsets(
-        self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Offsets at timestamps, or at EARLIEST or LATEST; -1 where no record is as new. With `read_committed` the
-        latest is the first offset of an open transaction."""
-        if not wanted:
+        """Returns the offsets at timestamps, or at EARLIEST or LATEST; -1 if no record is that new.
+        With `read_committed`, LATEST is the last stable offset."""
+        if not timestamps:
             return {}
-        found = self._thread.run(
+        listed = self._thread.run(
             list_offsets(
                 self._core.pool,
                 self._core.metadata,
-                wanted,
+                timestamps,
                 read_committed=self.settings.isolation_level == "read_committed",
                 timeout_ms=self._timeout(timeout_ms),
                 backoff=self._core.backoff,
             )
         )
-        return {tp: each.offset for tp, each in found.items()}
+        return {tp: data.offset for tp, data in listed.items()}
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
-        """Waits until a partition has records from its position on, or what keeps it from telling; False if time is up
-        before. With `read_committed` records of open transactions do not count."""
+        """Waits until a partition has records at its position, or an error occurs. Returns False after `timeout_ms`.
+        With `read_committed` records of open transactions do not count."""
         return self._thread.run(self._wait_for_records(positions, timeout_ms))
 
     async def _wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
@@ -120,7 +120,7 @@ class RangeClient:
             await asyncio.sleep(timeout_ms / 1000)
             return False
         waiting = {
-            loop.create_task(self._wait_at(node_id, {tp: positions[tp] for tp in tps}, timeout_ms))
+            loop.create_task(self._wait_at_broker(node_id, {tp: positions[tp] for tp in tps}, timeout_ms))
             for node_id, tps in nodes.items()
         }
         try:
@@ -133,27 +133,27 @@ class RangeClient:
             for task in waiting:
                 task.cancel()
 
-    async def _wait_at(self, node_id: int, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
-        """Has a broker hold a fetch back until it has something. As little as possible is asked for, since it is not
-        looked at."""
+    async def _wait_at_broker(self, node_id: int, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
+        """Sends a fetch that the broker holds until it has records. Requests only one byte, since the records are not
+        used."""
         core, view = self._core, self._core.metadata.view
         try:
-            await core.pool.connect(node_id, _WAIT_PURPOSE)
+            await core.pool.connect(node_id, _WAIT_CONNECTION)
             version = core.pool.version(node_id, ApiKey.FETCH)
-            wanted = {
+            partitions = {
                 tp: RequestedPartition(view.topic_id(tp.topic), offset, 1, view.leader_epoch(tp))
                 for tp, offset in positions.items()
             }
-            reply = await fetch_once(core, node_id, version, wanted, timeout_ms, 1, 1, _WAIT_PURPOSE)
+            response = await fetch_once(core, node_id, version, partitions, timeout_ms, 1, 1, _WAIT_CONNECTION)
         except KafkaError as error:
-            _logger.debug("broker %d does not tell of new records: %s", node_id, error)
+            _logger.debug("Waiting for records at broker %d failed: %s", node_id, error)
             await asyncio.sleep(_WAIT_AFTER_ERROR_SECONDS)
             return True
-        return bool(reply.error_code) or any(
-            part.error_code or part.records for topic in reply.responses for part in topic.partitions
+        return bool(response.error_code) or any(
+            part.error_code or part.records for topic in response.responses for part in topic.partitions
         )
 
-    # Records
+    # ---- records
 
     def read(
         self,
@@ -165,30 +165,30 @@ class RangeClient:
         target_bytes: int = 2 * 1024 * 1024,
         timestamp_unit: str = "us",
     ) -> Generator[RangeColumns, None, None]:
-        """The records from `start` to before `end`, in portions of about `target_bytes` each.
+        """Yields the records from `start` to before `end`, in columns of about `target_bytes`.
 
-        Raises OffsetOutOfRangeError if the log does not have `start`, or loses what comes next; `offset` of it tells
-        where. Raises KafkaTimeoutError if nothing comes for `patience_ms`.
+        Raises OffsetOutOfRangeError, with the attribute `offset`, if the log does not have `start` or loses a later
+        offset. Raises KafkaTimeoutError if nothing arrives for `patience_ms`.
         """
         fetch = RangeFetcher(self._core, tp, start, end, patience_ms)
-        portions = RangeDecoder(end, target_bytes, timestamp_unit)
+        decoder = RangeDecoder(end, target_bytes, timestamp_unit)
         try:
             while True:
                 try:
                     fetched = self._thread.run(fetch.next())
                 except KafkaError:
-                    # What came before it is good, and the caller may know how to go on behind.
-                    yield from portions.finish()
+                    # The rows before the error are valid, and the caller may know how to continue after it.
+                    yield from decoder.finish()
                     raise
                 if fetched is None:
                     break
                 try:
-                    yield from portions.decode(fetched)
+                    yield from decoder.decode(fetched)
                 except CorruptRecordError as error:
-                    # Maybe only the reply was hurt: once more from there, with nothing handed out twice.
-                    if not self._thread.run(fetch.again(fetched.next_offset)):
+                    # The bytes may have been damaged in transit: fetch once more from there, without repeating a row.
+                    if not self._thread.run(fetch.fetch_again(fetched.next_offset)):
                         raise CorruptBatchError(tp, fetched.next_offset, error) from error
-            yield from portions.finish()
+            yield from decoder.finish()
         finally:
             if self._thread.is_alive:
                 self._thread.call(fetch.stop)

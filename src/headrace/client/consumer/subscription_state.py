@@ -1,15 +1,15 @@
-"""What a consumer reads: the topics it asked for, the partitions it has, and the state of each.
+"""The subscription and assignment of a consumer, and the state of each assigned partition.
 
-    subscribe(topics)      the group decides which partitions       mode TOPICS
-    subscribe(pattern)     the same, with all topics that match     mode PATTERN
-    assign(partitions)     the user decides                         mode ASSIGNED
+    subscribe(topics)      the group assigns partitions                    mode TOPICS
+    subscribe(pattern)     the same, for all topics that match             mode PATTERN
+    assign(partitions)     the user assigns partitions                     mode ASSIGNED
 
-Shared by two threads: the loop (which fetches and keeps the membership) and the user's (which polls and seeks). `lock`
-guards everything here and in the fetch buffer; methods take it themselves, and it may be taken around several (it is
-reentrant). It is never held across an await or a call of the user's code.
+Two threads share it: the loop (fetches, keeps the group membership) and the user's thread (polls, seeks). `lock` guards
+everything here and in the fetch buffer. Methods acquire it themselves; it is reentrant, so callers may hold it over
+several calls. It is never held across an await or while user code runs.
 
-Whoever changes what has to be fetched calls `changed` afterwards (any thread), which the consumer's core sets: it gets
-the loop going.
+Code that changes what to fetch calls `changed` afterwards (from any thread). The consumer's core sets this hook and
+lets the loop react.
 """
 
 import re
@@ -26,56 +26,59 @@ __all__ = ["ConsumerRebalanceListener", "SubscriptionMode", "SubscriptionState"]
 
 
 class SubscriptionMode(Enum):
-    NONE = "nothing"
+    """How partitions are assigned to a consumer."""
+
+    NONE = "none"
     TOPICS = "topics"
     PATTERN = "a pattern"
     ASSIGNED = "partitions"
 
 
 class ConsumerRebalanceListener:
-    """What a program wants to do when partitions come and go. Override what is needed.
+    """Callbacks that a program can implement to react to a rebalance. Override the methods you need.
 
-    Called within `poll` (or iteration, or `close`), by the thread that polls. With `headrace.aio` the methods may be
+    They are called within `poll` (or iteration, or `close`) in the thread that polls. With `headrace.aio` they may be
     coroutine functions.
     """
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object:
-        """Partitions are about to go to another member: the time to commit their offsets."""
+        """Called before partitions are revoked: the last chance to commit their offsets."""
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> object:
-        """Partitions have come. With cooperative assignors only the new ones."""
+        """Called after partitions were assigned; with cooperative assignors only with the new ones."""
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> object:
-        """Partitions are gone already (the member was thrown out) and maybe read by others: too late to commit."""
+        """Called when partitions were lost because the group removed this member. Other members may own them
+        already, so their offsets cannot be committed. Calls `on_partitions_revoked` by default."""
         return self.on_partitions_revoked(lost)
 
 
 class SubscriptionState:
-    """See the module."""
+    """The subscription, the assignment and the partition states of one consumer."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.mode = SubscriptionMode.NONE
         self.pattern: re.Pattern[str] | None = None
         self.listener: ConsumerRebalanceListener | None = None
-        self.changed: Callable[[], None] = _nothing
+        self.changed: Callable[[], None] = _do_nothing
         self._topics: frozenset[str] = frozenset()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._assigned: frozenset[TopicPartition] = frozenset()
-        self._commits_nothing = False
-        self._moved: set[PartitionState] = set()
-        """States whose `processed` is behind their `position`."""
+        self._auto_commit_disabled = False
+        self._unprocessed: set[PartitionState] = set()
+        """Partitions whose `processed` is behind their `position`."""
 
-    # What was asked for
+    # ---- subscription
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics to join the group for: those subscribed to, or those that the pattern matched last."""
+        """The subscribed topics; with a pattern, the topics that matched last."""
         return self._topics
 
     @property
     def is_subscribed(self) -> bool:
-        """The group decides about the assignment."""
+        """True if the group assigns the partitions."""
         return self.mode in (SubscriptionMode.TOPICS, SubscriptionMode.PATTERN)
 
     def subscribe(
@@ -84,31 +87,32 @@ class SubscriptionState:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Partitions that the group gave stay until the group takes them away, also if their topic is not asked for."""
+        """Replaces the subscription. Assigned partitions stay until the group revokes them, even if their topic is no
+        longer subscribed."""
         if isinstance(topics, str):
-            raise TypeError(f"topics is a list of names, not the str {topics!r}")
-        wanted = frozenset(topics)
-        for topic in wanted:
+            raise TypeError(f"topics must be a list of topic names, not the str {topics!r}")
+        names = frozenset(topics)
+        for topic in names:
             if not isinstance(topic, str):
-                raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
-        if wanted and pattern is not None:
-            raise IllegalStateError("subscribe to either topics or a pattern, not to both")
-        if not wanted and pattern is None:
-            raise ValueError("subscribe to topics or to a pattern: neither is given; unsubscribe() ends a subscription")
+                raise TypeError(f"a topic name must be a str, not {type(topic).__name__}")
+        if names and pattern is not None:
+            raise IllegalStateError("Subscription to topics and to a pattern are mutually exclusive")
+        if not names and pattern is None:
+            raise ValueError("subscribe() needs topics or a pattern; use unsubscribe() to end a subscription")
         for method in ("on_partitions_assigned", "on_partitions_revoked"):
             if listener is not None and not callable(getattr(listener, method, None)):
-                raise TypeError(f"a listener has a method {method}, which {type(listener).__name__} has not")
+                raise TypeError(f"a rebalance listener needs a method {method}; {type(listener).__name__} has none")
         compiled = re.compile(pattern) if pattern is not None else None
         with self.lock:
             self._check_mode(SubscriptionMode.TOPICS if compiled is None else SubscriptionMode.PATTERN)
             self.mode = SubscriptionMode.TOPICS if compiled is None else SubscriptionMode.PATTERN
-            self._topics = wanted
+            self._topics = names
             self.pattern = compiled
             self.listener = listener
 
     def match(self, known: Iterable[str]) -> bool:
-        """Sets the topics of a pattern from all that exist; whether that changed anything. As in kafka-python the
-        pattern has to match from the start of the name, as `re.match` does."""
+        """Sets the topics of a pattern from all existing topics. Returns True if they changed. As in kafka-python the
+        pattern must match from the start of the name, like `re.match`."""
         with self.lock:
             if self.pattern is None:
                 return False
@@ -119,16 +123,16 @@ class SubscriptionState:
             return True
 
     def assign(self, tps: Iterable[TopicPartition]) -> None:
-        """The user's own choice. Partitions that stay keep their positions."""
-        wanted = frozenset(tps)
-        for tp in wanted:
+        """Assigns partitions by the user. Partitions that were assigned before keep their positions."""
+        partitions = frozenset(tps)
+        for tp in partitions:
             if not isinstance(tp, TopicPartition):
                 raise TypeError(f"a partition must be a TopicPartition, not {type(tp).__name__}")
         with self.lock:
             self._check_mode(SubscriptionMode.ASSIGNED)
             self.mode = SubscriptionMode.ASSIGNED
-            self._topics = frozenset(tp.topic for tp in wanted)
-            self._set_assigned(wanted)
+            self._topics = frozenset(tp.topic for tp in partitions)
+            self._set_assigned(partitions)
 
     def unsubscribe(self) -> None:
         with self.lock:
@@ -138,83 +142,82 @@ class SubscriptionState:
             self.listener = None
             self._topics = frozenset()
 
-    def _check_mode(self, wanted: SubscriptionMode) -> None:
-        if self.mode not in (SubscriptionMode.NONE, wanted):
+    def _check_mode(self, mode: SubscriptionMode) -> None:
+        if self.mode not in (SubscriptionMode.NONE, mode):
             raise IllegalStateError(
-                f"this consumer has {self.mode.value}, and {wanted.value} are another way: call unsubscribe() first"
-                if wanted is SubscriptionMode.ASSIGNED or self.mode is SubscriptionMode.ASSIGNED
-                else f"this consumer has subscribed to {self.mode.value} already: call unsubscribe() first"
+                "Subscription to topics, partitions and pattern are mutually exclusive: this consumer already uses "
+                f"{self.mode.value}; call unsubscribe() first"
             )
 
-    # What it has
+    # ---- assignment
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         return self._assigned
 
     def assign_from_group(self, tps: Iterable[TopicPartition]) -> None:
-        """The partitions that the group gave, all of them. Those that stay keep their positions, the others start with
-        their committed offset. Does nothing if the user has unsubscribed meanwhile."""
+        """Sets the complete assignment from the group. Partitions that were assigned before keep their positions, new
+        partitions start at their committed offset. Does nothing if the user has unsubscribed."""
         with self.lock:
             if self.is_subscribed:
                 self._set_assigned(frozenset(tps))
 
     def start_revoking(self, tps: Iterable[TopicPartition]) -> None:
-        """Stops reading from partitions that are about to be taken away; positions can still be committed."""
+        """Stops fetching from partitions that are about to be revoked; their positions can still be committed."""
         with self.lock:
             for tp in tps:
                 if (state := self._states.get(tp)) is not None:
                     state.begin_stop()
 
-    def _set_assigned(self, wanted: frozenset[TopicPartition]) -> None:
-        for tp in self._assigned - wanted:
+    def _set_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+        for tp in self._assigned - assigned:
             state = self._states.pop(tp)
             state.stop()
-            self._moved.discard(state)
-        for tp in wanted:
+            self._unprocessed.discard(state)
+        for tp in assigned:
             known = self._states.get(tp)
             if known is None or known.is_stopped:
                 if known is not None:
                     known.stop()
-                    self._moved.discard(known)
+                    self._unprocessed.discard(known)
                 state = self._states[tp] = PartitionState(tp)
                 state.query_offset(COMMITTED_OFFSET)
-        self._assigned = wanted
+        self._assigned = assigned
 
     def state(self, tp: TopicPartition) -> PartitionState:
         try:
             state = self._states.get(tp)
-        except TypeError:  # a list of them, say, which cannot be a key
+        except TypeError:  # not hashable: a list, for example
             state = None
         if state is None:
             if not isinstance(tp, TopicPartition):
                 raise TypeError(f"a partition must be a TopicPartition, not {type(tp).__name__}")
-            raise NotAssignedError(f"partition {tp} is not assigned to this consumer")
+            raise NotAssignedError(f"No current assignment for partition {tp}: it is not assigned to this consumer")
         return state
 
     def find(self, tp: TopicPartition) -> PartitionState | None:
         return self._states.get(tp)
 
     def states(self) -> Iterator[PartitionState]:
-        """All partitions; the caller holds the lock while it goes through them."""
+        """Iterates over all partitions. The caller holds the lock during the iteration."""
         return iter(self._states.values())
 
-    # Where it reads
+    # ---- seek, pause, resume
 
     def seek(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
         with self.lock:
             state = self.state(tp)
             if not state.is_stopped:
-                self._moved.discard(state)
+                self._unprocessed.discard(state)
                 state.seek(offset, epoch)
 
     def query_offsets(self, tps: Iterable[TopicPartition], query: OffsetQuery) -> None:
-        """The offset to go on at is looked up before the next fetch."""
+        """Looks up the position before the next fetch."""
         with self.lock:
             found = [self.state(tp) for tp in tps]
             for state in found:
                 if not state.is_stopped:
-                    self._moved.discard(state)
+                    self._unprocessed.discard(state)
                     state.query_offset(query)
 
     def pause(self, tps: Iterable[TopicPartition]) -> None:
@@ -231,35 +234,35 @@ class SubscriptionState:
         with self.lock:
             return {tp for tp, state in self._states.items() if state.paused}
 
-    # How far the user is
+    # ---- progress of the user
 
     def consumed(self, state: PartitionState, next_offset: int, epoch: int) -> None:
-        """Records before `next_offset` are handed to the user. The caller holds the lock."""
+        """Notes that records up to `next_offset` were returned to the user. The caller holds the lock."""
         state.consumed(next_offset, epoch)
-        self._moved.add(state)
+        self._unprocessed.add(state)
 
     def start_iteration(self, state: PartitionState, epoch: int) -> None:
-        """Records will be handed to the user one by one, with `PartitionState.move`; the last is of this epoch.
+        """Prepares for returning records one by one with `PartitionState.advance`. `epoch` is that of the last record.
 
-        It may be later than that of the others, which does no harm: a leader that does not have it tells of the one
-        before. An epoch that is too early would look like a truncation.
+        Earlier records may have an earlier epoch. A late epoch is harmless: a leader that does not have it responds
+        with the one before. An epoch that is too early would look like a truncation.
         """
         with self.lock:
             state.processed = state.position
             state.processed_epoch = state.position_epoch = epoch
-            self._moved.add(state)
+            self._unprocessed.add(state)
 
     def mark_processed(self) -> None:
-        """A poll begins: what was handed out before it has been processed."""
-        if self._moved:
+        """Marks all returned records as processed, when the next poll begins."""
+        if self._unprocessed:
             with self.lock:
-                for state in self._moved:
+                for state in self._unprocessed:
                     state.processed = state.position
                     state.processed_epoch = state.position_epoch
-                self._moved.clear()
+                self._unprocessed.clear()
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The position of every partition that has one: what `commit()` without offsets commits."""
+        """Returns the known positions: the offsets that `commit()` without arguments commits."""
         with self.lock:
             return {
                 tp: OffsetAndMetadata(state.position, "", state.position_epoch)
@@ -267,9 +270,9 @@ class SubscriptionState:
                 if state.has_position
             }
 
-    def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What an automatic commit may commit at this moment: everything that the user is surely done with."""
-        if self._commits_nothing:
+    def auto_commit_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns the offsets that an automatic commit may commit now: behind the records that were processed."""
+        if self._auto_commit_disabled:
             return {}
         with self.lock:
             return {
@@ -279,9 +282,9 @@ class SubscriptionState:
             }
 
     def disable_auto_commit(self) -> None:
-        """Nobody knows what the user is done with: nothing is committed by itself any more."""
-        self._commits_nothing = True
+        """Ends automatic commits, when it is unknown which records were processed."""
+        self._auto_commit_disabled = True
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

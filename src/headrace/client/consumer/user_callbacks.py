@@ -1,8 +1,7 @@
-"""The user's callbacks: code of the user that the loop wants to have run, inside of a poll, by the thread that polls.
+"""User callbacks: rebalance listeners, commit callbacks and interceptors that the thread that polls has to run.
 
-The loop adds a callback and waits for it; a poll takes callbacks until there are none. Rebalance listeners go
-this way (in the
-order of the rebalance), and so do the callbacks of commits, for which nobody waits.
+The loop adds a callback; a poll runs all that are waiting. The loop waits until a rebalance listener has run, in the
+order of the rebalance. It does not wait for commit callbacks.
 """
 
 import asyncio
@@ -13,16 +12,18 @@ from typing import NamedTuple
 
 
 class UserCallback(NamedTuple):
+    """A function to run within a poll, and the future that completes when it has run."""
+
     function: Callable[[], object] | None
-    """None if it only matters that the user is in a poll."""
+    """None if the loop only waits for the user to poll."""
     future: "asyncio.Future[None] | None"
 
 
 class UserCallbacks:
-    """`add` belongs to the loop, `take` and `finish` to the thread that polls."""
+    """A queue of user callbacks. The loop calls `wait` and `add`, the thread that polls calls `take` and `finish`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, notify: Callable[[], None]):
-        """`notify` wakes a poll that waits."""
+        """`notify` wakes a waiting poll."""
         self._loop = loop
         self._notify = notify
         self._waiting: deque[UserCallback] = deque()
@@ -31,7 +32,7 @@ class UserCallbacks:
         return len(self._waiting)
 
     async def wait(self, function: Callable[[], object] | None) -> None:
-        """Returns when the user's thread has run a function. What it raises comes out of the poll, not out of here."""
+        """Returns when a poll has run `function`. The poll raises the errors of `function`."""
         callback = UserCallback(function, self._loop.create_future())
         self._waiting.append(callback)
         self._notify()
@@ -43,7 +44,7 @@ class UserCallbacks:
                 self._withdraw(callback)
 
     def add(self, function: Callable[[], object]) -> None:
-        """Has a function run some time."""
+        """Lets a later poll run `function`."""
         self._waiting.append(UserCallback(function, None))
         self._notify()
 
@@ -52,18 +53,19 @@ class UserCallbacks:
             self._waiting.remove(callback)
 
     def take(self) -> UserCallback | None:
+        """Returns the next callback to run; None if there is none."""
         try:
             return self._waiting.popleft()
         except IndexError:
             return None
 
     def finish(self, callback: UserCallback) -> None:
-        """The user's code has run, well or not."""
+        """Completes a callback that has run, with or without an error."""
         if callback.future is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waited
-                self._loop.call_soon_threadsafe(_finished, callback.future)
+            with contextlib.suppress(RuntimeError):  # the loop has stopped
+                self._loop.call_soon_threadsafe(_complete, callback.future)
 
 
-def _finished(future: "asyncio.Future[None]") -> None:
+def _complete(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)

@@ -199,7 +199,7 @@ class CommitRequestManager:
             _logger.warning("%s: offsets were not committed before a rebalance: %s", self._member, error)
 
     def _due(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        offsets = self._subscription.offsets_to_commit()
+        offsets = self._subscription.auto_commit_offsets()
         return {tp: each for tp, each in offsets.items() if self.last.get(tp) != each}
 
     async def _commit_by_time(self, interval_ms: float) -> None:

@@ -51,7 +51,7 @@ class TestIteration:
     def test_what_is_committed_by_itself_is_behind_the_record_in_hand(self):
         async def test(logs, consumer):
             async for record in consumer:
-                done = consumer._subscription.offsets_to_commit()
+                done = consumer._subscription.auto_commit_offsets()
                 assert done[T0] == OffsetAndMetadata(record.offset, "", 0)
 
         consuming(test, consumer_timeout_ms=1000)
@@ -138,9 +138,9 @@ class TestIteration:
             first = await anext(consumer)
             polled = await consumer.poll(1000, max_records=2)
             assert await consumer.position(T0) == 3
-            assert consumer._subscription.offsets_to_commit()[T0].offset == 1
+            assert consumer._subscription.auto_commit_offsets()[T0].offset == 1
             then = await anext(consumer)
-            assert consumer._subscription.offsets_to_commit()[T0].offset == 3
+            assert consumer._subscription.auto_commit_offsets()[T0].offset == 3
             rest = await consumer.poll(1000)
             assert await consumer.position(T0) == 8
             assert [each.value for each in (first, *polled[T0], then, *rest[T0])] == list(range(8))
@@ -229,7 +229,7 @@ class TestDeserializers:
         async def test(logs, consumer):
             assert [record.value for record in (await consumer.poll(1000))[T0]] == [0, 1]
             for _ in range(2):
-                with pytest.raises(RecordDeserializationError, match="value of t-0 at offset 2") as raised:
+                with pytest.raises(RecordDeserializationError, match="value for partition t-0 at offset 2") as raised:
                     await consumer.poll(1000)
                 assert (raised.value.topic_partition, raised.value.offset, raised.value.field) == (T0, 2, "value")
                 assert isinstance(raised.value.__cause__, ZeroDivisionError)

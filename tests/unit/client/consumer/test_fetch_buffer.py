@@ -51,7 +51,7 @@ def test_what_is_stale_is_dropped():
     assert buffer.has(state.tp)
     state.seek(3)
     assert not buffer.has(state.tp)
-    assert buffer.waiting_bytes(state.tp) == 0
+    assert buffer.buffered_bytes(state.tp) == 0
     fresh = entry_of(state)
     buffer.put(fresh)
     assert buffer.next() is fresh
@@ -80,7 +80,7 @@ def test_a_sweep_lets_go_of_memory():
         buffer.put(entry_of(state, count=100))
     first.stop()
     buffer.drop_stale()
-    assert buffer.size_in_bytes == buffer.waiting_bytes(second.tp) > 0
+    assert buffer.size_in_bytes == buffer.buffered_bytes(second.tp) > 0
     assert buffer.next().state is second
     buffer.clear()
     assert (buffer.next(), buffer.size_in_bytes) == (None, 0)
@@ -111,22 +111,22 @@ class Told:
 def test_the_loop_is_told_once_when_enough_was_taken():
     told = Told(3, 3, 3)
     assert told.take() == 0
-    told.buffer.call_when_taken(2 * told.size)
+    told.buffer.notify_when_drained(2 * told.size)
     assert [told.take() for _ in range(4)] == [0, 1, 1, 1]
 
 
 def test_the_loop_is_told_when_a_partition_runs_low():
     told = Told(2, 9)
-    told.buffer.call_when_taken(100 * told.size)
+    told.buffer.notify_when_drained(100 * told.size)
     assert told.take() == 1
     told = Told(9, 3)
-    told.buffer.call_when_taken(100 * told.size)
+    told.buffer.notify_when_drained(100 * told.size)
     assert [told.take() for _ in range(4)] == [0, 0, 0, 1]
 
 
 def test_the_loop_is_told_of_the_last_one_whatever_it_waits_for():
     told = Told(1)
-    told.buffer.call_when_taken(0)
+    told.buffer.notify_when_drained(0)
     assert told.take() == 1
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.client.consumer.fetch_collector import _expected
+from headrace.client.consumer.fetch_collector import _estimate
 
 LIMITLESS = 2**31 - 1
 
@@ -17,4 +17,4 @@ LIMITLESS = 2**31 - 1
     ],
 )
 def test_no_more_room_than_is_needed(offsets: int, size: int, wanted: int, expected: tuple[int, int]) -> None:
-    assert _expected(offsets, size, wanted) == expected
+    assert _estimate(offsets, size, wanted) == expected

@@ -30,32 +30,32 @@ def summary(request):
 
 def test_the_first_request_is_full_and_later_ones_name_changes():
     session = FetchSessionHandler()
-    assert summary(session.plan({T0: want(5), T1: want(6)}, True)) == (0, 0, [("t", 0, 5), ("t", 1, 6)], [])
-    session.answered(77, 0)
-    assert summary(session.plan({T0: want(5), T1: want(8)}, True)) == (77, 1, [("t", 1, 8)], [])
-    session.answered(77, 0)
-    assert summary(session.plan({T1: want(8)}, True)) == (77, 2, [], [("t", 0)])
-    session.answered(77, 0)
-    assert summary(session.plan({T0: want(9), T1: want(8)}, True)) == (77, 3, [("t", 0, 9)], [])
+    assert summary(session.build_request({T0: want(5), T1: want(6)}, True)) == (0, 0, [("t", 0, 5), ("t", 1, 6)], [])
+    session.handle_response(77, 0)
+    assert summary(session.build_request({T0: want(5), T1: want(8)}, True)) == (77, 1, [("t", 1, 8)], [])
+    session.handle_response(77, 0)
+    assert summary(session.build_request({T1: want(8)}, True)) == (77, 2, [], [("t", 0)])
+    session.handle_response(77, 0)
+    assert summary(session.build_request({T0: want(9), T1: want(8)}, True)) == (77, 3, [("t", 0, 9)], [])
 
 
 def test_a_new_leader_epoch_is_a_change():
     session = FetchSessionHandler()
-    session.plan({T0: want(epoch=1)}, True)
-    session.answered(77, 0)
-    request = session.plan({T0: want(epoch=2)}, True)
+    session.build_request({T0: want(epoch=1)}, True)
+    session.handle_response(77, 0)
+    request = session.build_request({T0: want(epoch=2)}, True)
     assert request.topics[0].partitions[0].current_leader_epoch == 2
 
 
 def test_no_reply_makes_a_new_session_in_the_place_of_the_old_one():
     session = FetchSessionHandler()
-    session.plan({T0: want()}, True)
-    session.answered(77, 0)
-    session.plan({T0: want()}, True)
-    session.failed()
-    assert summary(session.plan({T0: want()}, True)) == (77, 0, [("t", 0, 0)], [])
-    session.answered(78, 0)
-    assert summary(session.plan({T0: want()}, True)) == (78, 1, [], [])
+    session.build_request({T0: want()}, True)
+    session.handle_response(77, 0)
+    session.build_request({T0: want()}, True)
+    session.handle_error()
+    assert summary(session.build_request({T0: want()}, True)) == (77, 0, [("t", 0, 0)], [])
+    session.handle_response(78, 0)
+    assert summary(session.build_request({T0: want()}, True)) == (78, 1, [], [])
 
 
 @pytest.mark.parametrize(
@@ -63,60 +63,60 @@ def test_no_reply_makes_a_new_session_in_the_place_of_the_old_one():
 )
 def test_a_session_that_is_refused(error, session_id):
     session = FetchSessionHandler()
-    session.plan({T0: want()}, True)
-    session.answered(77, 0)
-    session.plan({T0: want()}, True)
-    session.answered(0, error)
-    assert summary(session.plan({T0: want()}, True)) == (session_id, 0, [("t", 0, 0)], [])
+    session.build_request({T0: want()}, True)
+    session.handle_response(77, 0)
+    session.build_request({T0: want()}, True)
+    session.handle_response(0, error)
+    assert summary(session.build_request({T0: want()}, True)) == (session_id, 0, [("t", 0, 0)], [])
 
 
 def test_a_broker_that_answers_with_another_session():
     session = FetchSessionHandler()
-    session.plan({T0: want()}, True)
-    session.answered(77, 0)
-    session.plan({T0: want()}, True)
-    session.answered(0, 0)
-    assert summary(session.plan({T0: want()}, True))[:2] == (0, 0)
+    session.build_request({T0: want()}, True)
+    session.handle_response(77, 0)
+    session.build_request({T0: want()}, True)
+    session.handle_response(0, 0)
+    assert summary(session.build_request({T0: want()}, True))[:2] == (0, 0)
 
 
 def test_no_room_for_a_session():
     session = FetchSessionHandler()
     for _ in range(3):
-        assert summary(session.plan({T0: want()}, True)) == (0, 0, [("t", 0, 0)], [])
-        session.answered(0, 0)
+        assert summary(session.build_request({T0: want()}, True)) == (0, 0, [("t", 0, 0)], [])
+        session.handle_response(0, 0)
 
 
 def test_not_wanted():
     session = FetchSessionHandler(enabled=False)
     for _ in range(3):
-        assert summary(session.plan({T0: want()}, True)) == (0, -1, [("t", 0, 0)], [])
-        session.answered(77, 0)
+        assert summary(session.build_request({T0: want()}, True)) == (0, -1, [("t", 0, 0)], [])
+        session.handle_response(77, 0)
 
 
 def test_names_and_ids_do_not_mix():
     session = FetchSessionHandler()
-    session.plan({T0: want(topic_id=ZERO_UUID)}, False)
-    session.answered(77, 0)
-    assert summary(session.plan({T0: want()}, True))[:2] == (77, 0)
+    session.build_request({T0: want(topic_id=ZERO_UUID)}, False)
+    session.handle_response(77, 0)
+    assert summary(session.build_request({T0: want()}, True))[:2] == (77, 0)
 
 
 def test_a_topic_that_was_made_anew_has_another_id():
     session = FetchSessionHandler()
-    session.plan({T0: want()}, True)
-    session.answered(77, 0)
-    request = session.plan({T0: want(topic_id=Uuid(int=8))}, True)
+    session.build_request({T0: want()}, True)
+    session.handle_response(77, 0)
+    request = session.build_request({T0: want(topic_id=Uuid(int=8))}, True)
     assert [topic.topic_id for topic in request.topics] == [Uuid(int=8)]
     assert [topic.topic_id for topic in request.forgotten_topics_data] == [ID]
 
 
 def test_epochs_begin_again_with_1():
     session = FetchSessionHandler()
-    session.plan({T0: want()}, True)
-    session.answered(77, 0)
+    session.build_request({T0: want()}, True)
+    session.handle_response(77, 0)
     session._epoch = 2**31 - 1
-    assert session.plan({T0: want()}, True).session_epoch == 2**31 - 1
-    session.answered(77, 0)
-    assert session.plan({T0: want()}, True).session_epoch == 1
+    assert session.build_request({T0: want()}, True).session_epoch == 2**31 - 1
+    session.handle_response(77, 0)
+    assert session.build_request({T0: want()}, True).session_epoch == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -134,9 +134,9 @@ def test_the_broker_always_knows_what_is_wanted(seed):
             for index in range(4)
             if chance.random() < 0.5
         }
-        request = session.plan(wanted, True)
+        request = session.build_request(wanted, True)
         if chance.random() < 0.05:
-            session.failed()  # the request was lost
+            session.handle_error()  # the request was lost
             continue
         asked = [
             FetchedPartition(topic.topic, topic.topic_id, part.partition, part.fetch_offset, part.partition_max_bytes)
@@ -154,14 +154,14 @@ def test_the_broker_always_knows_what_is_wanted(seed):
                 gone = [(topic.topic_id, part) for topic in request.forgotten_topics_data for part in topic.partitions]
                 found.change(asked, gone)
         except KafkaError as error:
-            session.answered(0, error.code)
+            session.handle_response(0, error.code)
             continue
         assert {key: each.fetch_offset for key, each in found.partitions.items()} == {
             (want.topic_id, tp.partition): want.fetch_offset for tp, want in wanted.items()
         }, f"seed {seed}, request {number}"
         if chance.random() < 0.05:
-            session.failed()  # the reply was lost
+            session.handle_error()  # the reply was lost
         else:
-            session.answered(found.id, 0)
+            session.handle_response(found.id, 0)
             answers += 1
     assert answers > 100

@@ -199,7 +199,7 @@ class TestPrefetch:
                 for records in (await consumer.poll(1000, max_records=1)).values():
                     found += len(records)
                 await asyncio.sleep(0.02)  # the user is slow: everything that may be fetched is
-                assert all(buffer.waiting_bytes(tp) <= 4 * round_bytes for tp in partitions)
+                assert all(buffer.buffered_bytes(tp) <= 4 * round_bytes for tp in partitions)
                 most = max(most, buffer.size_in_bytes)
             assert 8 * round_bytes < most <= 16 * round_bytes
             assert len(logs.fetched) <= 30  # of 4 partitions each: 100 rounds of one partition

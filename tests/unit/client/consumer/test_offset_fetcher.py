@@ -97,7 +97,7 @@ def test_no_answer_in_time():
             consumer.assign([T0])
             with pytest.raises(KafkaTimeoutError, match="t-0"):
                 await consumer.position(T0, timeout_ms=500)
-            with pytest.raises(KafkaTimeoutError, match="no offset for t-0 in 500 ms"):
+            with pytest.raises(KafkaTimeoutError, match="in 500 ms: no offset for partition t-0"):
                 await consumer.end_offsets([T0], timeout_ms=500)
 
     run(test())
@@ -185,7 +185,7 @@ class TestTruncation:
                 logs.move(("t", 0), 2)
                 logs.append(("t", 0), b"new 3", b"new 4")
                 for _ in range(2):
-                    with pytest.raises(TruncatedError, match="offset 3") as raised:
+                    with pytest.raises(TruncatedError, match="offset is 3") as raised:
                         await consumer.poll(5000)
                     assert raised.value.divergent == OffsetAndMetadata(3, "", 0)
                     assert raised.value.offset == 5

@@ -77,13 +77,13 @@ def test_nothing_follows_the_end(before):
         lambda state: state.retry_query(1.0),
         lambda state: state.validate(),
     ):
-        with pytest.raises(RuntimeError, match="cannot go from"):
+        with pytest.raises(RuntimeError, match="illegal transition from"):
             change(state_in(before))
 
 
 def test_only_a_question_can_be_asked():
     for before in set(FetchState) - {FetchState.OFFSET_QUERY}:
-        with pytest.raises(RuntimeError, match="cannot go from"):
+        with pytest.raises(RuntimeError, match="illegal transition from"):
             state_in(before).query_sent()
 
 
@@ -135,7 +135,7 @@ def test_texts():
         "latest",
     ]
     assert str(OffsetQuery("time", 1234)) == "time 1234"
-    assert str(OffsetQuery("tail", tail=3)) == "the last 3"
+    assert str(OffsetQuery("tail", tail=3)) == "3 offsets before the end"
     assert "t-0" in repr(state_in(FetchState.ACTIVE))
 
 

@@ -43,9 +43,9 @@ class TestWhatIsAskedFor:
         assert not subscription.match(["u"])
 
     def test_either_topics_or_a_pattern(self, subscription):
-        with pytest.raises(IllegalStateError, match="either topics or a pattern"):
+        with pytest.raises(IllegalStateError, match="mutually exclusive"):
             subscription.subscribe(["t"], pattern="t")
-        with pytest.raises(ValueError, match="neither is given"):
+        with pytest.raises(ValueError, match="needs topics or a pattern"):
             subscription.subscribe()
 
     def test_what_is_no_listener(self, subscription):
@@ -54,7 +54,7 @@ class TestWhatIsAskedFor:
                 pass
 
         for listener in (Half(), print):
-            with pytest.raises(TypeError, match="a listener has a method"):
+            with pytest.raises(TypeError, match="a rebalance listener needs a method"):
                 subscription.subscribe(["t"], listener=listener)
         assert not subscription.is_subscribed
 
@@ -92,7 +92,7 @@ class TestWhatItHas:
         assert subscription.state(T0).position == 7
         assert gone.state is FetchState.STOPPED
         assert subscription.state(U0).state is FetchState.OFFSET_QUERY
-        with pytest.raises(IllegalStateError, match="t-1 is not assigned"):
+        with pytest.raises(IllegalStateError, match="No current assignment for partition t-1"):
             subscription.state(T1)
 
     def test_a_group_gives_and_takes(self, subscription):
@@ -152,9 +152,9 @@ class TestHowFarTheUserIs:
         state = subscription.state(T0)
         subscription.consumed(state, 10, 2)
         assert subscription.positions() == {T0: OffsetAndMetadata(10, "", 2)}
-        assert subscription.offsets_to_commit() == {T0: OffsetAndMetadata(0, "", -1)}
+        assert subscription.auto_commit_offsets() == {T0: OffsetAndMetadata(0, "", -1)}
         subscription.mark_processed()
-        assert subscription.offsets_to_commit() == {T0: OffsetAndMetadata(10, "", 2)}
+        assert subscription.auto_commit_offsets() == {T0: OffsetAndMetadata(10, "", 2)}
 
     def test_record_by_record(self, subscription):
         subscription.assign([T0])
@@ -163,21 +163,21 @@ class TestHowFarTheUserIs:
         subscription.start_iteration(state, 0)
         for offset in range(1, 4):
             assert state.advance(state.version, offset)
-            assert subscription.offsets_to_commit()[T0].offset == offset - 1
+            assert subscription.auto_commit_offsets()[T0].offset == offset - 1
         assert not state.advance(state.version - 1, 9)
         state.paused = True
         assert not state.advance(state.version, 9)
         subscription.mark_processed()
-        assert subscription.offsets_to_commit()[T0].offset == 3
+        assert subscription.auto_commit_offsets()[T0].offset == 3
 
     def test_a_seek_counts_at_once(self, subscription):
         subscription.assign([T0])
         subscription.seek(T0, 0)
         subscription.consumed(subscription.state(T0), 10, 2)
         subscription.seek(T0, 4)
-        assert subscription.offsets_to_commit()[T0].offset == 4
+        assert subscription.auto_commit_offsets()[T0].offset == 4
         subscription.mark_processed()
-        assert subscription.offsets_to_commit()[T0].offset == 4
+        assert subscription.auto_commit_offsets()[T0].offset == 4
 
     def test_what_is_gone_is_not_committed(self, subscription):
         subscription.assign([T0])
@@ -185,13 +185,13 @@ class TestHowFarTheUserIs:
         subscription.consumed(subscription.state(T0), 10, 2)
         subscription.assign([])
         subscription.mark_processed()
-        assert subscription.offsets_to_commit() == {}
+        assert subscription.auto_commit_offsets() == {}
 
     def test_nothing_at_all_if_so_wanted(self, subscription):
         subscription.assign([T0])
         subscription.seek(T0, 3)
         subscription.disable_auto_commit()
-        assert subscription.offsets_to_commit() == {}
+        assert subscription.auto_commit_offsets() == {}
 
 
 def test_a_listener_takes_lost_partitions_as_revoked():
