@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour test quick check bench soak docs clean
+.PHONY: help run tour test quick check bench soak docs site dist clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -79,6 +79,19 @@ soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model te
 
 docs: $(VENV)/.built  ## make the generated reference pages again
 	@$(BIN)/python docs/generate.py
+
+$(VENV)/.site: $(VENV)/.installed
+	@$(PIP) install --constraint constraints.txt 'mkdocs-material' 'mkdocstrings[python]'
+	@touch $@
+
+site: $(VENV)/.site  ## build the documentation as a site, with search and an API reference, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo "==> open build/site/index.html"
+
+dist: $(VENV)/.built  ## build sdist and wheel, and check them in an empty environment without a compiler
+	@rm -rf dist && mkdir -p build
+	@echo "==> building sdist and wheel"
+	@$(BIN)/python -m build --no-isolation --outdir dist . > build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@$(BIN)/python tools/check_dist.py dist
 
 clean:  ## remove everything that was made
 	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-data

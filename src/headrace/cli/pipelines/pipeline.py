@@ -176,6 +176,8 @@ def run(
     NAME is a pipeline of the list, or a Python file: mine.py, or mine.py:orders if it has several.
     """
     with _one_line():
+        with requires_extra("spark"):
+            import pyspark  # noqa: F401 - report a missing PySpark before topics are created
         found = _load(name)
         from headrace.pipelines.run_settings import RunSettings, check_run
         from headrace.pipelines.sessions import quiet_session
