@@ -78,6 +78,7 @@ soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model te
 	  tests/compat/broker/test_kill_restart.py tests/compat/broker/test_exactly_once.py
 
 docs: $(VENV)/.built  ## make the generated reference pages again
+	@$(BIN)/python tools/generate_client_config.py
 	@$(BIN)/python docs/generate.py
 
 $(VENV)/.site: $(VENV)/.installed

@@ -1,15 +1,18 @@
 """Writes the reference pages that come from tables in the code. `make docs` runs it; a test checks they are current."""
 
 from pathlib import Path
+from typing import Any
 
 from headrace.broker import handlers
 from headrace.broker.config.broker import OWN_KEYS, TOPIC_KEYS
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
 from headrace.broker.dispatch import REGISTRY
-from headrace.client.config import common as client_settings
-from headrace.client.config.common import ADMIN_KEYS, ClientTable
+from headrace.client.config.admin import ADMIN_KEYS
+from headrace.client.config.common import COMMON_KEYS, COMMON_OBJECTS, UNUSED
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.config.producer import PRODUCER_KEYS
+from headrace.client.config.table import ALIASES, ClientTable
+from headrace.client.config.types import ClientConfig
 from headrace.protocol.apis import APIS
 from headrace.storage.config import MANAGER_KEYS
 
@@ -122,63 +125,66 @@ These are refused if they are set, since whoever sets them relies on them.
 CLIENTS = """\
 # Configuration of the clients
 
-Kafka's names and, unless it says otherwise, Kafka's defaults, from the tables in `headrace/client/settings.py`,
-`producer_keys.py` and `consumer_keys.py`. This page is made from them by `make docs`.
+Kafka's names and, unless a text says otherwise, Kafka's defaults. `make docs` generates this page from the tables in
+`headrace/client/config`.
 
-A key is written with dots in a mapping or with underscores as a keyword argument; both may be given, and the latter win.
-None stands for the default. The clients of `headrace` and `headrace.aio` take the same.
+Pass a key as a keyword argument with underscores, or in a mapping with dots. A keyword argument takes precedence over the
+mapping, and None stands for the default. The clients of `headrace` and `headrace.aio` accept the same keys.
 
 ```py
 headrace.Producer({{"bootstrap.servers": "localhost:9092", "linger.ms": 20}}, value_serializer=str.encode)
 ```
 
-A value that cannot be used, a combination that cannot work, and a key that there is not (the message names the likely
-one) raise `ConfigError`. Objects are functions, or what the text says; they have no default.
+The keyword arguments are typed: mypy reports `Producer(linger_ms="five")`, and editors complete and document every key.
+The values of a mapping are checked at run time only. An invalid value, an invalid combination and an unknown key (the
+message names the most similar one) raise `ConfigError`. `producer.config.linger_ms` returns the value in effect.
+
+All times are in milliseconds, in keys as well as in arguments of methods (`poll(timeout_ms=100)`).
 
 ## All clients
 
 {common}
 ## Producer
 
-Explained in [producing.md](producing.md) and [transactions.md](transactions.md).
+See [producing.md](producing.md) and [transactions.md](transactions.md).
 
 {producer}
 ## Consumer
 
-Explained in [consuming.md](consuming.md).
+See [consuming.md](consuming.md).
 
 {consumer}
 ## Admin
 
-Explained in [admin.md](admin.md).
+See [admin.md](admin.md).
 
 {admin}
 ## Keys of other clients
 
-These stand for Kafka's keys:
+librdkafka's names for Kafka's keys, accepted in a mapping:
 
 | key | stands for |
 |---|---|
 {aliases}
-These are accepted and change nothing; the log says so: {unused}.
+Accepted without effect, with a line in the log: {unused}.
 
-These are refused, since whoever sets them relies on them:
+Rejected, because a program that sets one of them depends on it:
 
-| key | why |
+| key | reason |
 |---|---|
 {refused}"""
 
 
 def _clients() -> str:
-    common = ClientTable(client_settings.COMMON_KEYS, client_settings.COMMON_OBJECTS)
-    tables = {"producer": PRODUCER_KEYS, "consumer": CONSUMER_KEYS, "admin": ADMIN_KEYS}
-    refused = {name: why for table in tables.values() for name, why in table.refused.items()}
+    common = ClientTable(ClientConfig, COMMON_KEYS, COMMON_OBJECTS)
+    tables: dict[str, ClientTable[Any]] = {"producer": PRODUCER_KEYS, "consumer": CONSUMER_KEYS, "admin": ADMIN_KEYS}
+    refused = {name: reason for table in tables.values() for name, reason in table.refused.items()}
     return CLIENTS.format(
         common=common.markdown(),
         **{name: table.markdown(without=common.known()) for name, table in tables.items()},
-        aliases="".join(f"| `{name}` | `{key}` |\n" for name, key in sorted(client_settings.ALIASES.items())),
-        unused=", ".join(f"`{name}`" for name in sorted(client_settings.UNUSED)),
-        refused="".join(f"| `{name}` | {why} |\n" for name, why in sorted(refused.items())),
+        aliases="".join(f"| `{name}` | `{key}` |\n" for name, key in sorted(ALIASES.items())),
+        unused=", ".join(f"`{name}`" for name in sorted(UNUSED)),
+        refused="".join(f"| `{name}` | {reason} |\n" for name, reason in sorted(refused.items())),
     )
 
 

@@ -8,15 +8,16 @@ import asyncio
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from headrace.client.background import check_loop
+from headrace.client.config.keywords import ConsumerKeywords
 from headrace.client.consumer.abstract_consumer import AbstractConsumer, Records, Steps
 from headrace.client.consumer.arguments import Offsets, check_timeout
 from headrace.client.consumer.core import ConsumerCore
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError
-from headrace.client.types import OffsetAndMetadata, OffsetAndTimestamp
+from headrace.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, V
 from headrace.common.clock import Clock
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
@@ -31,7 +32,7 @@ __all__ = ["Consumer", "ConsumerRebalanceListener", "ConsumerRecord"]
 T = TypeVar("T")
 
 
-class Consumer(AbstractConsumer):
+class Consumer(AbstractConsumer[K, V]):
     """Reads records from topics.
 
         async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -43,13 +44,13 @@ class Consumer(AbstractConsumer):
 
     def __init__(
         self,
-        *topics: "str | Mapping[str, object]",
+        *topics: str | Mapping[str, object],
         clock: Clock | None = None,
         dialer: Dialer | None = None,
-        **configs: object,
+        **keywords: Unpack[ConsumerKeywords[K, V]],
     ):
         """Settings are keyword arguments or a mapping. `clock` and `dialer` replace time and sockets in tests."""
-        super().__init__(topics, configs)
+        super().__init__(topics, keywords)
         self._clock = clock
         self._dialer = dialer
         self._ready: asyncio.Event = asyncio.Event()
@@ -98,15 +99,17 @@ class Consumer(AbstractConsumer):
 
     # ---- polling
 
-    async def poll(self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True) -> Records:
+    async def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
+    ) -> Records[K, V]:
         """Returns fetched records by partition, like `headrace.Consumer.poll`."""
         return self._polled(await self._poll(timeout_ms, self._collect(max_records)), update_offsets)
 
-    async def getmany(self, *, timeout_ms: float = 0, max_records: int | None = None) -> Records:
+    async def getmany(self, *, timeout_ms: float = 0, max_records: int | None = None) -> Records[K, V]:
         """aiokafka's name for `poll`."""
         return await self.poll(timeout_ms, max_records)
 
-    async def getone(self) -> ConsumerRecord:
+    async def getone(self) -> ConsumerRecord[K, V]:
         """Waits for the next record and returns it."""
         async for record in self._iterate_until(float("inf")):
             return record
@@ -132,15 +135,15 @@ class Consumer(AbstractConsumer):
         finally:
             self._is_polling = False
 
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Yields records one by one until no record arrives for `consumer_timeout_ms`. The position moves with each
         record; a seek, a pause or a lost partition takes effect with the next record."""
         return self._iterate_until(self._iteration_timeout_ms)
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K, V]:
         return await anext(aiter(self))
 
-    async def _iterate_until(self, timeout_ms: float) -> AsyncIterator[ConsumerRecord]:
+    async def _iterate_until(self, timeout_ms: float) -> AsyncIterator[ConsumerRecord[K, V]]:
         while not self._closed:
             if self._current is None:
                 collected = await self._poll(timeout_ms, self._collect_for_iteration)

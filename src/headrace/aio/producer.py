@@ -4,10 +4,10 @@ import asyncio
 import warnings
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from headrace.client.background import check_loop
-from headrace.client.config.common import ClientSettings
+from headrace.client.config.keywords import ProducerKeywords
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
@@ -39,9 +39,9 @@ class Producer(SendPath):
     Settings are those of `headrace.Producer`.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object):
-        self.config = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
-        """The settings; `config.acks`, say."""
+    def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[ProducerKeywords]):
+        self.config = check_settings(PRODUCER_KEYS.load(config, **keywords))
+        """The parsed configuration, such as `config.acks`."""
         set_up_path(self, self.config, SystemClock())
         self._gate = self._not_started
         self._started: ProducerCore | None = None

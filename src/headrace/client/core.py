@@ -1,4 +1,4 @@
-"""What every client is made of: settings, connections, metadata, coordinators, metrics.
+"""What every client is made of: config, connections, metadata, coordinators, metrics.
 
 Belongs to the loop it is made on. Producer, consumer and admin each make one, and add their own.
 """
@@ -6,10 +6,10 @@ Belongs to the loop it is made on. Producer, consumer and admin each make one, a
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace import __version__
-from headrace.client.config.common import ClientSettings
+from headrace.client.config.types import ClientConfig, ConsumerConfig, ProducerConfig
 from headrace.client.coordinators import CoordinatorFinder
 from headrace.client.errors import KafkaTimeoutError, NoBrokersAvailable, is_stale_metadata
 from headrace.client.events import ClientEvents
@@ -28,18 +28,24 @@ from headrace.net.nodes import parse_addresses
 __all__ = ["ClientCore"]
 
 T = TypeVar("T")
+if TYPE_CHECKING:
+    import typing_extensions
+
+    C_co = typing_extensions.TypeVar("C_co", bound=ClientConfig, covariant=True, default=ClientConfig)
+else:
+    C_co = TypeVar("C_co", covariant=True)  # has no defaults before Python 3.13
 
 _DEFAULT_IN_FLIGHT = 1000
 _FETCH_OVERHEAD_BYTES = 16 * 1024 * 1024
 """A fetch may bring more than its limit: what surrounds the records, and a first batch that is larger than allowed."""
 
 
-class ClientCore:
+class ClientCore(Generic[C_co]):
     """Made on a running loop; does nothing until something is asked of it."""
 
     def __init__(
         self,
-        settings: ClientSettings,
+        config: C_co,
         *,
         events: PoolEvents | None = None,
         clock: Clock | None = None,
@@ -48,55 +54,53 @@ class ClientCore:
         allow_auto_create: bool | None = None,
         max_in_flight: int | None = None,
     ):
-        self.settings = settings
+        self.config = config
         self.loop = asyncio.get_running_loop()
         self.clock: Clock = clock or SystemClock()
         self.random = random or make_random()
         self.metrics = Metrics()
-        self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self.random)
+        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self.random)
         """Waits before a request is sent again."""
         self.closed = False
-        self.events = ClientEvents(settings)
-        values = settings.as_dict()
+        self.events = ClientEvents(config)
         self.pool = BrokerPool(
-            parse_addresses(settings.bootstrap_servers),
+            parse_addresses(config.bootstrap_servers),
             NetSettings(
-                client_id=settings.client_id,
+                client_id=config.client_id,
                 software_version=__version__,
-                request_timeout_ms=settings.request_timeout_ms,
-                reconnect_backoff_ms=settings.reconnect_backoff_ms,
-                reconnect_backoff_max_ms=settings.reconnect_backoff_max_ms,
-                setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
-                setup_timeout_max_ms=settings.socket_connection_setup_timeout_max_ms,
-                max_idle_ms=settings.connections_max_idle_ms,
-                max_in_flight=max_in_flight
-                or values.get("max_in_flight_requests_per_connection")
-                or _DEFAULT_IN_FLIGHT,
-                max_reply_bytes=max(
-                    settings.receive_message_max_bytes, values.get("fetch_max_bytes", 0) + _FETCH_OVERHEAD_BYTES
-                ),
-                rebootstrap=settings.metadata_recovery_strategy == "rebootstrap",
+                request_timeout_ms=config.request_timeout_ms,
+                reconnect_backoff_ms=config.reconnect_backoff_ms,
+                reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+                setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+                setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+                max_idle_ms=config.connections_max_idle_ms,
+                max_in_flight=max_in_flight or _max_in_flight(config),
+                max_reply_bytes=_max_response_bytes(config),
+                rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
             ),
             loop=self.loop,
             dialer=dialer
-            or SocketDialer(make_ssl_context(settings), settings.send_buffer_bytes, settings.receive_buffer_bytes),
+            or SocketDialer(make_ssl_context(config), config.send_buffer_bytes, config.receive_buffer_bytes),
             random=self.random,
             events=events or self.events,
         )
-        if allow_auto_create is None:
-            allow_auto_create = bool(values.get("allow_auto_create_topics", False))
+        max_idle_ms = config.metadata_max_age_ms
+        if isinstance(config, ProducerConfig | ConsumerConfig):
+            max_idle_ms = config.metadata_max_idle_ms
+            if allow_auto_create is None:
+                allow_auto_create = config.allow_auto_create_topics
         self.metadata = Metadata(
             self.pool,
             MetadataSettings(
-                max_age_ms=settings.metadata_max_age_ms,
-                max_idle_ms=values.get("metadata_max_idle_ms", settings.metadata_max_age_ms),
-                retry_backoff_ms=settings.retry_backoff_ms,
-                retry_backoff_max_ms=settings.retry_backoff_max_ms,
-                fast_interval_ms=settings.topic_metadata_refresh_fast_interval_ms,
-                propagation_max_ms=settings.topic_metadata_propagation_max_ms,
-                rebootstrap_trigger_ms=settings.metadata_recovery_rebootstrap_trigger_ms,
-                allow_auto_create=allow_auto_create,
-                excluded=settings.topic_blacklist,
+                max_age_ms=config.metadata_max_age_ms,
+                max_idle_ms=max_idle_ms,
+                retry_backoff_ms=config.retry_backoff_ms,
+                retry_backoff_max_ms=config.retry_backoff_max_ms,
+                fast_interval_ms=config.topic_metadata_refresh_fast_interval_ms,
+                propagation_max_ms=config.topic_metadata_propagation_max_ms,
+                rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+                allow_auto_create=bool(allow_auto_create),
+                excluded=config.topic_blacklist,
             ),
             loop=self.loop,
             random=self.random,
@@ -112,7 +116,7 @@ class ClientCore:
         try:
             await self.metadata.update_brokers(30_000 if timeout_ms is None else timeout_ms)
         except (KafkaTimeoutError, KafkaConnectionError) as error:
-            addresses = ", ".join(self.settings.bootstrap_servers)
+            addresses = ", ".join(self.config.bootstrap_servers)
             why = self.metadata.last_error or error
             raise NoBrokersAvailable(f"none of the bootstrap servers ({addresses}) can be reached: {why}") from error
 
@@ -154,25 +158,34 @@ class ClientCore:
         self.events.stop()
 
 
-def make_ssl_context(settings: ClientSettings) -> ssl.SSLContext | None:
+def _max_in_flight(config: ClientConfig) -> int:
+    return config.max_in_flight_requests_per_connection if isinstance(config, ProducerConfig) else _DEFAULT_IN_FLIGHT
+
+
+def _max_response_bytes(config: ClientConfig) -> int:
+    fetch_bytes = config.fetch_max_bytes if isinstance(config, ConsumerConfig) else 0
+    return max(config.receive_message_max_bytes, fetch_bytes + _FETCH_OVERHEAD_BYTES)
+
+
+def make_ssl_context(config: ClientConfig) -> ssl.SSLContext | None:
     """None for plain connections."""
-    given: ssl.SSLContext | None = settings.ssl_context
-    if settings.security_protocol != "SSL":
+    given = config.ssl_context
+    if config.security_protocol != "SSL":
         if given is not None:
             raise ConfigError("ssl.context is given, but security.protocol is PLAINTEXT: expected SSL")
         return None
     if given is not None:
         return given
     try:
-        context = ssl.create_default_context(cafile=settings.ssl_cafile)
-        context.check_hostname = settings.ssl_check_hostname
-        if settings.ssl_certfile is not None:
-            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_password)
-        if settings.ssl_crlfile is not None:
-            context.load_verify_locations(settings.ssl_crlfile)
+        context = ssl.create_default_context(cafile=config.ssl_cafile)
+        context.check_hostname = config.ssl_check_hostname
+        if config.ssl_certfile is not None:
+            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_password)
+        if config.ssl_crlfile is not None:
+            context.load_verify_locations(config.ssl_crlfile)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        if settings.ssl_ciphers is not None:
-            context.set_ciphers(settings.ssl_ciphers)
+        if config.ssl_ciphers is not None:
+            context.set_ciphers(config.ssl_ciphers)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the ssl.* settings cannot be used: {error}") from error
+        raise ConfigError(f"The ssl.* configuration is invalid: {error}") from error
     return context

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from headrace.client.config.common import ClientSettings
+from headrace.client.config.types import ClientConfig
 from headrace.common.errors import KafkaError
 from headrace.net.broker_pool import Node
 
@@ -61,8 +61,8 @@ class Token(NamedTuple):
 class ClientEvents:
     """The pool reports here (it is a `PoolEvents`), and so does whoever has an error for nobody in particular."""
 
-    def __init__(self, settings: ClientSettings):
-        self._settings = settings
+    def __init__(self, config: ClientConfig):
+        self._config = config
         self._down: set[int] = set()
         """Brokers that could not be reached; told once, until they can be."""
         self.fatal: KafkaError | None = None
@@ -87,7 +87,7 @@ class ClientEvents:
     def throttled(self, node: Node, api_key: int, throttle_time_ms: int) -> None:  # noqa: ARG002
         self.throttled_total_ms += throttle_time_ms
         event = ThrottleEvent(f"{node.host}:{node.port}/{node.id}", node.id, throttle_time_ms / 1000)
-        self._call(self._settings.throttle_cb, event)
+        self._call(self._config.throttle_cb, event)
 
     # ---- what others report
 
@@ -96,22 +96,22 @@ class ClientEvents:
         if fatal and self.fatal is None:
             self.fatal = error
         error.fatal = fatal
-        self._call(self._settings.error_cb, error)
+        self._call(self._config.error_cb, error)
 
     def statistics(self, text: str) -> None:
-        self._call(self._settings.stats_cb, text)
+        self._call(self._config.stats_cb, text)
 
     @property
     def wants_statistics(self) -> bool:
-        return self._settings.stats_cb is not None and self._settings.statistics_interval_ms > 0
+        return self._config.stats_cb is not None and self._config.statistics_interval_ms > 0
 
     async def token(self) -> Token:
         """A new token from the user, for who authenticates. `oauth_cb` may be a coroutine function; it returns a Token,
         or as confluent-kafka's (value, expiry, principal, extensions), of which the first two are needed."""
-        callback = self._settings.oauth_cb
+        callback = self._config.oauth_cb
         if callback is None:
             raise KafkaError("there is no oauth_cb that could bring a token")
-        found = callback(self._settings)
+        found = callback(self._config)
         if asyncio.iscoroutine(found):
             found = await found
         try:
@@ -123,8 +123,8 @@ class ClientEvents:
 
     def start(self) -> None:
         """Begins to pass log lines on; to be called in the thread whose lines are this client's."""
-        if self._settings.log_cb is not None and self._handler is None:
-            self._handler = _Handler(self._settings.log_cb, threading.get_ident())
+        if self._config.log_cb is not None and self._handler is None:
+            self._handler = _Handler(self._config.log_cb, threading.get_ident())
             for name in _LOGGERS:
                 logging.getLogger(name).addHandler(self._handler)
 

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from headrace.client.config.types import ClientConfig, ConsumerConfig, ProducerConfig
 from headrace.client.coordinators import COORDINATOR
 from headrace.client.events import ClientEvents
 from headrace.common.metrics import Histogram
@@ -59,7 +60,7 @@ def window(values: Histogram | None = None, factor: float = 1.0) -> dict[str, in
 class Statistics:
     def __init__(self, core: "ClientCore", events: ClientEvents):
         self._core = core
-        self._kind = _kind(core.settings.as_dict())
+        self._kind = _kind(core.config)
         self._events = events
         self._started = core.clock.monotonic()
         self._sources: list[Source] = []
@@ -80,7 +81,7 @@ class Statistics:
 
     @property
     def _seconds(self) -> float:
-        seconds: float = self._core.settings.statistics_interval_ms / 1000
+        seconds: float = self._core.config.statistics_interval_ms / 1000
         return seconds
 
     def _tell(self) -> None:
@@ -96,7 +97,7 @@ class Statistics:
         """The statistics of this moment. Windows begin anew."""
         core = self._core
         now = core.clock.monotonic()
-        client_id = core.settings.client_id or "headrace"
+        client_id = core.config.client_id or "headrace"
         links = list(core.pool.links())
         found: dict[str, Any] = {
             "name": f"{client_id}#{self._kind}-{id(core) & 0xFFFF}",
@@ -203,8 +204,10 @@ def _take_windows(all_stats: list[LinkStats]) -> tuple[Histogram, Histogram]:
     return found
 
 
-def _kind(settings: dict[str, Any]) -> str:
-    return "producer" if "acks" in settings else "consumer" if "group_id" in settings else "admin"
+def _kind(config: ClientConfig) -> str:
+    if isinstance(config, ProducerConfig):
+        return "producer"
+    return "consumer" if isinstance(config, ConsumerConfig) else "admin"
 
 
 def topic_row(

@@ -80,12 +80,12 @@ def _lag(end: int, position: int) -> int:
 
 
 def producer_source(core: "ProducerCore") -> Source:
-    settings = core.settings
+    config = core.settings
     traffic = core.sender.traffic
     started = core.clock.monotonic()
 
     def fill(found: dict[str, Any]) -> None:
-        found["msg_size_max"] = settings.buffer_memory
+        found["msg_size_max"] = config.buffer_memory
         found["txmsgs"], found["txmsg_bytes"] = traffic.records, traffic.bytes
         for topic, (sizes, counts) in traffic.take_sizes().items():
             topic_row(found, topic, sizes=sizes, counts=counts)

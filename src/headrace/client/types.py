@@ -1,13 +1,30 @@
 """Small values that users of the clients see. Fields and their order are kafka-python's."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes | None)
+    """The type of a consumer's keys; without a deserializer, bytes or None."""
+    V = TypeVar("V", default=bytes | None)
+    """The type of a consumer's values."""
+else:
+    from typing import TypeVar  # has no defaults before Python 3.13
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 __all__ = [
     "ConsumerGroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "Offsets",
+    "OnCommit",
     "RecordMetadata",
     "TopicPartition",
     "TopicPartitionReplica",
@@ -20,6 +37,11 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+OnCommit: TypeAlias = Callable[[Offsets, KafkaError | None], object]
+"""`callback(offsets, error)`: called when offsets were committed (error is None) or could not be."""
 
 
 class OffsetAndTimestamp(NamedTuple):

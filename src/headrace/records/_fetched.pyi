@@ -1,11 +1,16 @@
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
+
+from typing_extensions import TypeVar
 
 from headrace.common.types import Buffer
 from headrace.records._columns import ColumnDecoder
 from headrace.records.arrow import ArrowDecoder
 
-class ConsumerRecord:
+K = TypeVar("K", default=bytes | None)
+V = TypeVar("V", default=bytes | None)
+
+class ConsumerRecord(Generic[K, V]):
     _fields: ClassVar[tuple[str, ...]]
     def __init__(
         self,
@@ -15,8 +20,8 @@ class ConsumerRecord:
         offset: int,
         timestamp: int,
         timestamp_type: int,
-        key: Any,
-        value: Any,
+        key: K,
+        value: V,
         headers: Sequence[tuple[str, bytes | None]] = (),
         checksum: None = None,
         serialized_key_size: int = -1,
@@ -36,9 +41,9 @@ class ConsumerRecord:
     @property
     def timestamp_type(self) -> int: ...
     @property
-    def key(self) -> Any: ...
+    def key(self) -> K: ...
     @property
-    def value(self) -> Any: ...
+    def value(self) -> V: ...
     @property
     def headers(self) -> list[tuple[str, bytes | None]]: ...
     @property
@@ -83,5 +88,5 @@ class FetchedRecords:
     def size_in_bytes(self) -> int: ...
     def take(
         self, max_records: int, key_deserializer: Any = None, value_deserializer: Any = None
-    ) -> list[ConsumerRecord]: ...
+    ) -> list[ConsumerRecord[Any, Any]]: ...
     def take_columns(self, columns: ColumnDecoder | ArrowDecoder, max_records: int) -> int: ...

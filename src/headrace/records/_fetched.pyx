@@ -26,6 +26,8 @@ from headrace.records._wire cimport (
     FAULT_NONE, HeaderRef, ParseFault, RecordRef, load32, load64, next_header, raise_fault, wrapping_add,
 )
 
+from types import GenericAlias
+
 from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES
 from headrace.records.control import ControlType, read_marker
 from headrace.records.undecodable import Undecodable
@@ -63,6 +65,10 @@ cdef class ConsumerRecord:
     cdef tuple _headers
 
     _fields = _FIELDS
+
+    def __class_getitem__(cls, types):
+        """Returns the generic alias: `ConsumerRecord[str, Order]` in annotations."""
+        return GenericAlias(cls, types)
 
     def __init__(self, str topic, int32_t partition, int32_t leader_epoch, int64_t offset, int64_t timestamp,
                  int32_t timestamp_type, key, value, headers=(), checksum=None, int32_t serialized_key_size=-1,

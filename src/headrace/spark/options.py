@@ -11,10 +11,12 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from headrace.client.config.common import ADMIN_KEYS, ALIASES, ClientSettings, ClientTable
+from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.config.producer import PRODUCER_KEYS
+from headrace.client.config.table import ALIASES, ClientTable
 from headrace.common.config import unknown_key
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
@@ -39,7 +41,7 @@ _logger = logging.getLogger(__name__)
 _PREFIX = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
 
-_TABLES = {"consumer": CONSUMER_KEYS, "producer": PRODUCER_KEYS, "admin": ADMIN_KEYS}
+_TABLES: dict[str, ClientTable[Any]] = {"consumer": CONSUMER_KEYS, "producer": PRODUCER_KEYS, "admin": ADMIN_KEYS}
 
 _JAVA_ONLY = frozenset(
     (
@@ -105,7 +107,7 @@ def client_settings(
     return settings
 
 
-def _has(table: ClientTable, key: str) -> bool:
+def _has(table: ClientTable[Any], key: str) -> bool:
     return key in table.keys or key in table.objects or key in table.unused or key in table.refused
 
 
@@ -160,7 +162,7 @@ class SourceOptions:
             _logger.warning("the option 'groupIdPrefix' is ignored, since 'kafka.group.id' is set")
         settings.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
         try:
-            ClientSettings.load(CONSUMER_KEYS, settings)
+            CONSUMER_KEYS.load(settings)
         except ConfigError as error:
             raise ConfigError(f"the options 'kafka.*': {error}") from None
         parsed = cls(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from headrace.client.config.common import ClientSettings
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.producer.core import check_settings
 from headrace.common.errors import ConfigError
@@ -104,7 +103,7 @@ def _check(settings: Mapping[str, str], exactly_once: bool) -> None:
     """Has the producer's own checks done, in the driver."""
     try:
         more = {"transactional_id": "-"} if exactly_once else {}
-        check_settings(ClientSettings.load(PRODUCER_KEYS, settings, **more))
+        check_settings(PRODUCER_KEYS.load(settings, **more))
     except ConfigError as error:
         hint = "; the option deliveryGuarantee 'at-least-once' writes without transactions" if exactly_once else ""
         raise ConfigError(f"the options for Kafka's producer (kafka.*): {error}{hint}") from None

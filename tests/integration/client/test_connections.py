@@ -13,7 +13,7 @@ import pytest
 from tests.support.broker.cutting_proxy import CuttingProxy
 from tests.support.net.certificates import make_certificate
 
-from headrace.client.config.common import ADMIN_KEYS, ClientSettings
+from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.core import ClientCore
 from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError, NoBrokersAvailable
 from headrace.common.errors import ConfigError, RequestTimedOutError
@@ -28,7 +28,7 @@ PATIENCE_MS = 60_000
 
 def make_core(servers: str, **settings: Any) -> ClientCore:
     quick = {"reconnect_backoff_ms": 1, "retry_backoff_ms": 1, **settings}
-    return ClientCore(ClientSettings.load(ADMIN_KEYS, bootstrap_servers=servers, **quick))
+    return ClientCore(ADMIN_KEYS.load(bootstrap_servers=servers, **quick))
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Transactions with a real broker: what readers of committed records see, fencing, and errors told apart."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
@@ -290,7 +291,7 @@ def test_connections_that_are_cut(broker: EmbeddedBroker, topic: str, api: ApiKe
 
 def test_a_commit_that_takes_too_long_may_be_waited_for_again(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as producer:
-        producer.config = producer._core.settings = producer.config.replace(max_block_ms=300)
+        producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=300)
         producer.begin_transaction()
         producer.send(topic, b"v", partition=0).get(PATIENCE)
         broker.pause()
@@ -299,7 +300,7 @@ def test_a_commit_that_takes_too_long_may_be_waited_for_again(broker: EmbeddedBr
         with pytest.raises(IllegalStateError):
             producer.abort_transaction()
         broker.resume()
-        producer.config = producer._core.settings = producer.config.replace(max_block_ms=60_000)
+        producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=60_000)
         producer.commit_transaction()
     assert committed(broker, topic) == [b"v"]
 
@@ -309,11 +310,11 @@ def test_offsets_that_take_too_long_may_be_given_up(broker: EmbeddedBroker, topi
     with make(broker, topic) as producer:
         producer.begin_transaction()
         producer.send_offsets_to_transaction({tp: 1}, topic)
-        producer.config = producer._core.settings = producer.config.replace(max_block_ms=300)
+        producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=300)
         with broker.faults.delay(ApiKey.TXN_OFFSET_COMMIT, 600, times=1) as fault:
             with pytest.raises(KafkaTimeoutError, match="send_offsets"):
                 producer.send_offsets_to_transaction({tp: 2}, topic)
-            producer.config = producer._core.settings = producer.config.replace(max_block_ms=60_000)
+            producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=60_000)
             producer.abort_transaction()
         assert fault.hits == 1
         with producer.transaction():

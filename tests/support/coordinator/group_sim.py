@@ -13,7 +13,6 @@ from typing import Any
 
 from tests.support.coordinator.groups import GROUP, GroupBench
 
-from headrace.client.config.common import ClientSettings
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.errors import KafkaConnectionError
@@ -251,8 +250,7 @@ class User:
         self.chance = chance
         self.network = Network(group.coordinator, chance)
         self.subscription = SubscriptionState()
-        self.settings = ClientSettings.load(
-            CONSUMER_KEYS,
+        self.settings = CONSUMER_KEYS.load(
             {
                 "group.id": GROUP,
                 "session.timeout.ms": 6000,

@@ -8,9 +8,10 @@ import pytest
 from tests.support.client.fake_brokers import FakeCluster
 from tests.support.net.virtual_loop import run
 
-from headrace.client.config.common import ADMIN_KEYS, ClientSettings, ClientTable
+from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.config.producer import PRODUCER_KEYS
+from headrace.client.config.table import ClientTable
 from headrace.client.core import ClientCore
 from headrace.client.errors import KafkaConnectionError, KafkaTimeoutError, NoBrokersAvailable
 from headrace.common.errors import ConfigError, NotLeaderForPartitionError, TopicAlreadyExistsError
@@ -27,7 +28,7 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 def make(table: ClientTable = ADMIN_KEYS, cluster: FakeCluster | None = None, **settings: Any) -> ClientCore:
     cluster = cluster or FakeCluster()
-    values = ClientSettings.load(table, {"bootstrap.servers": "host1:9092", **settings})
+    values = table.load({"bootstrap.servers": "host1:9092", **settings})
     return ClientCore(values, dialer=cluster.network)
 
 
@@ -83,7 +84,7 @@ async def test_a_fetch_as_large_as_allowed_fits_a_reply() -> None:
 def test_addresses_that_cannot_be() -> None:
     async def main() -> None:
         with pytest.raises(ConfigError, match="'host:port' is not an address"):
-            ClientCore(ClientSettings.load(ADMIN_KEYS, bootstrap_servers="host:port"))
+            ClientCore(ADMIN_KEYS.load(bootstrap_servers="host:port"))
 
     run(main())
 

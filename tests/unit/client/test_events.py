@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.client.config.common import ClientSettings
 from headrace.client.config.consumer import CONSUMER_KEYS
+from headrace.client.config.types import ClientConfig
 from headrace.client.events import ClientEvents, LogEvent, ThrottleEvent, Token
 from headrace.common.errors import FencedInstanceIdError, KafkaError, NetworkExceptionError
 from headrace.net.broker_pool import Node
@@ -17,7 +17,7 @@ NODE = Node(3, "host", 9092)
 
 
 def make(**settings: Any) -> ClientEvents:
-    return ClientEvents(ClientSettings.load(CONSUMER_KEYS, settings))
+    return ClientEvents(CONSUMER_KEYS.load(settings))
 
 
 def test_without_callbacks_nothing_happens() -> None:
@@ -83,7 +83,7 @@ def test_log_lines_of_the_own_thread() -> None:
 
 
 def test_tokens() -> None:
-    async def later(settings: ClientSettings) -> Token:
+    async def later(config: ClientConfig) -> Token:
         return Token("late", 2.0)
 
     assert asyncio.run(make(oauth_cb=lambda settings: ("value", 1.0)).token()) == Token("value", 1.0)

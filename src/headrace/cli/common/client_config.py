@@ -6,6 +6,7 @@ Settings of TLS in PEM files are taken by Java's names; those of layers that a c
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -22,7 +23,7 @@ _WARNED: set[str] = set()
 
 def understood(given: Mapping[str, str]) -> dict[str, str]:
     """What some client knows, under the names that are used here; a line on standard error names the rest."""
-    from headrace.client.config.common import ALIASES
+    from headrace.client.config.table import ALIASES
 
     named = {ALIASES.get(name.replace("_", "."), name.replace("_", ".")): value for name, value in given.items()}
     found = _of_tls(named)
@@ -40,11 +41,13 @@ def understood(given: Mapping[str, str]) -> dict[str, str]:
 
 def settings_for(kind: str, given: Mapping[str, str]) -> dict[str, str]:
     """Those that an `admin`, a `producer` or a `consumer` takes."""
-    from headrace.client.config.common import ADMIN_KEYS
+    from headrace.client.config.admin import ADMIN_KEYS
     from headrace.client.config.consumer import CONSUMER_KEYS
     from headrace.client.config.producer import PRODUCER_KEYS
+    from headrace.client.config.table import ClientTable
 
-    table = {"admin": ADMIN_KEYS, "producer": PRODUCER_KEYS, "consumer": CONSUMER_KEYS}[kind]
+    tables: dict[str, ClientTable[Any]] = {"admin": ADMIN_KEYS, "producer": PRODUCER_KEYS, "consumer": CONSUMER_KEYS}
+    table = tables[kind]
     return {
         name: value
         for name, value in given.items()
@@ -58,7 +61,7 @@ def _by_name(kind: str) -> tuple[str, ...]:
 
 
 def _is_known(name: str) -> bool:
-    from headrace.client.config.common import ADMIN_KEYS
+    from headrace.client.config.admin import ADMIN_KEYS
     from headrace.client.config.consumer import CONSUMER_KEYS
     from headrace.client.config.producer import PRODUCER_KEYS
 

@@ -3,10 +3,11 @@
 import functools
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from headrace.client.admin.core import AdminCore
 from headrace.client.background import LoopThread
+from headrace.client.config.keywords import AdminKeywords
 
 __all__ = ["Admin"]
 
@@ -40,10 +41,10 @@ class Admin:
     retries; without, `default.api.timeout.ms`.
     """
 
-    def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: object):
+    def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
         self._thread = LoopThread("headrace-admin")
         try:
-            self._core = self._thread.run(_make(configs, keywords))
+            self._core = self._thread.run(_make(config, keywords))
         except BaseException:
             self._thread.stop()
             raise
@@ -107,5 +108,5 @@ class Admin:
         self.close()
 
 
-async def _make(configs: Mapping[str, object] | None, keywords: Mapping[str, object]) -> AdminCore:
-    return AdminCore(configs, **keywords)
+async def _make(config: Mapping[str, object] | None, keywords: AdminKeywords) -> AdminCore:
+    return AdminCore(config, **keywords)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from headrace.client.admin.types import Results
+from headrace.client.config.types import AdminConfig
 from headrace.client.coordinators import COORDINATOR, CoordinatorType
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, is_stale_metadata
@@ -52,12 +53,12 @@ Attempt = Callable[[list[K]], Awaitable[Mapping[K, V]]]
 class AdminBase:
     """What the parts of the admin client share."""
 
-    core: ClientCore
+    core: ClientCore[AdminConfig]
 
     def _timeout_ms(self, timeout_ms: float | None) -> float:
         if self.core.closed:
             raise IllegalStateError("this admin client is closed")
-        return float(self.core.settings.default_api_timeout_ms) if timeout_ms is None else timeout_ms
+        return float(self.core.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
 
     async def _once(self, attempt: Callable[[], Awaitable[V]], timeout_ms: float | None, what: str) -> V:
         """The outcome of a call that is about one thing; tried again while that makes sense."""

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.groups import GroupsAdmin
 from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.admin.transactions import TransactionsAdmin
-from headrace.client.config.common import ADMIN_KEYS, ClientSettings
+from headrace.client.config.admin import ADMIN_KEYS
+from headrace.client.config.keywords import AdminKeywords
 from headrace.client.core import ClientCore
 
 __all__ = ["AdminCore"]
@@ -30,8 +31,8 @@ class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, Transactio
     retries; without, `default.api.timeout.ms`.
     """
 
-    def __init__(self, configs: Mapping[str, object] | None = None, /, **keywords: object):
-        self.core = ClientCore(ClientSettings.load(ADMIN_KEYS, configs, **keywords), allow_auto_create=False)
+    def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
+        self.core = ClientCore(ADMIN_KEYS.load(config, **keywords), allow_auto_create=False)
 
     async def start(self, timeout_ms: float | None = None) -> None:
         """Connects. Not needed; raises NoBrokersAvailable early."""

@@ -71,7 +71,7 @@ class PartitionsAdmin(AdminBase):
                     )
                     for topic, numbers in by_topic(tps).items()
                 ],
-                timeout_ms=int(self.core.settings.request_timeout_ms),
+                timeout_ms=int(self.core.config.request_timeout_ms),
             )
             reply: ListOffsetsResponse = await self.core.pool.send(
                 leader.id, request, min_version=max(first, 2 if level else 1)
@@ -117,7 +117,7 @@ class PartitionsAdmin(AdminBase):
                     )
                     for topic, numbers in by_topic(tps).items()
                 ],
-                timeout_ms=int(self.core.settings.request_timeout_ms),
+                timeout_ms=int(self.core.config.request_timeout_ms),
             )
             reply: DeleteRecordsResponse = await self.core.pool.send(leader.id, request)
             return {

@@ -144,7 +144,7 @@ class TopicsAdmin(AdminBase):
         async def attempt(names: list[str]) -> dict[str, CreatedTopic]:
             request = CreateTopicsRequest(
                 topics=[_creatable(wanted[name]) for name in names],
-                timeout_ms=int(min(total_ms, self.core.settings.request_timeout_ms)),
+                timeout_ms=int(min(total_ms, self.core.config.request_timeout_ms)),
                 validate_only=validate_only,
             )
             reply: CreateTopicsResponse = await self._to_controller(request)
@@ -193,7 +193,7 @@ class TopicsAdmin(AdminBase):
                     DeleteTopicState(topic_id=item) if isinstance(item, Uuid) else DeleteTopicState(name=item)
                     for item in items
                 ],
-                timeout_ms=int(min(total_ms, self.core.settings.request_timeout_ms)),
+                timeout_ms=int(min(total_ms, self.core.config.request_timeout_ms)),
             )
             reply: DeleteTopicsResponse = await self._to_controller(request, min_version=6 if by_id else None)
             results: dict[str | Uuid, DeletedTopic] = {}
@@ -222,7 +222,7 @@ class TopicsAdmin(AdminBase):
         async def attempt(names: list[str]) -> dict[str, CreatedPartitions]:
             request = CreatePartitionsRequest(
                 topics=[_more_partitions(name, wanted[name]) for name in names],
-                timeout_ms=int(min(total_ms, self.core.settings.request_timeout_ms)),
+                timeout_ms=int(min(total_ms, self.core.config.request_timeout_ms)),
                 validate_only=validate_only,
             )
             reply: CreatePartitionsResponse = await self._to_controller(request)

@@ -20,9 +20,8 @@ import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from headrace.client.config.common import ClientSettings
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.consumer.arguments import (
     Offsets,
@@ -37,7 +36,7 @@ from headrace.client.consumer.fetch_collector import CollectedRecords
 from headrace.client.consumer.partition_state import EARLIEST_OFFSET, LATEST_OFFSET, OffsetQuery
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener, SubscriptionState
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, NotAssignedError, WakeupError
-from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from headrace.client.types import ConsumerGroupMetadata, K, OffsetAndMetadata, V
 from headrace.common.types import TopicPartition
 from headrace.records import ConsumerRecord
 
@@ -47,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Records: TypeAlias = dict[TopicPartition, list[ConsumerRecord]]
+Records: TypeAlias = dict[TopicPartition, list[ConsumerRecord[K, V]]]
 Steps: TypeAlias = Generator[float | Awaitable[object], None, T]
 
 
@@ -69,16 +68,16 @@ class _Future(Protocol[T_co]):
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None: ...
 
 
-class AbstractConsumer:
+class AbstractConsumer(Generic[K, V]):
     """The base class of both consumers. A subclass creates `_ready` and sets `_started_core`."""
 
     _ready: _Event
     """Set by the core when a poll may have something to do: records, an error, a user callback."""
 
-    def __init__(self, arguments: "tuple[str | Mapping[str, object], ...]", configs: dict[str, object]):
+    def __init__(self, arguments: "tuple[str | Mapping[str, object], ...]", keywords: Mapping[str, object]):
         topics, settings = split_topics_and_settings(arguments)
-        self.config = ClientSettings.load(CONSUMER_KEYS, settings, **configs)
-        """The settings, for example `config.group_id`."""
+        self.config = CONSUMER_KEYS.load(settings, **keywords)
+        """The parsed configuration, for example `config.group_id`."""
         self._subscription = SubscriptionState()
         self._started_core: ConsumerCore | None = None
         self._not_started = "This consumer is not started: await start(), or use async with"
@@ -313,7 +312,7 @@ class AbstractConsumer:
                 )
             yield seconds_left
 
-    def _collect(self, max_records: int | None) -> Callable[[], Records]:
+    def _collect(self, max_records: int | None) -> Callable[[], Records[K, V]]:
         limit = self.config.max_poll_records if max_records is None else check_max_records(max_records)
         return lambda: self._core.collector.collect(limit)
 
@@ -321,7 +320,7 @@ class AbstractConsumer:
         limit = None if max_records is None else check_max_records(max_records)
         return lambda: self._core.collector.collect_arrow(limit)
 
-    def _polled(self, records: Records | None, update_offsets: bool) -> Records:
+    def _polled(self, records: Records[K, V] | None, update_offsets: bool) -> Records[K, V]:
         """Returns to the user what a poll has collected."""
         if not records:
             return {}
@@ -330,7 +329,7 @@ class AbstractConsumer:
                 self.seek(tp, of_partition[0].offset)
         return self._intercept(records)
 
-    def _intercept(self, records: Records) -> Records:
+    def _intercept(self, records: Records[K, V]) -> Records[K, V]:
         for interceptor in self.config.interceptors:
             try:
                 changed = interceptor.on_consume(records)

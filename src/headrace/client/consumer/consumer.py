@@ -9,15 +9,16 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from headrace.client.background import FORKED, LoopThread
+from headrace.client.config.keywords import ConsumerKeywords
 from headrace.client.consumer.abstract_consumer import AbstractConsumer, Records, Steps
 from headrace.client.consumer.arguments import Offsets, check_timeout
 from headrace.client.consumer.core import ConsumerCore
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener
 from headrace.client.errors import IllegalStateError
-from headrace.client.types import OffsetAndMetadata, OffsetAndTimestamp
+from headrace.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, V
 from headrace.common.clock import SystemClock
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
@@ -31,7 +32,7 @@ __all__ = ["Consumer", "ConsumerRebalanceListener", "ConsumerRecord"]
 T = TypeVar("T")
 
 
-class Consumer(AbstractConsumer):
+class Consumer(AbstractConsumer[K, V]):
     """Reads records from topics.
 
         with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -42,8 +43,8 @@ class Consumer(AbstractConsumer):
     Only one thread at a time may use a consumer; any thread may call `wakeup`.
     """
 
-    def __init__(self, *topics: "str | Mapping[str, object]", **configs: object):
-        super().__init__(topics, configs)
+    def __init__(self, *topics: str | Mapping[str, object], **keywords: Unpack[ConsumerKeywords[K, V]]):
+        super().__init__(topics, keywords)
         self._clock = SystemClock()
         self._ready: threading.Event = threading.Event()
         self._polling = threading.RLock()
@@ -100,7 +101,7 @@ class Consumer(AbstractConsumer):
 
     # ---- polling
 
-    def poll(self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True) -> Records:
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True) -> Records[K, V]:
         """Returns fetched records by partition, at most `max_records` (default: `max_poll_records`).
 
         Waits up to `timeout_ms` for the first record. With `update_offsets=False` the positions do not move, so the
@@ -126,7 +127,7 @@ class Consumer(AbstractConsumer):
         finally:
             self._polling.release()
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Yields records one by one until no record arrives for `consumer_timeout_ms`. The position moves with each
         record; a seek, a pause or a lost partition takes effect with the next record."""
         lock = self._subscription.lock
@@ -148,7 +149,7 @@ class Consumer(AbstractConsumer):
                 yield record
             self._return_unread(current)
 
-    def __next__(self) -> ConsumerRecord:
+    def __next__(self) -> ConsumerRecord[K, V]:
         return next(iter(self))
 
     # ---- offsets

@@ -18,11 +18,12 @@ subscription's lock, or schedule work on the loop.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from headrace.client import serialization
-from headrace.client.config.common import ClientSettings
+from headrace.client.config.types import ConsumerConfig
 from headrace.client.consumer.arguments import Offsets, check_partition, check_timestamp
 from headrace.client.consumer.auto_offset_reset_strategy import AutoOffsetResetStrategy
 from headrace.client.consumer.deserializers import prepare
@@ -59,7 +60,7 @@ class ConsumerCore:
 
     def __init__(
         self,
-        settings: ClientSettings,
+        settings: ConsumerConfig,
         notify: Callable[[], None],
         subscription: SubscriptionState | None = None,
         *,
@@ -76,7 +77,7 @@ class ConsumerCore:
         reset_strategy = AutoOffsetResetStrategy(settings.auto_offset_reset)
         room = settings.fetch_max_bytes + settings.max_partition_fetch_bytes
         if settings.receive_message_max_bytes < room:
-            settings = settings.replace(receive_message_max_bytes=room)
+            settings = replace(settings, receive_message_max_bytes=room)
         self.settings = settings
         self.client = ClientCore(settings, clock=clock, random=random, dialer=dialer)
         self.loop = self.client.loop
@@ -414,7 +415,7 @@ def _call_on_commit(interceptor: Any, offsets: Offsets) -> None:
         _logger.exception("Interceptor %r failed in on_commit; the offsets are committed", interceptor)
 
 
-def _fetch_limits(settings: ClientSettings) -> FetchLimits:
+def _fetch_limits(settings: ConsumerConfig) -> FetchLimits:
     return FetchLimits(
         min_bytes=settings.fetch_min_bytes,
         max_bytes=settings.fetch_max_bytes,

@@ -6,12 +6,26 @@ or, as in kafka-python since 3.0, `deserialize(topic, headers, data)`.
 
 import json
 import struct
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 from headrace.client.serialization import find_method
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar  # has no defaults before Python 3.13
+
+    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
+
 __all__ = [
+    "AnyDeserializer",
     "Deserializer",
+    "DeserializerWithHeaders",
     "DoubleDeserializer",
     "IntegerDeserializer",
     "JsonDeserializer",
@@ -23,10 +37,25 @@ __all__ = [
 Headers = list[tuple[str, bytes | None]]
 
 
-class Deserializer(Protocol):
-    """An object that turns the bytes of a key or a value into a Python object."""
+class Deserializer(Protocol[T_co]):
+    """Converts bytes to keys or values."""
 
-    def deserialize(self, topic: str, data: bytes | None) -> Any: ...
+    def deserialize(self, topic: str, data: bytes | None, /) -> T_co:
+        """Returns the key or value; `data` is None for a null."""
+        ...
+
+
+class DeserializerWithHeaders(Protocol[T_co]):
+    """A deserializer that also receives the record's headers."""
+
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None, /) -> T_co:
+        """Returns the key or value; `data` is None for a null."""
+        ...
+
+
+AnyDeserializer: TypeAlias = Deserializer[T] | DeserializerWithHeaders[T] | Callable[[bytes], T]
+"""What the configuration accepts as a deserializer. A function is also called with None for a null; the annotation is
+lenient so that functions such as `json.loads` fit."""
 
 
 class StringDeserializer:
@@ -46,29 +75,29 @@ class JsonDeserializer:
         return None if data is None else json.loads(data)
 
 
-class _Struct:
+class _Struct(Generic[T]):
     def __init__(self, layout: str):
         self._unpack = struct.Struct(layout).unpack
 
-    def deserialize(self, topic: str, data: bytes | None) -> Any:  # noqa: ARG002
+    def deserialize(self, topic: str, data: bytes | None) -> T | None:  # noqa: ARG002
         return None if data is None else self._unpack(data)[0]
 
 
-class IntegerDeserializer(_Struct):
+class IntegerDeserializer(_Struct[int]):
     """Reads 4 bytes, as written by Java's IntegerSerializer."""
 
     def __init__(self) -> None:
         super().__init__(">i")
 
 
-class LongDeserializer(_Struct):
+class LongDeserializer(_Struct[int]):
     """Reads 8 bytes, as written by Java's LongSerializer."""
 
     def __init__(self) -> None:
         super().__init__(">q")
 
 
-class DoubleDeserializer(_Struct):
+class DoubleDeserializer(_Struct[float]):
     """Reads 8 bytes, as written by Java's DoubleSerializer."""
 
     def __init__(self) -> None:
@@ -78,7 +107,7 @@ class DoubleDeserializer(_Struct):
 class _WithoutHeaders:
     """Adapts a deserializer without headers to the call that the record decoder makes."""
 
-    def __init__(self, deserializer: Deserializer):
+    def __init__(self, deserializer: Deserializer[Any]):
         self._deserialize = deserializer.deserialize
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ARG002

@@ -30,7 +30,7 @@ class CollectedRecords:
 
     state: PartitionState
     version: int
-    records: list[ConsumerRecord]
+    records: list[ConsumerRecord[Any, Any]]
     next_offset: int
     """The position after the last of them."""
     leader_epoch: int
@@ -58,9 +58,9 @@ class FetchCollector:
         self._put_back_records: list[CollectedRecords] = []
         """Records that iteration has put back: the next records of their partitions."""
 
-    def collect(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def collect(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         """Returns at most `max_records` records of any partitions and moves the positions."""
-        records: dict[TopicPartition, list[ConsumerRecord]] = {}
+        records: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         lock = self._subscription.lock
         while max_records > 0:
             collected = self.collect_partition(max_records, quietly=bool(records))

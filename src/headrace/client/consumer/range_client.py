@@ -19,8 +19,8 @@ import logging
 from collections.abc import Generator, Iterable, Mapping
 
 from headrace.client.background import LoopThread
-from headrace.client.config.common import ClientSettings
 from headrace.client.config.consumer import CONSUMER_KEYS
+from headrace.client.config.types import ConsumerConfig
 from headrace.client.consumer.errors import CorruptBatchError
 from headrace.client.consumer.fetch_session_handler import RequestedPartition
 from headrace.client.consumer.list_offsets import EARLIEST, LATEST, group_by_leader, list_offsets
@@ -43,7 +43,7 @@ class RangeClient:
     """A client that reads ranges of offsets. One thread at a time may use it. Takes the consumer's settings."""
 
     def __init__(self, settings: Mapping[str, object]):
-        self.settings = ClientSettings.load(CONSUMER_KEYS, settings)
+        self.settings = CONSUMER_KEYS.load(settings)
         self._thread = LoopThread("headrace-ranges")
         try:
             self._core = self._thread.run(self._create_core())
@@ -51,7 +51,7 @@ class RangeClient:
             self._thread.stop()
             raise
 
-    async def _create_core(self) -> ClientCore:
+    async def _create_core(self) -> ClientCore[ConsumerConfig]:
         return ClientCore(self.settings, allow_auto_create=False)
 
     def close(self) -> None:

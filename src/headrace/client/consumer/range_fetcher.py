@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.client.config.types import ConsumerConfig
 from headrace.client.consumer.errors import OffsetsLostError, RecordTooLargeError
 from headrace.client.consumer.fetch_session_handler import FetchSessionHandler, RequestedPartition
 from headrace.client.core import ClientCore
@@ -60,7 +61,7 @@ class RangeColumns(NamedTuple):
 class RangeFetcher:
     """Fetches one range of offsets, one response ahead of the caller. Owner: the loop."""
 
-    def __init__(self, core: ClientCore, tp: TopicPartition, start: int, end: int, patience_ms: float):
+    def __init__(self, core: ClientCore[ConsumerConfig], tp: TopicPartition, start: int, end: int, patience_ms: float):
         self._core = core
         self._tp = tp
         self._position = start
@@ -147,7 +148,7 @@ class RangeFetcher:
         await core.pool.connect(node_id, _PURPOSE)
         version = core.pool.version(node_id, ApiKey.FETCH)
         topic_id = view.topic_id(tp.topic)
-        settings = core.settings
+        settings = core.config
         wanted = RequestedPartition(topic_id, offset, settings.max_partition_fetch_bytes, info.leader_epoch)
         response = await fetch_once(
             core,
@@ -186,7 +187,7 @@ class RangeFetcher:
         if not part.records:
             return None
         assert isinstance(part.records, bytes | bytearray | memoryview)
-        settings = self._core.settings
+        settings = self._core.config
         aborted = None
         if settings.isolation_level == "read_committed" and part.aborted_transactions:
             aborted = [(transaction.producer_id, transaction.first_offset) for transaction in part.aborted_transactions]
@@ -197,7 +198,7 @@ class RangeFetcher:
 
 
 async def fetch_once(
-    core: ClientCore,
+    core: ClientCore[ConsumerConfig],
     node_id: int,
     version: int | None,
     partitions: dict[TopicPartition, RequestedPartition],
@@ -216,8 +217,8 @@ async def fetch_once(
     request.max_wait_ms = int(max_wait_ms)
     request.min_bytes = min_bytes
     request.max_bytes = max_bytes
-    request.isolation_level = 1 if core.settings.isolation_level == "read_committed" else 0
-    request.rack_id = core.settings.client_rack
+    request.isolation_level = 1 if core.config.isolation_level == "read_committed" else 0
+    request.rack_id = core.config.client_rack
     response: FetchResponse = await core.pool.send(
         node_id, request, max_version=None if by_id else _LAST_VERSION_WITH_NAMES, purpose=purpose
     )

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from headrace.client.config.common import ClientSettings
+from headrace.client.config.types import ConsumerConfig
 from headrace.client.consumer.subscription_state import SubscriptionState
 from headrace.client.core import ClientCore
 from headrace.client.group.assignors import Topics, make_assignors, rebalance_protocol
@@ -39,7 +39,7 @@ class ConsumerCoordinator:
     def __init__(
         self,
         core: ClientCore,
-        settings: ClientSettings,
+        settings: ConsumerConfig,
         subscription: SubscriptionState,
         hooks: RebalanceHooks,
         *,
@@ -51,12 +51,14 @@ class ConsumerCoordinator:
                 f"heartbeat.interval.ms={settings.heartbeat_interval_ms} is not a valid value: expected less than "
                 f"session.timeout.ms, {settings.session_timeout_ms}"
             )
+        group_id = settings.group_id
+        assert group_id is not None
         self._core = core
         self._settings = settings
         self._subscription = subscription
         self._hooks = hooks
-        self.member = Member(settings.group_id, settings.group_instance_id)
-        self._sender = sender or CoordinatorSender(core, settings.group_id)
+        self.member = Member(group_id, settings.group_instance_id)
+        self._sender = sender or CoordinatorSender(core, group_id)
         self._coordinator = CoordinatorClient(self._sender)
         self._polls = PollTimer(core.clock, settings.max_poll_interval_ms)
         assignors = make_assignors(settings.partition_assignment_strategy or DEFAULT_STRATEGY)

@@ -55,7 +55,7 @@ class CoordinatorSender:
 
     async def send(self, request: Message, *, timeout_ms: float | None = None, max_version: int | None = None) -> Any:
         node_id = await self._core.coordinators.find(
-            CoordinatorType.GROUP, self._group_id, self._core.settings.request_timeout_ms
+            CoordinatorType.GROUP, self._group_id, self._core.config.request_timeout_ms
         )
         return await self._core.pool.send(
             node_id, request, timeout_ms=timeout_ms, max_version=max_version, purpose=COORDINATOR

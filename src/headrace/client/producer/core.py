@@ -9,10 +9,11 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from headrace.client import serialization
-from headrace.client.config.common import ClientSettings
+from headrace.client.config.types import ProducerConfig
 from headrace.client.coordinators import COORDINATOR, CoordinatorType
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
@@ -61,9 +62,9 @@ _FIRST_BYTES = 16_384
 """Batches begin small and grow, so that many partitions with little to send do not use up the memory."""
 
 
-def check_settings(settings: ClientSettings) -> ClientSettings:
+def check_settings(settings: ProducerConfig) -> ProducerConfig:
     """Settings that go together; idempotence is turned off where others, that were asked for, rule it out."""
-    given = settings.given
+    given = settings.explicit
     in_flight = settings.max_in_flight_requests_per_connection
     transactional = settings.transactional_id is not None
     if settings.enable_idempotence:
@@ -77,7 +78,7 @@ def check_settings(settings: ClientSettings) -> ClientSettings:
         if conflict is not None:
             if transactional or "enable.idempotence" in given:
                 raise ConfigError(f"idempotence does not go with {conflict}")
-            settings = settings.replace(enable_idempotence=False)
+            settings = replace(settings, enable_idempotence=False)
     elif transactional:
         raise ConfigError("transactional.id needs enable.idempotence=true")
     least = settings.linger_ms + settings.request_timeout_ms
@@ -87,7 +88,7 @@ def check_settings(settings: ClientSettings) -> ClientSettings:
                 f"delivery.timeout.ms={settings.delivery_timeout_ms} is not a valid value: expected at least "
                 f"linger.ms + request.timeout.ms, {least}"
             )
-        settings = settings.replace(delivery_timeout_ms=least)
+        settings = replace(settings, delivery_timeout_ms=least)
     return settings
 
 
@@ -97,7 +98,7 @@ def check_timeout(timeout: float | None) -> None:
         raise ValueError(f"timeout is a number of seconds, at least 0, not {timeout}")
 
 
-def set_up_path(path: SendPath, settings: ClientSettings, clock: Clock) -> None:
+def set_up_path(path: SendPath, settings: ProducerConfig, clock: Clock) -> None:
     """Gives the way of each record what it needs of the settings."""
     path._clock = clock
     path._key_serializer = serializers.prepare(settings.key_serializer)
@@ -111,7 +112,7 @@ def set_up_path(path: SendPath, settings: ClientSettings, clock: Clock) -> None:
 class ProducerCore:
     def __init__(
         self,
-        settings: ClientSettings,
+        settings: ProducerConfig,
         *,
         events: PoolEvents | None = None,
         clock: Clock | None = None,
@@ -549,14 +550,12 @@ def _release(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-def _level(codec: Compression, settings: ClientSettings) -> int | None:
+def _level(codec: Compression, settings: ProducerConfig) -> int | None:
     if codec is Compression.GZIP:
-        level: int = settings.compression_gzip_level
+        level = settings.compression_gzip_level
         return None if level == -1 else level
     if codec is Compression.LZ4:
-        lz4: int = settings.compression_lz4_level
-        return lz4
+        return settings.compression_lz4_level
     if codec is Compression.ZSTD:
-        zstd: int = settings.compression_zstd_level
-        return zstd
+        return settings.compression_zstd_level
     return None

@@ -27,11 +27,20 @@ class OutgoingRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """What an interceptor has; either may be missing."""
+    """The methods of a producer interceptor. Subclass it to implement only one of them."""
 
-    def on_send(self, record: OutgoingRecord) -> OutgoingRecord: ...
+    def on_send(self, record: OutgoingRecord, /) -> OutgoingRecord | None:  # noqa: ARG002
+        """Called before a record is serialized. Returns the record to send, or None to send it unchanged."""
+        return None
 
-    def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None: ...
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,  # noqa: ARG002
+        error: BaseException | None,  # noqa: ARG002
+        /,
+    ) -> object:
+        """Called when a record was acknowledged or has failed."""
+        return None
 
 
 class Interceptors:

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from headrace.client.background import LoopThread
-from headrace.client.config.common import ClientSettings
+from headrace.client.config.keywords import ProducerKeywords
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
@@ -49,9 +49,9 @@ class Producer(SendPath):
     use it. Idempotent by default: a record is in its partition once and in order, whatever happens on the way.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object):
-        self.config = check_settings(ClientSettings.load(PRODUCER_KEYS, config, **settings))
-        """The settings; `config.acks`, say."""
+    def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[ProducerKeywords]):
+        self.config = check_settings(PRODUCER_KEYS.load(config, **keywords))
+        """The parsed configuration, such as `config.acks`."""
         set_up_path(self, self.config, SystemClock())
         self._thread = LoopThread("headrace-producer")
         self._close_lock = threading.Lock()

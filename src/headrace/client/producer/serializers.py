@@ -6,24 +6,50 @@ value)`, as kafka-python has had it since 3.0; the last may add to the list of h
 
 import json
 import struct
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headrace.client.producer._send import SerializeMethod
 from headrace.client.serialization import find_method
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T_contra = TypeVar("T_contra", contravariant=True, default=Any)
+else:
+    from typing import TypeVar  # has no defaults before Python 3.13
+
+    T_contra = TypeVar("T_contra", contravariant=True)
+
 __all__ = [
+    "AnySerializer",
     "DoubleSerializer",
     "IntegerSerializer",
     "JsonSerializer",
     "LongSerializer",
     "Serializer",
+    "SerializerWithHeaders",
     "StringSerializer",
     "prepare",
 ]
 
 
-class Serializer(Protocol):
-    def serialize(self, topic: str, data: object) -> bytes | None: ...
+class Serializer(Protocol[T_contra]):
+    """Converts keys or values to bytes."""
+
+    def serialize(self, topic: str, data: T_contra, /) -> bytes | None:
+        """Returns the bytes of a key or value, or None for a null."""
+
+
+class SerializerWithHeaders(Protocol[T_contra]):
+    """A serializer that also receives the record's headers, to which it may append."""
+
+    def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: T_contra, /) -> bytes | None:
+        """Returns the bytes of a key or value, or None for a null."""
+
+
+AnySerializer: TypeAlias = Serializer[Any] | SerializerWithHeaders[Any] | Callable[[Any], bytes | None]
+"""What the configuration accepts as a serializer."""
 
 
 class StringSerializer:

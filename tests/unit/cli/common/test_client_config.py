@@ -5,7 +5,7 @@ import pytest
 from headrace.cli.common import client_config as client_settings
 from headrace.cli.common.client_config import settings_for, understood
 from headrace.cli.common.connection import Connection
-from headrace.client.config.common import ADMIN_KEYS, ClientSettings
+from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.consumer import CONSUMER_KEYS
 from headrace.client.config.producer import PRODUCER_KEYS
 
@@ -44,7 +44,7 @@ def test_each_client_gets_its_own() -> None:
         settings = connection.settings(kind)
         assert settings.items() >= some.items()
         assert settings["bootstrap.servers"] == "here:9092"
-        ClientSettings.load(table, settings)  # and it takes them
+        table.load(settings)  # and it takes them
 
 
 def test_the_command_line_has_the_last_word() -> None:

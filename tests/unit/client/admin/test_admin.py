@@ -11,7 +11,7 @@ from tests.support.net.virtual_loop import run
 
 from headrace.admin import ConfigResource, MemberToRemove, NewTopic, OffsetSpec
 from headrace.client.admin.core import AdminCore
-from headrace.client.config.common import ADMIN_KEYS, ClientSettings
+from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.core import ClientCore
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
 from headrace.common.errors import (
@@ -61,7 +61,7 @@ class Lab:
         for broker in self.brokers:
             broker.on(ApiKey.FIND_COORDINATOR, self.find_coordinator)
         host, port = self.cluster.bootstrap[0]
-        values = ClientSettings.load(ADMIN_KEYS, bootstrap_servers=f"{host}:{port}", **settings)
+        values = ADMIN_KEYS.load(bootstrap_servers=f"{host}:{port}", **settings)
         self.admin = AdminCore.__new__(AdminCore)
         self.admin.core = ClientCore(values, dialer=self.cluster.network)
 

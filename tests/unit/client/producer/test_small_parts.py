@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from headrace.client.config.common import ClientSettings
 from headrace.client.config.producer import PRODUCER_KEYS
+from headrace.client.config.types import ProducerConfig
 from headrace.client.producer.core import check_settings
 from headrace.client.producer.interceptors import Interceptors, OutgoingRecord
 from headrace.client.producer.serializers import (
@@ -67,8 +67,8 @@ def test_interceptors_change_records_one_after_the_other(caplog: pytest.LogCaptu
     assert not Interceptors([])
 
 
-def load(**given: object) -> ClientSettings:
-    return check_settings(ClientSettings.load(PRODUCER_KEYS, None, **given))
+def load(**given: object) -> ProducerConfig:
+    return check_settings(PRODUCER_KEYS.load(**given))
 
 
 def test_idempotence_gives_way_to_what_was_asked_for() -> None:
