@@ -1,10 +1,10 @@
-"""What settings can be asked for and changed: topics, this broker, and all brokers.
+"""The resources whose configs can be described and altered: topics, this broker, and all brokers.
 
 Shared by the handlers of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. A change goes to the coordination
-store by compare-and-set, checked against what is there at that moment; this broker takes it at once, so that who
-changes a setting and then looks sees it, and the others when the store tells them.
+store by compare-and-set, checked against the stored configs. This broker applies it at once, so that a client which
+alters a config and then describes it sees the new value; other brokers apply it when the store notifies them.
 
-Loggers are in `broker_loggers`. Not done: client metrics and groups, which have no settings yet.
+Loggers are in `broker_loggers`. Not supported: client metrics and groups, which have no configs yet.
 """
 
 from collections import Counter
@@ -12,23 +12,24 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS
+from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config.entries import ConfigEntry, TopicEntries, all_brokers_entries, broker_entries
-from headrace.cluster.config_store import ConfigEntity
+from headrace.cluster.config_store import ConfigEntity, ConfigStore
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import check_topic_name
 from headrace.common.config import ConfigKey
 from headrace.common.errors import HeadraceError, InvalidRequestError, UnknownTopicOrPartitionError, code_of, message_of
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 Change = Callable[[dict[str, str]], dict[str, str]]
-"""From the settings that there are to those that are wanted."""
+"""Maps the stored configs of a resource to the new ones."""
 
 
 class ResourceType(IntEnum):
+    """The protocol's numbers."""
+
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
@@ -37,7 +38,7 @@ class ResourceType(IntEnum):
 
 
 class Resource(Protocol):
-    """What the requests of all three APIs name."""
+    """A resource as the requests of all three APIs name it."""
 
     resource_type: int
     resource_name: str
@@ -46,103 +47,125 @@ class Resource(Protocol):
 R = TypeVar("R", bound=Resource)
 
 
-# ---- describing
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A resource to alter."""
+
+    entity: ConfigEntity
+    check: Callable[[dict[str, str]], object]
+    apply: Callable[[dict[str, str]], None]
 
 
-class Description:
-    """Describes resources, for the time of one request."""
+class ConfigResources:
+    """Describes and alters configs for clients. Owned by the broker's loop."""
 
-    def __init__(self, broker: "Broker"):
-        self._broker = broker
-        self._configs = broker.configs
+    def __init__(self, dynamic_config: DynamicConfig, config_store: ConfigStore, image: MetadataImage):
+        self._dynamic_config = dynamic_config
+        self._config_store = config_store
+        self._image = image
+
+    # ---- finding
+
+    def check_broker_id(self, name: str) -> None:
+        """Raises InvalidRequestError for another broker's id: each broker serves its own configs only."""
+        try:
+            broker_id = int(name)
+        except ValueError:
+            raise InvalidRequestError(f"Broker id must be an integer, but it is: {name!r}") from None
+        node_id = self._dynamic_config.node_id
+        if broker_id != node_id:
+            raise InvalidRequestError(
+                f"Unexpected broker id, expected {node_id} or an empty name, but received {name}: send the request to "
+                f"broker {name}"
+            )
+
+    def broker_entity(self, name: str) -> ConfigEntity:
+        if name == "":
+            return ConfigEntity.all_brokers()
+        self.check_broker_id(name)
+        return ConfigEntity.broker(self._dynamic_config.node_id)
+
+    def _topic_entity(self, name: str) -> ConfigEntity:
+        if name == "":
+            raise InvalidRequestError("Default topic resources are not allowed: name a topic")
+        self.check_topic(name)
+        return ConfigEntity.topic(name)
+
+    def check_topic(self, name: str) -> None:
+        check_topic_name(name)
+        if not self._image.has_topic(name):
+            raise UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
+
+    # ---- describing
+
+    def describe(self) -> "ConfigDescription":
+        """Returns a description of all resources as they are now; use it for one request."""
+        return ConfigDescription(self, self._dynamic_config)
+
+    def inherited_value(self, resource_type: int, key: ConfigKey) -> Any:
+        """Returns the effective value of a key that is not set on the resource itself."""
+        if resource_type == ResourceType.TOPIC:
+            return self._dynamic_config.topic_defaults().get(key.name, key.default)
+        return self._dynamic_config.broker(key.name)
+
+    # ---- altering
+
+    async def alter(self, resource_type: int, name: str, change: Change, validate_only: bool) -> None:
+        """Alters the configs of a topic, of this broker or of all brokers, or only checks the change."""
+        target = self._target(resource_type, name)
+
+        def checked_change(before: dict[str, str]) -> dict[str, str]:
+            after = change(before)
+            target.check(after)
+            return after
+
+        if validate_only:
+            checked_change(await self._config_store.get(target.entity))
+        else:
+            target.apply(await self._config_store.alter(target.entity, checked_change))
+
+    def _target(self, resource_type: int, name: str) -> _Target:
+        config = self._dynamic_config
+        if resource_type == ResourceType.TOPIC:
+            entity = self._topic_entity(name)
+            return _Target(entity, config.check_topic, partial(config.set_topic_overrides, name))
+        if resource_type == ResourceType.BROKER:
+            entity = self.broker_entity(name)
+            return _Target(
+                entity, partial(config.check_broker, entity.name), partial(config.set_broker_overrides, entity.name)
+            )
+        raise unsupported_type(resource_type)
+
+
+class ConfigDescription:
+    """The configs of resources. Entries that several resources share are computed once."""
+
+    def __init__(self, resources: ConfigResources, dynamic_config: DynamicConfig):
+        self._resources = resources
+        self._dynamic_config = dynamic_config
 
     def entries_of(self, resource_type: int, name: str) -> list[ConfigEntry]:
-        """All settings of a topic, of this broker, or for all brokers."""
+        """Returns all configs of a topic, of this broker, or of all brokers."""
         if resource_type == ResourceType.TOPIC:
-            check_topic_name(name)
-            if not self._broker.image.has_topic(name):
-                raise UnknownTopicOrPartitionError(f"there is no topic {name}")
-            return self._topics.of(self._configs.topic_overrides(name))
+            self._resources.check_topic(name)
+            return self._topics.of(self._dynamic_config.topic_overrides(name))
         if resource_type == ResourceType.BROKER:
-            is_for_all = _broker_entity(self._broker, name) == ConfigEntity.all_brokers()
-            return all_brokers_entries(self._configs) if is_for_all else self._of_this_broker
-        raise unknown_type(resource_type)
+            if self._resources.broker_entity(name) == ConfigEntity.all_brokers():
+                return all_brokers_entries(self._dynamic_config)
+            return self._this_broker
+        raise unsupported_type(resource_type)
 
     @cached_property
     def _topics(self) -> TopicEntries:
-        return TopicEntries(self._configs)
+        return TopicEntries(self._dynamic_config)
 
     @cached_property
-    def _of_this_broker(self) -> list[ConfigEntry]:
-        return broker_entries(self._configs)
+    def _this_broker(self) -> list[ConfigEntry]:
+        return broker_entries(self._dynamic_config)
 
 
-def unknown_type(resource_type: int) -> InvalidRequestError:
-    return InvalidRequestError(f"resource type {resource_type} has no settings here")
-
-
-def check_broker_id(broker: "Broker", name: str) -> None:
-    """Refuses the id of another broker: each answers for itself."""
-    try:
-        broker_id = int(name)
-    except ValueError:
-        raise InvalidRequestError(f"{name!r} is not the id of a broker: expected a number") from None
-    if broker_id != broker.node_id:
-        raise InvalidRequestError(f"this is broker {broker.node_id} and answers for itself only, not for broker {name}")
-
-
-def _broker_entity(broker: "Broker", name: str) -> ConfigEntity:
-    if name == "":
-        return ConfigEntity.all_brokers()
-    check_broker_id(broker, name)
-    return ConfigEntity.broker(broker.node_id)
-
-
-# ---- changing
-
-
-async def alter(broker: "Broker", resource_type: int, name: str, change: Change, validate_only: bool) -> None:
-    """Changes the settings of a topic, of this broker or for all brokers; or only checks that they could be so."""
-    target = _target(broker, resource_type, name)
-
-    def checked_change(before: dict[str, str]) -> dict[str, str]:
-        after = change(before)
-        target.check(after)
-        return after
-
-    if validate_only:
-        checked_change(await broker.config_store.get(target.entity))
-    else:
-        target.take(await broker.config_store.alter(target.entity, checked_change))
-
-
-@dataclass(frozen=True)
-class _Target:
-    entity: ConfigEntity
-    check: Callable[[dict[str, str]], object]
-    take: Callable[[dict[str, str]], None]
-
-
-def _target(broker: "Broker", resource_type: int, name: str) -> _Target:
-    configs = broker.configs
-    if resource_type == ResourceType.TOPIC:
-        entity = _topic_entity(broker, name)
-        return _Target(entity, configs.check_topic, partial(configs.set_topic_overrides, name))
-    if resource_type == ResourceType.BROKER:
-        entity = _broker_entity(broker, name)
-        return _Target(
-            entity, partial(configs.check_broker, entity.name), partial(configs.set_broker_overrides, entity.name)
-        )
-    raise unknown_type(resource_type)
-
-
-def _topic_entity(broker: "Broker", name: str) -> ConfigEntity:
-    if name == "":
-        raise InvalidRequestError("a topic needs a name: there are no settings for all topics")
-    check_topic_name(name)
-    if not broker.image.has_topic(name):
-        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
-    return ConfigEntity.topic(name)
+def unsupported_type(resource_type: int) -> InvalidRequestError:
+    return InvalidRequestError(f"Unsupported resource type: {resource_type}")
 
 
 def find_key(resource_type: int, name: str) -> ConfigKey | None:
@@ -150,33 +173,30 @@ def find_key(resource_type: int, name: str) -> ConfigKey | None:
     return table.keys.get(name)
 
 
-def inherited_value(broker: "Broker", resource_type: int, key: ConfigKey) -> Any:
-    """What is in force where nothing is set on the resource itself."""
-    if resource_type == ResourceType.TOPIC:
-        return broker.configs.topic_defaults().get(key.name, key.default)
-    return broker.configs.broker(key.name)
-
-
 async def attempt_each(resources: list[R], action: Callable[[R], Awaitable[None]]) -> list[tuple[R, int, str | None]]:
-    """Does something for each resource; returns them with error code and message. One that comes twice is refused."""
-    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    outcome: list[tuple[R, int, str | None]] = []
+    """Runs an action for each resource; returns the resources with error code and message.
+
+    A resource that the request names more than once gets an error.
+    """
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    results: list[tuple[R, int, str | None]] = []
     for resource in resources:
         try:
-            if times[resource.resource_type, resource.resource_name] > 1:
+            if counts[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequestError(
-                    f"{resource.resource_name!r} (type {resource.resource_type}) comes more than once in the request"
+                    f"Each resource must appear at most once, but {resource.resource_name!r} (type "
+                    f"{resource.resource_type}) appears more than once"
                 )
             await action(resource)
         except HeadraceError as error:
-            outcome.append((resource, code_of(error), message_of(error)))
+            results.append((resource, code_of(error), message_of(error)))
         else:
-            outcome.append((resource, 0, None))
-    return outcome
+            results.append((resource, 0, None))
+    return results
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuses a key that comes twice in a change of one resource."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InvalidRequestError(f"named more than once: {', '.join(twice)}")
+    """Raises InvalidRequestError if a change of one resource names a key twice."""
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    if duplicates:
+        raise InvalidRequestError(f"Duplicate config keys: {', '.join(duplicates)}")

@@ -1,21 +1,23 @@
-"""Coordinators on this broker: which partitions of internal topics it leads, and their way to the log.
+"""The coordinators on this broker: the partitions of internal topics that it leads, and their access to the log.
 
-A partition of an internal topic that this broker comes to lead is loaded into the topic's runtime; one that it leads no
-more is unloaded. The topics are made when somebody first asks who coordinates.
+When this broker becomes leader of a partition of an internal topic, the topic's runtime loads it; when it stops leading
+the partition, the runtime unloads it. FindCoordinator creates the topics.
 Owned by the broker's loop.
 """
 
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.broker.config.coordinators import GROUP_TOPIC
+from headrace.broker.auto_topic_creation import AutoTopicCreation
+from headrace.broker.config.coordinators import GROUP_TOPIC, CoordinatorConfig
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.purgatory import DelayedOperation
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster.commands import BrokerEndpoint
-from headrace.cluster.metadata_image import ImageChange
+from headrace.cluster.metadata_image import ImageChange, MetadataImage
+from headrace.common.clock import Clock
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -26,6 +28,8 @@ from headrace.common.errors import (
     NotLeaderForPartitionError,
     UnknownTopicOrPartitionError,
 )
+from headrace.common.ids import Random
+from headrace.common.timing_wheel import Timer
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.partitioner import partition_for
 from headrace.coordinator.result import CommitCallback, CoordinatorResponse
@@ -34,17 +38,14 @@ from headrace.coordinator.shard import ShardContext
 from headrace.records import RecordBatch
 from headrace.storage.producer_state import AppendOrigin
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _logger = logging.getLogger(__name__)
 
 _LOAD_SLICE_BYTES = 256 * 1024
-_LOAD_PAUSE_MS = 100
+_LOAD_RETRY_MS = 100
 
 
 class _DelayedCommit(DelayedOperation):
-    """Completes when all replicas in sync have an offset, when this broker leads no more, or when its time is over."""
+    """Completes when all in-sync replicas have an offset, when this broker stops leading, or after the timeout."""
 
     def __init__(self, partition: Partition, offset: int, timeout_ms: int, done: CommitCallback):
         super().__init__(timeout_ms)
@@ -54,25 +55,27 @@ class _DelayedCommit(DelayedOperation):
         self._done = done
 
     def try_complete(self) -> bool:
-        if self._is_gone() or self._partition.is_replicated(self._offset):
+        if self._lost_leadership() or self._partition.is_replicated(self._offset):
             return self.force_complete()
         return False
 
-    def _is_gone(self) -> bool:
+    def _lost_leadership(self) -> bool:
         return not self._partition.is_leader or self._partition.leader_epoch != self._leader_epoch
 
     def on_complete(self) -> None:
         tp = self._partition.tp
-        if self._is_gone():
-            self._done(NotCoordinatorError(f"this broker leads {tp} no more"))
+        if self._lost_leadership():
+            self._done(NotCoordinatorError(f"This broker no longer leads {tp}"))
         elif self._partition.is_replicated(self._offset):
             self._done(None)
         else:
-            self._done(CoordinatorNotAvailableError(f"the replicas of {tp} did not follow in time"))
+            self._done(
+                CoordinatorNotAvailableError(f"The in-sync replicas of {tp} did not replicate the write in time")
+            )
 
 
 class CoordinatorLog:
-    """A partition as its coordinator sees it."""
+    """The log of an internal topic's partition, as the coordinator runtime uses it."""
 
     def __init__(self, partition: Partition, replicas: ReplicaManager, timeout_ms: int):
         self._partition = partition
@@ -90,9 +93,9 @@ class CoordinatorLog:
     def read(self, offset: int, max_bytes: int) -> list[RecordBatch]:
         log = self._partition.log
         if log is None:
-            raise KafkaStorageError(f"the log directory of {self._partition.tp} is offline")
-        found = log.read(offset, max_bytes).slice
-        return found.batches() if found is not None else []
+            raise KafkaStorageError(f"The log directory of {self._partition.tp} is offline")
+        data = log.read(offset, max_bytes).slice
+        return data.batches() if data is not None else []
 
     def append(self, batch: bytearray) -> int:
         try:
@@ -113,38 +116,54 @@ class CoordinatorLog:
 
 
 class Coordinators:
-    """`groups` is the runtime of `__consumer_offsets`."""
+    """The group coordinator (`groups`) and, through `create_runtime`, others with an internal topic."""
 
-    def __init__(self, broker: "Broker"):
-        self._broker = broker
-        self._config = broker.config.coordinators
+    def __init__(
+        self,
+        config: CoordinatorConfig,
+        replicas: ReplicaManager,
+        image: MetadataImage,
+        auto_topic_creation: AutoTopicCreation,
+        clock: Clock,
+        timer: Timer,
+        random: Random,
+    ):
+        self._config = config
+        self._replicas = replicas
+        self._image = image
+        self._auto_topic_creation = auto_topic_creation
+        self._clock = clock
+        self._timer = timer
+        self._random = random
         self._runtimes: dict[str, CoordinatorRuntime[Any]] = {}
-        self.groups: CoordinatorRuntime[GroupCoordinatorShard] = self.make_runtime(GROUP_TOPIC, self._make_group_shard)
-        broker.replicas.on_role_changed.append(self._role_changed)
-        broker.image.add_listener(self._image_changed)
+        self.groups: CoordinatorRuntime[GroupCoordinatorShard] = self.create_runtime(
+            GROUP_TOPIC, self._create_group_shard
+        )
+        replicas.on_role_changed.append(self._role_changed)
+        image.add_listener(self._image_changed)
 
-    def make_runtime(self, topic: str, make_shard: Any) -> CoordinatorRuntime[Any]:
-        """A runtime that follows the leadership of a topic's partitions from now on."""
+    def create_runtime(self, topic: str, create_shard: Any) -> CoordinatorRuntime[Any]:
+        """Creates a runtime that from now on follows the leadership of a topic's partitions."""
         runtime: CoordinatorRuntime[Any] = CoordinatorRuntime(
             topic,
-            make_shard,
-            self._broker.clock,
-            self._broker.driver.timer,
+            create_shard,
+            self._clock,
+            self._timer,
             asyncio.get_running_loop().call_soon,
             min(self._config.load_buffer_bytes, _LOAD_SLICE_BYTES),
         )
         self._runtimes[topic] = runtime
         return runtime
 
-    def _make_group_shard(self, context: ShardContext) -> GroupCoordinatorShard:
-        return GroupCoordinatorShard(context, lambda: self._config.groups, self._broker.random)
+    def _create_group_shard(self, context: ShardContext) -> GroupCoordinatorShard:
+        return GroupCoordinatorShard(context, lambda: self._config.groups, self._random)
 
     def _role_changed(self, partition: Partition) -> None:
         runtime = self._runtimes.get(partition.tp.topic)
         if runtime is None:
             return
         if partition.is_leader:
-            log = CoordinatorLog(partition, self._broker.replicas, self._config.commit_timeout_ms)
+            log = CoordinatorLog(partition, self._replicas, self._config.commit_timeout_ms)
             runtime.load(partition.tp.partition, partition.leader_epoch, log)
         else:
             runtime.unload(partition.tp.partition)
@@ -153,58 +172,66 @@ class Coordinators:
         if not change.deleted_topics:
             return
         for index in self.groups.indexes():
-            self._forget_topics(index, set(change.deleted_topics))
+            self._delete_offsets(index, set(change.deleted_topics))
 
-    def _forget_topics(self, index: int, topics: set[str]) -> None:
-        """In steps; when the partition is loaded, if it is not yet."""
+    def _delete_offsets(self, index: int, topics: set[str]) -> None:
+        """Deletes the committed offsets of deleted topics, in steps; waits for a partition that is still loading."""
 
-        def done(outcome: CoordinatorResponse[bool]) -> None:
+        def done(result: CoordinatorResponse[bool]) -> None:
             try:
-                if not outcome.result():
-                    self._broker.driver.timer.add(0, partial(self._forget_topics, index, topics))
+                if not result.result():
+                    self._timer.add(0, partial(self._delete_offsets, index, topics))
             except CoordinatorLoadInProgressError:
-                self._broker.driver.timer.add(_LOAD_PAUSE_MS, partial(self._forget_topics, index, topics))
+                self._timer.add(_LOAD_RETRY_MS, partial(self._delete_offsets, index, topics))
             except NotCoordinatorError:
-                pass  # its next coordinator is told as well
+                pass  # the next coordinator learns of the deletion as well
             except KafkaError as error:
-                _logger.warning("offsets of deleted topics are left in partition %d: %s", index, error)
+                _logger.warning(
+                    "Partition %s-%d: committed offsets of the deleted topics %s remain: %s",
+                    GROUP_TOPIC,
+                    index,
+                    ", ".join(sorted(topics)),
+                    error,
+                )
 
         self.groups.write(index, lambda shard: shard.forget_topics(topics), done)
 
-    # ---- who coordinates
+    # ---- finding
 
     def partition_of(self, topic: str, key: str) -> int:
-        """The partition that a group or transactional id belongs to; -1, which nobody leads, as long as the topic is
-        not known. While a broker starts it leads partitions already, and what its settings say of their number may be
-        wrong: then another partition would answer, which knows nothing of the id."""
-        found = self._broker.image.topic(topic)
-        return partition_for(key, len(found.partitions)) if found is not None else -1
+        """Returns the partition of a group or transactional id, or -1 while the internal topic is unknown.
+
+        A broker that starts leads partitions before it knows the topic. The configured number of partitions may differ
+        from the real one, and would lead to a partition that does not have the id.
+        """
+        known = self._image.topic(topic)
+        return partition_for(key, len(known.partitions)) if known is not None else -1
 
     def group_partition(self, group_id: str) -> int:
         return self.partition_of(GROUP_TOPIC, group_id)
 
     def group_shard(self, group_id: str) -> GroupCoordinatorShard:
-        """For what writes nothing; raises what a client gets that asks the wrong broker, or too early."""
+        """Returns the shard of a group, for operations that write nothing; raises the error for the client."""
         return self.groups.shard(self.group_partition(group_id))
 
     async def find(self, topic: str, key: str, listener: str) -> tuple[int, BrokerEndpoint]:
-        """The broker that coordinates, and its address. The topic is made if it is not there."""
-        image = self._broker.image
+        """Returns the id and endpoint of the coordinator. Creates the internal topic if it does not exist."""
+        image = self._image
         if not image.has_topic(topic):
             try:
-                await self._broker.auto_create_topic(topic)
+                await self._auto_topic_creation.create(topic)
             except KafkaError as error:
-                raise CoordinatorNotAvailableError(f"{topic} could not be made: {error}") from error
+                raise CoordinatorNotAvailableError(f"Topic '{topic}' could not be created: {error}") from error
         state = image.partition(topic, self.partition_of(topic, key))
         broker = image.broker(state.leader) if state is not None else None
         endpoint = broker.endpoint(listener) if broker is not None else None
         if broker is None or endpoint is None:
-            raise CoordinatorNotAvailableError(f"the partition of {topic} that {key!r} belongs to has no leader")
+            raise CoordinatorNotAvailableError(f"The partition of '{topic}' for {key!r} has no leader")
         return broker.id, endpoint
 
-    # ---- going
+    # ---- stopping
 
     def close(self) -> None:
-        """Who waits gets NOT_COORDINATOR."""
+        """Unloads everything; requests that wait get NOT_COORDINATOR."""
         for runtime in self._runtimes.values():
             runtime.close()

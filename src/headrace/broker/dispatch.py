@@ -1,16 +1,15 @@
-"""From a frame to a handler and back.
+"""Dispatches requests: from a frame to a handler, and from its response back to the connection.
 
-A handler module under `broker/handlers` registers its function with `@api(key, lowest, highest)`. That registry is what
-ApiVersions answers with, so a version that is announced is a version that is served.
+A handler module under `broker/handlers` registers its function with `@api(key, lowest, highest)`. ApiVersions announces
+that registry, so every version that is announced is served.
 
     frame → request header → registry → decode → handler ┬─ a response      → encoded and sent at once
-                                                         ├─ DEFERRED        → somebody calls `context.reply` later
+                                                         ├─ DEFERRED        → `context.reply` is called later
                                                          ├─ NO_REPLY        → nothing is sent (acks=0)
                                                          └─ a coroutine     → runs as a task, its result is the response
 
-Replies leave a connection in the order its requests came; the connection sees to that. A request that cannot be read,
-or that asks for an API or a version which is not there, costs its sender the connection: nothing after it can be
-trusted.
+A connection sends responses in the order of its requests. A request that cannot be decoded, or whose API or version is
+not served, closes the connection: nothing after it can be trusted.
 Record bytes in a request are views of the connection's buffer and are valid only until the handler returns.
 """
 
@@ -18,10 +17,12 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Protocol, cast
 
 from headrace.broker.purgatory import DelayedOperation, Purgatory
+from headrace.broker.services import Services
 from headrace.common.clock import Clock
 from headrace.common.errors import HeadraceError
 from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER
@@ -32,9 +33,6 @@ from headrace.protocol import Message, ProtocolError, decode, decode_request_hea
 from headrace.protocol.apis import APIS, ApiKey
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _logger = logging.getLogger(__name__)
 _slow_logger = logging.getLogger(SLOW_REQUEST_LOGGER)
 _request_logger = logging.getLogger(REQUEST_LOGGER)
@@ -44,8 +42,8 @@ _PRODUCE = ApiKey.PRODUCE.value
 UNSUPPORTED_VERSION = 35
 
 
-class _Outcome:
-    """What a handler returns instead of a response."""
+class _NoResponse:
+    """A handler's result other than a response."""
 
     def __init__(self, name: str):
         self._name = name
@@ -54,11 +52,13 @@ class _Outcome:
         return self._name
 
 
-DEFERRED = _Outcome("DEFERRED")
-NO_REPLY = _Outcome("NO_REPLY")
+DEFERRED = _NoResponse("DEFERRED")
+NO_REPLY = _NoResponse("NO_REPLY")
 
-HandlerResult = Message | _Outcome
+HandlerResult = Message | _NoResponse
 Handler = Callable[..., Any]
+
+_SERVICE_TYPES = {field.name: field.type for field in fields(Services)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,14 @@ class Api:
     handler: Handler
     is_async: bool
     announced_from: int
-    """The lowest version in the reply to ApiVersions; it differs from `lowest` only where clients need that."""
+    """The lowest version in the ApiVersions response; differs from `lowest` only where clients need that."""
+    services: tuple[str, ...]
+    """The fields of `Services` that the handler takes as keyword arguments."""
+
+    def bind(self, services: Services) -> "Api":
+        """Returns this API with a handler that takes only the request and its context."""
+        needed = {name: getattr(services, name) for name in self.services}
+        return replace(self, handler=partial(self.handler, **needed)) if needed else self
 
 
 REGISTRY: dict[int, Api] = {}
@@ -86,35 +93,51 @@ def api(key: ApiKey, lowest: int, highest: int, *, announced_from: int | None = 
             raise TypeError(f"{key.name} has a handler already")
         known = APIS[key]
         if not known.first_version <= lowest <= highest <= known.last_version:
-            raise TypeError(f"versions {lowest} to {highest} lie outside of {known}")
-        is_async = inspect.iscoroutinefunction(handler)
-        announced = lowest if announced_from is None else announced_from
-        REGISTRY[key] = Api(key, lowest, highest, known.request, handler, is_async, announced)
+            raise TypeError(f"{key.name}: versions {lowest} to {highest} are outside of {known}")
+        REGISTRY[key] = Api(
+            key,
+            lowest,
+            highest,
+            known.request,
+            handler,
+            is_async=inspect.iscoroutinefunction(handler),
+            announced_from=lowest if announced_from is None else announced_from,
+            services=tuple(_services_of(handler)),
+        )
         return handler
 
     return register
 
 
+def _services_of(handler: Handler) -> Iterable[str]:
+    """Yields the services that a handler's signature names, after checking their types."""
+    for parameter in inspect.signature(handler).parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            if parameter.annotation is not _SERVICE_TYPES.get(parameter.name):
+                raise TypeError(f"{handler.__module__}: {parameter} is not a field of Services")
+            yield parameter.name
+
+
 class ReplyPlace(Protocol):
-    """Takes a reply, once. `net.connection.ReplySlot` is one."""
+    """Takes one reply, such as `net.connection.ReplySlot`."""
 
     def send(self, reply: Reply) -> None: ...
 
 
-def _waiting_of(connection: ServerConnection) -> set[DelayedOperation]:
-    """What waits on behalf of a connection. Most have nothing that does."""
+def _delayed_operations(connection: ServerConnection) -> set[DelayedOperation]:
+    """Returns the operations that wait on behalf of a connection. Most connections never have one."""
     if connection.context is None:
         connection.context = set()
-    waiting: set[DelayedOperation] = connection.context
-    return waiting
+    operations: set[DelayedOperation] = connection.context
+    return operations
 
 
 class RequestContext:
-    """One request on its way through the broker."""
+    """A request while the broker handles it: where it came from, and where its response goes."""
 
     __slots__ = (
+        "_delayed",
         "_dispatcher",
-        "_waiting",
         "api",
         "api_version",
         "client_id",
@@ -135,7 +158,7 @@ class RequestContext:
         received: float,
     ):
         self._dispatcher = dispatcher
-        self._waiting: DelayedOperation | None = None
+        self._delayed: DelayedOperation | None = None
         self.connection = connection
         self.api = api
         self.api_version = api_version
@@ -143,7 +166,7 @@ class RequestContext:
         self.client_id = client_id
         self.received = received
         self.slot: ReplyPlace | None = None
-        """Where the reply goes; None if the client waits for none."""
+        """Takes the response; None if the client expects none."""
 
     def __str__(self) -> str:
         return (
@@ -151,44 +174,44 @@ class RequestContext:
             f"{self.client_id!r}, from {self.connection})"
         )
 
-    def wait(self, operation: DelayedOperation, purgatory: Purgatory, keys: Iterable[Hashable]) -> _Outcome:
-        """Has an operation answer the request. It is called off if the connection is lost before."""
-        operation.on_failed = lambda: self.close("an error of the broker")
+    def wait(self, operation: DelayedOperation, purgatory: Purgatory, keys: Iterable[Hashable]) -> HandlerResult:
+        """Leaves the response to an operation, which is cancelled if the connection is lost first."""
+        operation.on_failed = lambda: self.close("an internal error of the broker")
         if not purgatory.try_complete_else_watch(operation, keys):
-            self._waiting = operation
-            _waiting_of(self.connection).add(operation)
+            self._delayed = operation
+            _delayed_operations(self.connection).add(operation)
         return DEFERRED
 
     def reply(self, response: Message) -> None:
-        """Sends the response; once for each request."""
-        if self._waiting is not None:
-            _waiting_of(self.connection).discard(self._waiting)
-            self._waiting = None
+        """Sends the response; call it once."""
+        if self._delayed is not None:
+            _delayed_operations(self.connection).discard(self._delayed)
+            self._delayed = None
         slot = self.slot
         if slot is None:
-            raise HeadraceError(f"{self} is not to be answered")
+            raise HeadraceError(f"{self} expects no response")
         try:
             frame = encode_response(response, self.api_version, self.correlation_id)
         except Exception:
-            _logger.exception("cannot encode the reply to %s", self)
-            self.connection.close("a reply that cannot be encoded")
+            _logger.exception("Closing the connection: cannot encode the response to %s", self)
+            self.connection.close("a response that cannot be encoded")
             return
         slot.send(cast(Reply, frame))
-        self._dispatcher.answered(self)
+        self._dispatcher.request_completed(self)
 
     def close(self, reason: str) -> None:
-        """Gives up on the connection instead of answering."""
+        """Closes the connection instead of sending a response."""
         self.connection.close(reason)
 
 
 class Action(Protocol):
-    """What a fault for tests does to a request (see `headrace.testing.faults`)."""
+    """A fault that a test injects into a request; see `headrace.testing.faults`."""
 
     def apply(self, context: RequestContext, request: Message, proceed: Callable[[], None]) -> None: ...
 
 
 class ApiMetrics:
-    """What is counted for one API."""
+    """The metrics of one API."""
 
     __slots__ = ("requests", "seconds")
 
@@ -198,22 +221,22 @@ class ApiMetrics:
 
 
 class Dispatcher:
-    """Takes the frames of all connections. Owned by the broker's loop."""
+    """Handles the frames of all connections. Owned by the broker's loop."""
 
-    def __init__(self, broker: "Broker", clock: Clock, metrics: Metrics, slow_request_ms: int):
-        self._broker = broker
+    def __init__(self, services: Services, clock: Clock, metrics: Metrics, slow_request_ms: int):
+        self._apis = {key: api.bind(services) for key, api in REGISTRY.items()}
         self._now = clock.monotonic
         self._slow_seconds = slow_request_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics = {key: ApiMetrics(metrics, ApiKey(key)) for key in REGISTRY}
         self._refused = metrics.counter("requests_refused_total")
         self.intercept: Callable[[RequestContext], Action | None] | None = None
-        """Asked before each handler; for fault injection."""
+        """Called before each handler; for fault injection."""
 
-    # ---- what `net` calls
+    # ---- called by the socket server
 
     def connection_made(self, connection: ServerConnection) -> None:
-        """Nothing is kept of a connection before something waits for it."""
+        """Does nothing: a connection has no state until one of its requests waits."""
 
     def connection_lost(self, connection: ServerConnection, error: Exception | None) -> None:  # noqa: ARG002
         for operation in connection.context or ():
@@ -224,11 +247,11 @@ class Dispatcher:
         try:
             key, version, correlation_id, client_id, position = decode_request_header(frame)
         except ProtocolError as error:
-            self._refuse(connection, f"a request header that cannot be read: {error}")
+            self._refuse(connection, f"a request header that cannot be decoded: {error}")
             return
-        api = REGISTRY.get(key)
+        api = self._apis.get(key)
         if api is None:
-            self._refuse(connection, f"API key {key} (version {version}), which is not served")
+            self._refuse(connection, f"API key {key} (version {version}), which is not supported")
             return
         context = RequestContext(self, connection, api, version, correlation_id, client_id, received)
         if not api.lowest <= version <= api.highest:
@@ -237,7 +260,7 @@ class Dispatcher:
         try:
             request = decode(api.request, version, frame, position)
         except ProtocolError as error:
-            self._refuse(connection, f"a {api.key.name} v{version} request that cannot be read: {error}")
+            self._refuse(connection, f"a {api.key.name} v{version} request that cannot be decoded: {error}")
             return
         self._metrics[key].requests.value += 1
         if key != _PRODUCE or request.acks != 0:  # type: ignore[attr-defined]
@@ -257,20 +280,20 @@ class Dispatcher:
             task.add_done_callback(self._tasks.discard)
             return
         try:
-            result = api.handler(self._broker, request, context)
+            result = api.handler(request, context)
         except Exception:  # noqa: BLE001 - logged there
             self._failed(context)
             return
         if result is DEFERRED:
             return
         if result is NO_REPLY:
-            self.answered(context)
+            self.request_completed(context)
             return
         context.reply(result)
 
     async def _run(self, api: Api, request: Message, context: RequestContext) -> None:
         try:
-            response = await api.handler(self._broker, request, context)
+            response = await api.handler(request, context)
         except asyncio.CancelledError:
             raise
         except Exception:  # noqa: BLE001 - logged there
@@ -279,20 +302,20 @@ class Dispatcher:
         context.reply(response)
 
     def _failed(self, context: RequestContext) -> None:
-        _logger.exception("%s failed", context)
-        context.close("an error of the broker")
+        _logger.exception("Closing the connection after an internal error: %s failed", context)
+        context.close("an internal error of the broker")
 
-    def answered(self, context: RequestContext) -> None:
-        """Called when a request has had its reply."""
-        taken = self._now() - context.received
-        self._metrics[context.api.key].seconds.record(taken)
-        if taken >= self._slow_seconds and context.api.key is not ApiKey.FETCH:
-            _slow_logger.warning("%s took %.0f ms", context, taken * 1000)
+    def request_completed(self, context: RequestContext) -> None:
+        """Records how long a request took, when its response was sent."""
+        seconds = self._now() - context.received
+        self._metrics[context.api.key].seconds.record(seconds)
+        if seconds >= self._slow_seconds and context.api.key is not ApiKey.FETCH:
+            _slow_logger.warning("%s took %.0f ms", context, seconds * 1000)
         if _request_logger.isEnabledFor(logging.DEBUG):
-            _request_logger.debug("%s took %.3f ms", context, taken * 1000)
+            _request_logger.debug("%s took %.3f ms", context, seconds * 1000)
 
     async def cancel_tasks(self) -> None:
-        """Ends what still runs."""
+        """Cancels the handlers that still run."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -300,25 +323,25 @@ class Dispatcher:
 
     # ---- refusing
 
-    def _refuse(self, connection: ServerConnection, what: str) -> None:
+    def _refuse(self, connection: ServerConnection, reason: str) -> None:
         self._refused.value += 1
-        _logger.info("%s sent %s", connection, what)
-        connection.close(what)
+        _logger.info("Closing the connection: %s sent %s", connection, reason)
+        connection.close(reason)
 
     def _refuse_version(self, context: RequestContext) -> None:
         if context.api.key is not ApiKey.API_VERSIONS:
             self._refuse(
                 context.connection,
-                f"{context.api.key.name} version {context.api_version}; versions {context.api.lowest} to "
-                f"{context.api.highest} are served",
+                f"{context.api.key.name} version {context.api_version}; supported versions are {context.api.lowest} to "
+                f"{context.api.highest}",
             )
             return
-        # A client cannot know what to ask for before it has been told: version 0 is what all can read (KIP-511).
+        # A client cannot know the supported versions yet: version 0 is the one that all clients can read (KIP-511).
         context.slot = context.connection.expect_reply()
         context.api_version = 0
         context.reply(ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[api_version_entry(context.api)]))
 
 
 def api_version_entry(api: Api) -> ApiVersion:
-    """What ApiVersions says of an API."""
+    """Returns an API's entry in the ApiVersions response."""
     return ApiVersion(api_key=api.key, min_version=api.announced_from, max_version=api.highest)

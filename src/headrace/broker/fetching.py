@@ -1,8 +1,8 @@
-"""Reading many partitions for one fetch, and waiting while there is too little to read.
+"""Reads many partitions for one fetch, and delays the fetch while there is too little to read.
 
-A fetch has a limit of bytes over all its partitions, which are read in the order they are given until it is used up;
-the first batch that is found comes whole even if it is larger, so that a consumer can always go on. Record bytes are
-not touched: a reply holds slices of files.
+A fetch limits the bytes over all its partitions. They are read in the order of the request until the limit is reached;
+the first batch found is returned whole even if it is larger, so that a consumer always makes progress. Record bytes are
+not touched: a response holds slices of files.
 """
 
 import logging
@@ -26,12 +26,20 @@ _logger = logging.getLogger(__name__)
 
 CONSUMER = -1
 """The replica id of a consumer."""
+READ_COMMITTED = 1
 _FIRST_WITH_ZSTD = 10
+
+
+def fetch_isolation(replica_id: int, isolation_level: int) -> FetchIsolation:
+    """Returns how far a reader may read; a follower (`replica_id` >= 0) reads up to the log end."""
+    if replica_id >= 0:
+        return FetchIsolation.LOG_END
+    return FetchIsolation.TXN_COMMITTED if isolation_level == READ_COMMITTED else FetchIsolation.HIGH_WATERMARK
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How a fetch reads: how much, how long it waits for it, and how far it may see."""
+    """The parameters of a fetch: how many bytes, how long it waits for them, and how far it may read."""
 
     min_bytes: int
     max_bytes: int
@@ -42,7 +50,7 @@ class FetchLimits:
 
 
 class PartitionRead:
-    """What reading one partition came to: a result, or an error, or the epoch at which the reader's log parts."""
+    """The outcome of reading one partition: a result, an error, or the epoch at which the reader's log diverges."""
 
     __slots__ = ("diverging_epoch", "error", "fetched", "partition", "result")
 
@@ -59,7 +67,7 @@ class PartitionRead:
 
 
 class Reads:
-    """What reading all partitions of a fetch came to."""
+    """The outcome of reading all partitions of a fetch."""
 
     __slots__ = ("partitions", "size", "urgent")
 
@@ -67,48 +75,56 @@ class Reads:
         self.partitions: list[PartitionRead] = []
         self.size = 0
         self.urgent = False
-        """Whether there is something that the client must know at once."""
+        """True if an error or a diverging epoch must be sent to the client at once."""
 
 
 def read_partitions(replicas: ReplicaManager, fetched: Iterable[FetchedPartition], limits: FetchLimits) -> Reads:
-    """Reads in order, until the limit of bytes is used up; the partitions behind that have no data in the reply."""
+    """Reads partitions in order until the byte limit is reached; the remaining ones get no data."""
     reads = Reads()
-    left = limits.max_bytes
-    for one in fetched:
-        read = PartitionRead(one)
+    remaining_bytes = limits.max_bytes
+    for fetched_partition in fetched:
+        read = PartitionRead(fetched_partition)
         reads.partitions.append(read)
         try:
-            _read(replicas, read, left, limits, first_batch_whole=reads.size == 0)
+            _read(replicas, read, remaining_bytes, limits, first_batch_whole=reads.size == 0)
         except KafkaError as error:
             read.error = error
             reads.urgent = True
             continue
         except Exception:
-            # Not for the others of the request, nor for whoever's append woke it.
-            _logger.exception("a read of %s-%d failed", one.topic, one.partition)
-            read.error = KafkaError("the broker failed on this read; its log says why")
+            # One failing partition must fail neither the others nor the append that completed this fetch.
+            _logger.exception(
+                "Partition %s-%d: a read failed, the client gets UNKNOWN_SERVER_ERROR",
+                fetched_partition.topic,
+                fetched_partition.partition,
+            )
+            read.error = KafkaError("The broker failed to read the partition; see its log")
             reads.urgent = True
             continue
         if read.diverging_epoch is not None:
             reads.urgent = True
         size = read.size
         reads.size += size
-        left = max(0, left - size)
+        remaining_bytes = max(0, remaining_bytes - size)
     return reads
 
 
 def _read(
-    replicas: ReplicaManager, read: PartitionRead, left: int, limits: FetchLimits, first_batch_whole: bool
+    replicas: ReplicaManager, read: PartitionRead, max_bytes: int, limits: FetchLimits, first_batch_whole: bool
 ) -> None:
     fetched = read.fetched
     if fetched.topic is None:
-        raise UnknownTopicIdError(f"this broker knows no topic of id {fetched.topic_id}")
+        raise UnknownTopicIdError(f"This broker has no topic with id {fetched.topic_id}")
     partition = read.partition = replicas.find(fetched.topic, fetched.partition)
     log = partition.check_leader(fetched.current_leader_epoch)
     if fetched.topic_id.int and partition.topic_id != fetched.topic_id:
-        raise InconsistentTopicIdError(f"{partition.tp} has id {partition.topic_id}, not {fetched.topic_id}")
+        raise InconsistentTopicIdError(
+            f"Partition {partition.tp} has topic id {partition.topic_id}, the request has {fetched.topic_id}"
+        )
     if limits.api_version < _FIRST_WITH_ZSTD and log.config.compression_type == "zstd":
-        raise UnsupportedCompressionTypeError(f"zstd needs Fetch version {_FIRST_WITH_ZSTD}")
+        raise UnsupportedCompressionTypeError(
+            f"Partition {partition.tp} is compressed with zstd, which needs Fetch version {_FIRST_WITH_ZSTD}"
+        )
     if fetched.last_fetched_epoch >= 0:
         read.diverging_epoch = _diverging_epoch(partition, fetched)
     if read.diverging_epoch is not None:
@@ -116,29 +132,30 @@ def _read(
         return
     if limits.replica_id >= 0 and partition.follower_fetched(limits.replica_id, fetched.fetch_offset):
         replicas.appended(partition)
-    read.result = log.read(fetched.fetch_offset, min(left, fetched.max_bytes), limits.isolation, first_batch_whole)
+    read.result = log.read(fetched.fetch_offset, min(max_bytes, fetched.max_bytes), limits.isolation, first_batch_whole)
 
 
 def _diverging_epoch(partition: Partition, fetched: FetchedPartition) -> tuple[int, int] | None:
-    """Where the reader's log parts from this one, if it does (KIP-595)."""
+    """Returns the epoch and offset at which the reader's log diverges from this one, if it does (KIP-595)."""
     log = partition.check_leader()
     epoch, end_offset = log.end_offset_for_epoch(fetched.last_fetched_epoch)
     if epoch < 0 or end_offset < 0:
-        raise OffsetOutOfRangeError(f"{partition.tp} knows nothing of leader epoch {fetched.last_fetched_epoch}")
+        raise OffsetOutOfRangeError(f"Partition {partition.tp} has no leader epoch {fetched.last_fetched_epoch}")
     if epoch < fetched.last_fetched_epoch or end_offset < fetched.fetch_offset:
         return epoch, end_offset
     return None
 
 
 class DelayedFetch(DelayedOperation):
-    """A fetch that waits for data. Completes when one of these is so:
+    """A fetch that waits for data. It completes in one of these cases:
 
-    A. a partition is not led by this broker any more, or has another leader epoch, or is gone;
-    B. a partition was truncated, or its start was moved, past the offset asked for;
-    C. there are at least `min_bytes` to read;
-    D. `max_wait_ms` are over.
+    A. this broker no longer leads a partition, or the leader epoch changed, or the partition was deleted;
+    B. a partition was truncated below the fetch offset, or its log start moved past it;
+    C. at least `min_bytes` can be read;
+    D. `max_wait_ms` have passed.
 
-    In every case the partitions are read again then: the reply tells what is so at that moment.
+    It reads again only when a partition has new data, and responds with what it read last; so a fetch reads twice
+    unless data arrives in pieces smaller than `min_bytes`.
     """
 
     def __init__(
@@ -158,30 +175,34 @@ class DelayedFetch(DelayedOperation):
         ]
         self._limits = limits
         self._on_done = on_done
+        self._ends = [
+            partition.log.readable_end(limits.isolation) if partition.log is not None else -1
+            for partition, _, _ in self._waiting
+        ]
+        """The readable ends when the partitions were last read."""
+        self._reads: Reads | None = None
+        """The read that completes this fetch."""
 
     def keys(self) -> list[Partition]:
         return [partition for partition, _, _ in self._waiting]
 
     def try_complete(self) -> bool:
-        isolation = self._limits.isolation
-        readable = False
+        ends: list[int] = []
         for partition, leader_epoch, fetch_offset in self._waiting:
-            if not partition.is_leader or partition.leader_epoch != leader_epoch:
-                return self.force_complete()
-            end = partition.readable_end(isolation)
-            if end > fetch_offset:
-                readable = True
             log = partition.log
-            if log is None or not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            if not partition.is_leader or partition.leader_epoch != leader_epoch or log is None:
                 return self.force_complete()
-        if not readable:
+            if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+                return self.force_complete()
+            ends.append(log.readable_end(self._limits.isolation))
+        if ends == self._ends:
             return False
-        if self._limits.min_bytes <= 1 or self._readable_bytes() >= self._limits.min_bytes:
-            return self.force_complete()
-        return False
-
-    def _readable_bytes(self) -> int:
-        return read_partitions(self._replicas, self._fetched, self._limits).size
+        self._ends = ends
+        reads = read_partitions(self._replicas, self._fetched, self._limits)
+        if self.completed or (reads.size < self._limits.min_bytes and not reads.urgent):
+            return False
+        self._reads = reads
+        return self.force_complete()
 
     def on_complete(self) -> None:
-        self._on_done(read_partitions(self._replicas, self._fetched, self._limits))
+        self._on_done(self._reads or read_partitions(self._replicas, self._fetched, self._limits))

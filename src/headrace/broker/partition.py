@@ -21,7 +21,7 @@ from headrace.common.errors import (
 )
 from headrace.common.ids import Uuid
 from headrace.common.types import Buffer, TopicPartition
-from headrace.storage.log import AppendResult, FetchIsolation, Log
+from headrace.storage.log import AppendResult, Log
 from headrace.storage.producer_state import AppendOrigin
 
 _logger = logging.getLogger(__name__)
@@ -165,15 +165,6 @@ class Partition:
         return self.update_high_watermark()
 
     # ---- reading
-
-    def readable_end(self, isolation: FetchIsolation) -> int:
-        """The offset up to which a reader may read."""
-        log = self.log
-        if log is None:
-            return -1
-        if isolation is FetchIsolation.HIGH_WATERMARK:
-            return log.high_watermark
-        return log.log_end_offset if isolation is FetchIsolation.LOG_END else log.last_stable_offset
 
     def delete_records(self, before_offset: int) -> int:
         """Moves the log's start; -1 stands for the high watermark. Returns the new low watermark."""

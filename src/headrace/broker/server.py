@@ -1,28 +1,32 @@
-"""The broker: everything wired together, started and stopped in order.
+"""The broker: creates all parts, connects them, and starts and stops them in order.
 
-    start   store → cluster id → configuration → logs → sockets bound → registration → controller → leaders → accepting
-    stop    no new connections → waits answered, replies drained → controller and registration gone → logs closed
+    start   store → cluster id → configs → logs → sockets bound → registration → controller → leaders → accepting
+    stop    no new connections → waiting requests completed, responses sent → controller stopped → logs closed
 
-A cluster of one goes through the same steps as a broker of many: it registers, is elected controller, and is told by
-the controller (itself) what it leads. One event loop owns everything here.
+Each step of the start registers its cleanup on an exit stack, so a stop, or a start that fails, undoes the steps in
+reverse order. A cluster of one broker takes the same steps as any other: the broker registers, is elected controller,
+and gets its leaderships from the controller (itself). One event loop owns everything here.
 """
 
 import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from headrace.broker import handlers
+from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.config.dynamic import Configs, TopicConfig
+from headrace.broker.config.dynamic import DynamicConfig, TopicConfig
+from headrace.broker.config_resources import ConfigResources
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.driver import Driver
 from headrace.broker.fetch_sessions import FetchSessionCache
 from headrace.broker.local_channel import LocalChannel
 from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.services import Services
 from headrace.broker.transactions import Transactions
 from headrace.cluster import znodes
 from headrace.cluster.commands import (
@@ -40,16 +44,9 @@ from headrace.cluster.embedded_store import EmbeddedStore
 from headrace.cluster.metadata_image import ImageChange, MetadataImage
 from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.cluster.registration import prepare_cluster, register_broker
-from headrace.cluster.topics import TopicAdmin, TopicSpec
+from headrace.cluster.topics import TopicAdmin
 from headrace.common.clock import Clock, SystemClock
-from headrace.common.errors import (
-    HeadraceError,
-    KafkaError,
-    LeaderNotAvailableError,
-    StaleBrokerEpochError,
-    TopicAlreadyExistsError,
-    code_of,
-)
+from headrace.common.errors import HeadraceError, KafkaError, StaleBrokerEpochError, code_of
 from headrace.common.ids import make_random
 from headrace.common.metrics import Metrics
 from headrace.common.types import TopicPartition
@@ -63,18 +60,16 @@ _logger = logging.getLogger(__name__)
 
 STORE_FILE = "coordination.sqlite"
 """In the first log directory."""
-_READY_SECONDS = 60.0
-_CREATION_WAIT_SECONDS = 2.0
-_DRAIN_SECONDS = 5.0
+_READY_TIMEOUT_SECONDS = 60.0
+_DRAIN_TIMEOUT_SECONDS = 5.0
 
 
 class Broker:
-    """`await start()`, then `await stop()` or, as a crash would end it, `await abandon()`. Made for one life."""
+    """One broker: `await start()`, then `await stop()`, or `await abandon()` to end as in a crash. Start it once."""
 
-    config: BrokerConfig
-    logs: LogManager
+    log_manager: LogManager
     store: EmbeddedStore
-    topics: TopicAdmin
+    topic_admin: TopicAdmin
     replicas: ReplicaManager
     controller: Controller
     driver: Driver
@@ -85,6 +80,7 @@ class Broker:
     coordinators: Coordinators
     producer_ids: ProducerIdManager
     transactions: Transactions
+    auto_topic_creation: AutoTopicCreation
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None, seed: int | None = None):
         self.config = config
@@ -95,133 +91,186 @@ class Broker:
         self.cluster_id = ""
         self.epoch = -1
         self.image = MetadataImage()
-        self.configs = Configs(config.properties, self.node_id)
+        self.dynamic_config = DynamicConfig(config.properties, self.node_id)
         self.failed: asyncio.Event = asyncio.Event()
-        """Set when the broker cannot go on: no log directory is left."""
-        self._creations: dict[str, asyncio.Task[None]] = {}
-        self._notices: set[asyncio.Task[None]] = set()
-        self._watcher: ConfigWatcher | None = None
+        """Set when the broker cannot continue because no log directory is online."""
+        self._cleanup = AsyncExitStack()
+        self._stops_cleanly = False
+        self._notifications: set[asyncio.Task[None]] = set()
 
-    # ---- coming
+    # ---- starting
 
     async def start(self) -> None:
-        """Raises HeadraceError, with nothing left open, if it cannot be."""
+        """Starts the broker. If a step fails, undoes the steps before it and raises."""
         handlers.load()
-        self.driver = Driver(self.clock, self.config.background_threads)
-        try:
-            await self._start()
-        except BaseException:
-            await self.abandon()
-            raise
+        async with AsyncExitStack() as cleanup:
+            self.driver = Driver(self.clock, self.config.background_threads)
+            cleanup.callback(self.driver.close)
+            await self._open_store(cleanup)
+            await self._start_logs(cleanup)
+            self._create_coordinators(cleanup)
+            self._create_controller(cleanup)
+            await self._bind_sockets(cleanup)
+            await self._join_cluster()
+            self._start_serving()
+            self._cleanup = cleanup.pop_all()
+        _logger.info(
+            "Broker %d of cluster %s is ready at %s, listens on %s, keeps its data in %s",
+            self.node_id,
+            self.cluster_id,
+            self.addresses,
+            ", ".join(join_address(end.host, end.port) for end in self.server.endpoints),
+            ", ".join(os.path.abspath(directory) for directory in self.config.log_dirs),
+        )
 
-    async def _start(self) -> None:
-        config = self.config
-        self.store = EmbeddedStore(_first_directory(config) / STORE_FILE, self.clock)
+    async def _open_store(self, cleanup: AsyncExitStack) -> None:
+        """Opens the coordination store and reads the cluster id and the dynamic configs from it."""
+        self.store = EmbeddedStore(_first_directory(self.config) / STORE_FILE, self.clock)
+        cleanup.push_async_callback(self.store.close)
         self.cluster_id = await prepare_cluster(self.store, self.random)
-        await self._load_configs()
-        self.logs = LogManager(
-            self.configs.manager(config.manager),
-            config_of=self.configs.log_config,
+        self.config_store = ConfigStore(self.store)
+        watcher = ConfigWatcher(self.store, self.clock, self._config_changed)
+        cleanup.push_async_callback(watcher.stop)
+        await watcher.start()
+        for kind in (znodes.BROKER_CONFIGS, znodes.TOPIC_CONFIGS):
+            for name, overrides in (await self.config_store.get_all(kind)).items():
+                self._config_changed(ConfigEntity(kind, name), overrides)
+
+    async def _start_logs(self, cleanup: AsyncExitStack) -> None:
+        self.log_manager = LogManager(
+            self.dynamic_config.manager(self.config.manager),
+            config_of=self.dynamic_config.log_config,
             cluster_id=self.cluster_id,
             node_id=self.node_id,
             clock=self.clock,
             runner=self.driver.runner,
         )
-        await _run_in_thread(self.logs.start)
-        self.replicas = ReplicaManager(self.node_id, self.logs, self.configs.topic, self.driver.timer)
-        self.logs.on_directory_failed = self._directory_failed
-        self.fetch_sessions = FetchSessionCache(
-            config.max_incremental_fetch_session_cache_slots, self.clock, self.random
-        )
-        self.topics = TopicAdmin(
+        cleanup.push_async_exit(self._close_logs)
+        await _run_in_thread(self.log_manager.start)
+        self.replicas = ReplicaManager(self.node_id, self.log_manager, self.dynamic_config.topic, self.driver.timer)
+        cleanup.push_async_callback(self._cancel_notifications)
+        self.log_manager.on_directory_failed = self._directory_failed
+
+    def _create_coordinators(self, cleanup: AsyncExitStack) -> None:
+        config = self.config
+        self.topic_admin = TopicAdmin(
             self.store,
             self.random,
             default_partitions=lambda: config.num_partitions,
             default_replication_factor=lambda: config.default_replication_factor,
             check_config=self._check_topic_config,
         )
-        self.coordinators = Coordinators(self)
+        self.auto_topic_creation = AutoTopicCreation(self.topic_admin, self.image, config.coordinators.topics)
+        cleanup.push_async_callback(self.auto_topic_creation.close)
+        self.coordinators = Coordinators(
+            config.coordinators,
+            self.replicas,
+            self.image,
+            self.auto_topic_creation,
+            self.clock,
+            self.driver.timer,
+            self.random,
+        )
         self.producer_ids = ProducerIdManager(self.store, self.node_id)
-        self.transactions = Transactions(self)
-        limits = self.configs.limits(config.limits)
-        self.dispatcher = Dispatcher(self, self.clock, self.metrics, config.slow_request_ms)
-        self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
-        self.server.pause()
-        await self.server.start()
-        self.configs.on_broker_changed.append(self._broker_configs_changed)
-        await self._join()
-        self._show_metrics()
-        self.driver.keep_ticking(self.logs.tick)
-        self.driver.every(
-            config.replica_high_watermark_checkpoint_interval_ms, self.replicas.checkpoint_high_watermarks
+        cleanup.push_async_callback(self.producer_ids.close)
+        self.transactions = Transactions(
+            config,
+            self.dynamic_config,
+            self.coordinators,
+            self.replicas,
+            self.producer_ids,
+            self.store,
+            self.clock,
+            self.driver.timer,
         )
-        self.server.resume()
-        _logger.info(
-            "broker %d of cluster %s is ready at %s, listens on %s, keeps its data in %s",
-            self.node_id,
-            self.cluster_id,
-            self.addresses,
-            ", ".join(join_address(end.host, end.port) for end in self.server.endpoints),
-            ", ".join(os.path.abspath(directory) for directory in config.manager.log_dirs),
-        )
+        cleanup.push_async_callback(self.transactions.close)
 
-    async def _load_configs(self) -> None:
-        self.config_store = ConfigStore(self.store)
-        self._watcher = ConfigWatcher(self.store, self.clock, self._config_changed)
-        await self._watcher.start()
-        for kind in (znodes.BROKER_CONFIGS, znodes.TOPIC_CONFIGS):
-            for name, overrides in (await self.config_store.get_all(kind)).items():
-                self._config_changed(ConfigEntity(kind, name), overrides)
-        self.configs.on_topics_changed.append(self._topic_configs_changed)
-
-    def _config_changed(self, entity: ConfigEntity, overrides: Mapping[str, str]) -> None:
-        if entity.kind == znodes.TOPIC_CONFIGS:
-            self.configs.set_topic_overrides(entity.name, overrides)
-        elif entity.kind == znodes.BROKER_CONFIGS:
-            self.configs.set_broker_overrides(entity.name, overrides)
-
-    def _broker_configs_changed(self, _: object) -> None:
-        self.server.limits = self.configs.limits(self.config.limits)
-        self.logs.config = self.configs.manager(self.config.manager)
-
-    def _check_topic_config(self, _: str, overrides: Mapping[str, str]) -> None:
-        self.configs.check_topic(overrides)
-
-    def _topic_configs_changed(self, changed: Mapping[str, TopicConfig]) -> None:
-        for name, config in changed.items():
-            if config.unclean_leader_election_enable and hasattr(self, "controller"):
-                self.controller.unclean_election_enabled(name)
-        self.logs.update_configs({name: config.log for name, config in changed.items()})
-
-    async def _join(self) -> None:
-        """Registers, stands for controller, and waits until the controller has said what this broker leads."""
-        registered = await register_broker(self.store, self._describe(), self.clock)
-        self.epoch = registered.epoch
-        self.image.add_listener(self._image_changed)
+    def _create_controller(self, cleanup: AsyncExitStack) -> None:
         self.channel = LocalChannel(self.node_id, self.apply)
+        cleanup.push_async_callback(self.channel.close)
         self.controller = Controller(
             self.store,
             self.node_id,
             self.channel,
             self.clock,
-            unclean_default=lambda: self.configs.topic("").unclean_leader_election_enable,
+            unclean_default=lambda: self.dynamic_config.topic("").unclean_leader_election_enable,
         )
+        cleanup.push_async_callback(self.controller.stop)
+        self.dynamic_config.on_topics_changed.append(self._topic_configs_changed)
+        cleanup.callback(self.dynamic_config.on_topics_changed.remove, self._topic_configs_changed)
+
+    async def _bind_sockets(self, cleanup: AsyncExitStack) -> None:
+        """Binds the listeners, which gives them their ports. Connections wait until the broker is ready."""
+        config = self.config
+        self.fetch_sessions = FetchSessionCache(
+            config.max_incremental_fetch_session_cache_slots, self.clock, self.random
+        )
+        self.dispatcher = Dispatcher(self._services(), self.clock, self.metrics, config.slow_request_ms)
+        limits = self.dynamic_config.limits(config.limits)
+        self.server = SocketServer(list(config.listeners), self.dispatcher, limits, self.clock, self.metrics)
+        cleanup.push_async_exit(self._stop_serving)
+        self.server.pause()
+        await self.server.start()
+        self.dynamic_config.on_broker_changed.append(self._broker_configs_changed)
+        cleanup.callback(self.dynamic_config.on_broker_changed.remove, self._broker_configs_changed)
+
+    def _services(self) -> Services:
+        return Services(
+            auto_topic_creation=self.auto_topic_creation,
+            clock=self.clock,
+            cluster_id=self.cluster_id,
+            config=self.config,
+            config_resources=ConfigResources(self.dynamic_config, self.config_store, self.image),
+            coordinators=self.coordinators,
+            dynamic_config=self.dynamic_config,
+            fetch_sessions=self.fetch_sessions,
+            image=self.image,
+            log_manager=self.log_manager,
+            producer_ids=self.producer_ids,
+            replicas=self.replicas,
+            store=self.store,
+            topic_admin=self.topic_admin,
+            transactions=self.transactions,
+        )
+
+    async def _join_cluster(self) -> None:
+        """Registers, runs for controller, and waits until the controller has assigned this broker's leaderships."""
+        registered = await register_broker(self.store, self._describe(), self.clock)
+        self.epoch = registered.epoch
+        self.image.add_listener(self._image_changed)
         await self.controller.start()
         await self.controller.wait_idle()
-        if not await self.image.wait_for(lambda image: image.is_alive(self.node_id), _READY_SECONDS):
-            raise HeadraceError(f"no controller has taken note of broker {self.node_id} in {_READY_SECONDS:.0f} s")
+        if not await self.image.wait_for(lambda image: image.is_alive(self.node_id), _READY_TIMEOUT_SECONDS):
+            raise HeadraceError(
+                f"Broker {self.node_id}: no controller has accepted its registration within "
+                f"{_READY_TIMEOUT_SECONDS:.0f} seconds"
+            )
         await self.channel.wait_idle()
-        # One that is in the store and not in the image is being deleted, or cannot be read.
+        # A topic that is in the store but not in the image is being deleted, or its nodes cannot be decoded.
         topics = {*self.image.topics, *await self.store.children(znodes.TOPICS)}
         self.replicas.move_stray_logs(lambda tp: self._is_known(tp, topics))
 
-    def _is_known(self, tp: TopicPartition, topics: set[str]) -> bool:
-        if self.image.has_topic(tp.topic):
-            return self.image.partition(tp.topic, tp.partition) is not None
-        return tp.topic in topics
+    def _start_serving(self) -> None:
+        self._register_metrics()
+        self.driver.keep_ticking(self.log_manager.tick)
+        self.driver.every(
+            self.config.replica_high_watermark_checkpoint_interval_ms, self.replicas.checkpoint_high_watermarks
+        )
+        self.server.resume()
+
+    def _register_metrics(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("partitions", lambda: len(self.replicas))
+        gauge("waiting_fetches", lambda: self.replicas.fetches.delayed)
+        gauge("waiting_produces", lambda: self.replicas.produces.delayed)
+        gauge("fetch_sessions", lambda: len(self.fetch_sessions))
+        gauge("groups", lambda: sum(len(shard.groups) for shard in self.coordinators.groups.shards()))
+        gauge("fetch_session_evictions", lambda: self.fetch_sessions.evictions)
+
+    # ---- addresses
 
     def _describe(self) -> BrokerInfo:
-        """This broker as others are to know it: the addresses it advertises, with the ports that it really has."""
+        """Returns this broker as it registers: its advertised addresses, with the ports that were bound."""
         ports = {endpoint.listener: endpoint.port for endpoint in self.server.endpoints}
         endpoints = tuple(
             BrokerEndpoint(listener.name, listener.host, listener.port or ports[listener.name])
@@ -231,29 +280,42 @@ class Broker:
 
     @property
     def endpoints(self) -> tuple[BrokerEndpoint, ...]:
-        """Where clients find this broker."""
+        """The addresses that clients use."""
         return self._describe().endpoints
 
     @property
     def addresses(self) -> str:
         return ", ".join(f"{end.listener}://{join_address(end.host, end.port)}" for end in self.endpoints)
 
-    def _show_metrics(self) -> None:
-        gauge = self.metrics.gauge
-        gauge("partitions", lambda: len(self.replicas))
-        gauge("waiting_fetches", lambda: self.replicas.fetches.delayed)
-        gauge("waiting_produces", lambda: self.replicas.produces.delayed)
-        gauge("fetch_sessions", lambda: len(self.fetch_sessions))
-        gauge("groups", lambda: sum(len(shard.groups) for shard in self.coordinators.groups.shards()))
-        gauge("fetch_session_evictions", lambda: self.fetch_sessions.evictions)
+    # ---- configs
 
-    # ---- what the controller says
+    def _config_changed(self, entity: ConfigEntity, overrides: Mapping[str, str]) -> None:
+        if entity.kind == znodes.TOPIC_CONFIGS:
+            self.dynamic_config.set_topic_overrides(entity.name, overrides)
+        elif entity.kind == znodes.BROKER_CONFIGS:
+            self.dynamic_config.set_broker_overrides(entity.name, overrides)
+
+    def _broker_configs_changed(self, _: object) -> None:
+        self.server.limits = self.dynamic_config.limits(self.config.limits)
+        self.log_manager.config = self.dynamic_config.manager(self.config.manager)
+
+    def _check_topic_config(self, _: str, overrides: Mapping[str, str]) -> None:
+        self.dynamic_config.check_topic(overrides)
+
+    def _topic_configs_changed(self, changed: Mapping[str, TopicConfig]) -> None:
+        for name, config in changed.items():
+            if config.unclean_leader_election_enable:
+                self.controller.unclean_election_enabled(name)
+        self.log_manager.update_configs({name: config.log for name, config in changed.items()})
+
+    # ---- controller commands
 
     def apply(self, command: Command) -> CommandResult:
+        """Applies a command of the controller."""
         try:
             if 0 <= command.broker_epoch < self.epoch:
                 raise StaleBrokerEpochError(
-                    f"a command for broker epoch {command.broker_epoch}, this is epoch {self.epoch}"
+                    f"The command has broker epoch {command.broker_epoch}, the current epoch is {self.epoch}"
                 )
             self.image.check_controller_epoch(command.controller_id, command.controller_epoch)
             if isinstance(command, UpdateMetadata):
@@ -264,117 +326,94 @@ class Broker:
             assert isinstance(command, StopReplica)
             return CommandResult(partition_errors=self.replicas.stop(command))
         except KafkaError as error:
-            _logger.error("the controller's %s was refused: %s", type(command).__name__, error)
+            _logger.error("Broker %d: refused %s of the controller: %s", self.node_id, type(command).__name__, error)
             return CommandResult(error_code=code_of(error))
 
     def _image_changed(self, change: ImageChange) -> None:
         for name in change.deleted_topics:
-            self.configs.forget_topic(name)
+            self.dynamic_config.forget_topic(name)
+
+    def _is_known(self, tp: TopicPartition, topics: set[str]) -> bool:
+        if self.image.has_topic(tp.topic):
+            return self.image.partition(tp.topic, tp.partition) is not None
+        return tp.topic in topics
 
     # ---- disks
 
     def _directory_failed(self, _: LogDirectory, lost: list[TopicPartition]) -> None:
         self.replicas.directory_failed(lost)
-        if not any(directory.online for directory in self.logs.directories):
-            _logger.error("no log directory is left")
+        if not any(directory.online for directory in self.log_manager.directories):
+            _logger.error("Broker %d: no log directory is online, shutting down", self.node_id)
             self.failed.set()
             return
-        notice = asyncio.create_task(self._tell_of_failed_directory())
-        self._notices.add(notice)
-        notice.add_done_callback(self._notices.discard)
+        notification = asyncio.create_task(self._report_failed_directory())
+        self._notifications.add(notification)
+        notification.add_done_callback(self._notifications.discard)
 
-    async def _tell_of_failed_directory(self) -> None:
-        """The controller asks then what is still here, and finds other leaders."""
+    async def _report_failed_directory(self) -> None:
+        """Notifies the controller, which then requests the remaining replicas and elects other leaders."""
         path = f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}"
         try:
             await self.store.create(path, znodes.encode_log_dir_event(self.node_id), sequential=True)
         except HeadraceError as error:
-            _logger.error("the controller cannot be told of a log directory that failed: %s", error)
+            _logger.error(
+                "Broker %d: cannot report a failed log directory to the controller, its partitions stay without a "
+                "leader: %s",
+                self.node_id,
+                error,
+            )
 
-    # ---- topics on demand
+    async def _cancel_notifications(self) -> None:
+        notifications = list(self._notifications)
+        for notification in notifications:
+            notification.cancel()
+        await asyncio.gather(*notifications, return_exceptions=True)
 
-    async def auto_create_topic(self, name: str) -> None:
-        """Makes a topic that a client asked for, and waits a moment for its leaders. Many may ask at once."""
-        task = self._creations.get(name)
-        if task is None:
-            task = self._creations[name] = asyncio.create_task(self._create_topic(name))
-            task.add_done_callback(lambda _: self._creations.pop(name, None))
-        await asyncio.shield(task)
-
-    async def _create_topic(self, name: str) -> None:
-        internal = self.config.coordinators.topics.get(name)
-        topic = internal.new_topic(len(self.image.brokers)) if internal is not None else TopicSpec(name)
-        with suppress(TopicAlreadyExistsError):  # made by another, just now
-            await self.topics.create_topic(topic)
-        count = internal.partitions if internal is not None else 1
-        if not await self.image.wait_for(lambda image: image.topic_is_ready(name, count), _CREATION_WAIT_SECONDS):
-            raise LeaderNotAvailableError(f"{name} has no leader yet")
-
-    # ---- going
+    # ---- stopping
 
     async def stop(self) -> None:
-        """Stops in order: what was acknowledged is on disk, and the logs are marked as cleanly closed.
+        """Stops in order: all acknowledged records are on disk, and the logs are marked as cleanly closed.
 
-        If that fails, or is cancelled, everything is let go of all the same, and the next start recovers.
+        If a step fails or is cancelled, the rest is abandoned, and the next start recovers the logs.
         """
-        try:
-            await self._stop()
-        except BaseException:
-            await self.abandon()
-            raise
-        _logger.info("broker %d has stopped", self.node_id)
-
-    async def _stop(self) -> None:
-        self.server.stop_accepting()
-        self.coordinators.close()
-        self.replicas.fetches.complete_all()
-        self.replicas.produces.complete_all()
-        await self.server.drain(_DRAIN_SECONDS)
-        await self.server.close()
-        await self.dispatcher.cancel_tasks()
-        await self._leave()
-        self.driver.stop_ticking()
-        # From here on the logs are the other thread's, and nobody is left who would want to know of a bad disk.
-        self.logs.on_directory_failed = lambda *_: None
-        await _run_in_thread(self.logs.close)
-        await self._close_store()
-        self.driver.close()
-
-    async def _leave(self) -> None:
-        tasks = [*self._creations.values(), *self._notices]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if hasattr(self, "producer_ids"):
-            await self.producer_ids.close()
-        if hasattr(self, "transactions"):
-            await self.transactions.close()
-        if hasattr(self, "controller"):
-            await self.controller.stop()
-            await self.channel.close()
-        if self._watcher is not None:
-            await self._watcher.stop()
-
-    async def _close_store(self) -> None:
-        if hasattr(self, "store"):
-            await self.store.close()
+        self._stops_cleanly = True
+        await self._cleanup.aclose()
+        _logger.info("Broker %d has stopped", self.node_id)
 
     async def abandon(self) -> None:
-        """Lets go of everything without another write, as a crash would; also of a start or a stop that failed."""
-        if hasattr(self, "server"):
-            self.server.stop_accepting()
+        """Releases everything without another write, as a crash would."""
+        self._stops_cleanly = False
+        await self._cleanup.aclose()
+
+    async def _stop_serving(self, error_type: type[BaseException] | None, *_: object) -> None:
+        """Stops accepting connections and, in a clean stop, completes the requests that wait; closes the rest."""
+        self.server.stop_accepting()
+        try:
+            if self._stops_cleanly and error_type is None:
+                self.coordinators.close()
+                self.replicas.fetches.complete_all()
+                self.replicas.produces.complete_all()
+                await self.server.drain(_DRAIN_TIMEOUT_SECONDS)
+        finally:
             await self.server.close()
-        if hasattr(self, "dispatcher"):
             await self.dispatcher.cancel_tasks()
-        await self._leave()
-        if hasattr(self, "logs"):
-            self.logs.abandon()
-        await self._close_store()
-        self.driver.close()
+
+    async def _close_logs(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self.driver.stop_ticking()
+        # The logs belong to another thread while they close, and nobody needs to know of a failed disk any more.
+        self.log_manager.on_directory_failed = lambda *_: None
+        if not self._stops_cleanly or error_type is not None:
+            self.log_manager.abandon()
+            return
+        try:
+            await _run_in_thread(self.log_manager.close)
+        except BaseException:
+            self.log_manager.abandon()
+            raise
 
 
 async def _run_in_thread(work: Callable[[], object]) -> None:
-    """Returns when the work is done, even if the caller is cancelled: nobody else may touch what it is about before."""
+    """Returns when the work is done, even if the caller is cancelled: until then nothing else may touch its objects."""
     running = asyncio.create_task(asyncio.to_thread(work))
     try:
         await asyncio.shield(running)
@@ -384,9 +423,9 @@ async def _run_in_thread(work: Callable[[], object]) -> None:
 
 
 def _first_directory(config: BrokerConfig) -> Path:
-    path = Path(config.manager.log_dirs[0])
+    path = Path(config.log_dirs[0])
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise storage_error("make log directory", path, error) from error
+        raise storage_error("create log directory", path, error) from error
     return path

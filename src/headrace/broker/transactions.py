@@ -1,7 +1,7 @@
-"""Transactions on this broker: markers on their way to partitions, and the check of what claims to belong to one.
+"""The broker's part in transactions: it writes markers to partitions, and checks transactional appends.
 
-A marker goes to each partition of a transaction that was prepared; those that fail are tried again until they are
-written, until the topic is gone, or until another broker coordinates. Then the coordinator is told that it is complete.
+A prepared transaction sends a marker to each of its partitions. A failed marker is retried until it is written, until
+the topic is deleted, or until another broker becomes the coordinator. Then the coordinator completes the transaction.
 Owned by the broker's loop.
 """
 
@@ -9,13 +9,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
+from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config.transactions import VERIFICATION
-from headrace.broker.coordinators import CoordinatorLog
+from headrace.broker.coordinators import CoordinatorLog, Coordinators
 from headrace.broker.partition import ALL_IN_SYNC, Partition
+from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster import znodes
+from headrace.cluster.producer_id_manager import ProducerIdManager
+from headrace.cluster.store import CoordinationStore
+from headrace.common.clock import Clock
 from headrace.common.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
@@ -32,6 +37,7 @@ from headrace.common.errors import (
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
+from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
 from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
 from headrace.coordinator.runtime import CoordinatorRuntime
@@ -41,9 +47,6 @@ from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionC
 from headrace.records import BatchHeader, ControlType, encode_marker
 from headrace.storage.log import Log
 from headrace.storage.producer_state import AppendOrigin
-
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
 
 _logger = logging.getLogger(__name__)
 
@@ -57,32 +60,49 @@ Written = Callable[[KafkaError | None], None]
 
 
 class Transactions:
-    """The broker's side of the transaction coordinator. `runtime` is that of `__transaction_state`."""
+    """The broker's side of the transaction coordinator. `runtime` has the shards of `__transaction_state`."""
 
-    def __init__(self, broker: "Broker"):
-        self._broker = broker
-        self._questions: set[asyncio.Task[bool]] = set()
-        self.runtime: CoordinatorRuntime[TransactionCoordinatorShard] = broker.coordinators.make_runtime(
-            TRANSACTION_TOPIC, self._make_shard
+    def __init__(
+        self,
+        config: BrokerConfig,
+        dynamic_config: DynamicConfig,
+        coordinators: Coordinators,
+        replicas: ReplicaManager,
+        producer_ids: ProducerIdManager,
+        store: CoordinationStore,
+        clock: Clock,
+        timer: Timer,
+    ):
+        self._config = config
+        self._dynamic_config = dynamic_config
+        self._coordinators = coordinators
+        self._replicas = replicas
+        self._producer_ids = producer_ids
+        self._store = store
+        self._clock = clock
+        self._timer = timer
+        self._lookups: set[asyncio.Task[bool]] = set()
+        self.runtime: CoordinatorRuntime[TransactionCoordinatorShard] = coordinators.create_runtime(
+            TRANSACTION_TOPIC, self._create_shard
         )
 
-    def _make_shard(self, context: ShardContext) -> TransactionCoordinatorShard:
-        return TransactionCoordinatorShard(context, lambda: self._broker.config.transactions, self.send_markers)
+    def _create_shard(self, context: ShardContext) -> TransactionCoordinatorShard:
+        return TransactionCoordinatorShard(context, lambda: self._config.transactions, self.send_markers)
 
     def partition_of(self, transactional_id: str) -> int:
-        return self._broker.coordinators.partition_of(TRANSACTION_TOPIC, transactional_id)
+        return self._coordinators.partition_of(TRANSACTION_TOPIC, transactional_id)
 
     @property
     def verifies(self) -> bool:
-        """Whether what claims to belong to a transaction is checked; can be changed at run time."""
-        return bool(self._broker.configs.broker(VERIFICATION))
+        """Returns True if transactional appends are verified; a dynamic config."""
+        return bool(self._dynamic_config.broker(VERIFICATION))
 
     def take_id(self) -> int:
-        """A producer id, if one is at hand."""
-        taken = self._broker.producer_ids.take()
-        if taken is None:
-            raise NeedsProducerId("producer ids are on their way")
-        return taken
+        """Returns a producer id from the current block. Raises NeedsProducerId if the block is used up."""
+        producer_id = self._producer_ids.take()
+        if producer_id is None:
+            raise NeedsProducerId("The next block of producer ids is being fetched")
+        return producer_id
 
     # ---- markers
 
@@ -104,65 +124,64 @@ class Transactions:
         `version` is that of the client's transactions. From EPOCH_PER_TRANSACTION on the marker has the epoch of the
         producer's next transaction: if that has written already, the marker is a late one, and must not end it.
         """
-        broker = self._broker
         if version >= EPOCH_PER_TRANSACTION and self._has_open(tp, producer):
             done(InvalidProducerEpochError(f"producer {producer.producer_id} is in its next transaction in {tp}"))
             return
         if tp.topic == GROUP_TOPIC:
-            groups = broker.coordinators.groups
+            groups = self._coordinators.groups
             groups.end_transaction(
                 tp.partition, producer, committed, coordinator_epoch, lambda outcome: done(outcome.error)
             )
             return
         try:
-            partition = broker.replicas.find(tp.topic, tp.partition)
+            partition = self._replicas.find(tp.topic, tp.partition)
             marker = encode_marker(
                 ControlType.COMMIT if committed else ControlType.ABORT,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
                 coordinator_epoch=coordinator_epoch,
-                timestamp=broker.clock.time_ms(),
+                timestamp=self._clock.time_ms(),
             )
             result = partition.append(marker, ALL_IN_SYNC, AppendOrigin.COORDINATOR)
         except KafkaError as error:
             done(error)
             return
-        broker.replicas.appended(partition)
+        self._replicas.appended(partition)
         if partition.is_replicated(result.last_offset):
             done(None)
             return
-        log = CoordinatorLog(partition, broker.replicas, broker.config.coordinators.commit_timeout_ms)
+        log = CoordinatorLog(partition, self._replicas, self._config.coordinators.commit_timeout_ms)
         log.when_committed(result.last_offset, done)
 
     def _has_open(self, tp: TopicPartition, producer: ProducerInfo) -> bool:
         """Whether a producer has a transaction of this very epoch open in a partition that is led here."""
-        partition = self._broker.replicas.get(tp.topic, tp.partition)
+        partition = self._replicas.get(tp.topic, tp.partition)
         return partition is not None and partition.log is not None and _is_open(partition.log, producer)
 
     def when_known(self, tp: TopicPartition, done: Callable[[bool], None]) -> None:
         """Asks the store whether a topic was deleted. What this broker believes is not enough: while it starts, it
         knows few topics."""
         task = asyncio.get_running_loop().create_task(self._is_deleted(tp.topic))
-        self._questions.add(task)
+        self._lookups.add(task)
 
         def answered(task: "asyncio.Task[bool]") -> None:
-            self._questions.discard(task)
+            self._lookups.discard(task)
             if not task.cancelled():
                 done(task.exception() is None and task.result())
 
         task.add_done_callback(answered)
 
     async def _is_deleted(self, topic: str) -> bool:
-        return await self._broker.store.exists(znodes.topic_path(topic)) is None
+        return await self._store.exists(znodes.topic_path(topic)) is None
 
     async def close(self) -> None:
         """Leaves what is unanswered to the next start."""
-        for task in self._questions:
+        for task in self._lookups:
             task.cancel()
-        await asyncio.gather(*self._questions, return_exceptions=True)
+        await asyncio.gather(*self._lookups, return_exceptions=True)
 
     def later(self, action: Callable[[], None]) -> None:
-        self._broker.driver.timer.add(_RETRY_MS, action)
+        self._timer.add(_RETRY_MS, action)
 
     # ---- appends
 

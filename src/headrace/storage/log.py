@@ -285,7 +285,8 @@ class Log:
         # The log start offset may have advanced past the first offset of the transaction.
         return max(min(unstable, self.high_watermark), self.log_start_offset)
 
-    def _readable_end(self, isolation: FetchIsolation) -> int:
+    def readable_end(self, isolation: FetchIsolation) -> int:
+        """Returns the offset up to which a reader with this isolation may read."""
         if isolation is FetchIsolation.LOG_END:
             return self.log_end_offset
         if isolation is FetchIsolation.HIGH_WATERMARK:
@@ -312,7 +313,7 @@ class Log:
                 f"Received request for offset {offset} for partition {self.tp}, but we only have log segments from "
                 f"offset {self.log_start_offset} up to {self.log_end_offset}"
             )
-        end = self._readable_end(isolation)
+        end = self.readable_end(isolation)
         read_range = ReadRange(offset, end, self.log_end_offset)
         found = aborted = None
         try:

@@ -218,7 +218,7 @@ class EmbeddedBroker:
         new = TopicSpec(name, partitions, configs={key: str(value) for key, value in (configs or {}).items()})
 
         async def create(broker: Broker) -> None:
-            await broker.topics.create_topic(new)
+            await broker.topic_admin.create_topic(new)
             if not await broker.image.wait_for(lambda image: image.topic_is_ready(name, partitions), _PATIENCE_SECONDS):
                 raise HeadraceError(f"topic {name} got no leaders in {_PATIENCE_SECONDS:.0f} s")
 
@@ -230,7 +230,7 @@ class EmbeddedBroker:
         async def delete(broker: Broker) -> None:
             if missing_ok and broker.image.topic_id(name) is None:
                 return
-            await broker.topics.delete_topic(name)
+            await broker.topic_admin.delete_topic(name)
             deadline = self._wait.monotonic() + _PATIENCE_SECONDS
             while broker.image.topic_id(name) is not None or name in await broker.store.children(TOPICS):
                 if self._wait.monotonic() > deadline:

@@ -22,7 +22,7 @@ UNKNOWN_SERVER_ERROR = -1
 
 
 def home_of(broker: Broker, topic: str, partition: int) -> LogDirectory:
-    directory = broker.logs.directory_of(broker.replicas.find(topic, partition).tp)
+    directory = broker.log_manager.directory_of(broker.replicas.find(topic, partition).tp)
     assert directory is not None
     return directory
 
@@ -39,7 +39,7 @@ def test_the_other_directory_goes_on(properties: dict[str, object]) -> None:
         doomed = broker.call(lambda running: str(home_of(running, "t", 1)))
         waiting = client.send(fetch_request(1, partition=1, max_wait_ms=600_000), 12)
         broker.wait_until(lambda running: running.replicas.fetches.delayed == 1)
-        broker.call(lambda running: running.logs.fail_directory(home_of(running, "t", 1), "pulled out"))
+        broker.call(lambda running: running.log_manager.fail_directory(home_of(running, "t", 1), "pulled out"))
 
         assert client.receive(waiting).responses[0].partitions[0].error_code in (STORAGE_ERROR, 6)
         assert produce(client, batch(b"after"), partition=0).base_offset == 1
@@ -58,7 +58,7 @@ def test_the_other_directory_goes_on(properties: dict[str, object]) -> None:
 
 def test_without_any_directory_a_broker_gives_up(tmp_path: Path) -> None:
     with EmbeddedBroker({"log.dirs": str(tmp_path / "only")}, topics={"t": 1}) as broker:
-        broker.call(lambda running: running.logs.fail_directory(home_of(running, "t", 0), "pulled out"))
+        broker.call(lambda running: running.log_manager.fail_directory(home_of(running, "t", 0), "pulled out"))
         broker.wait_until(lambda running: running.failed.is_set())
 
 

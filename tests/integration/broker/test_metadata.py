@@ -125,16 +125,16 @@ def test_a_store_that_fails_is_an_error_of_the_topic(
 def test_a_broker_that_goes_while_a_topic_is_made(broker: EmbeddedBroker, client: WireClient) -> None:
     """The reply tells who was there when it was asked."""
     running = broker.call(lambda running: running)
-    make = running.auto_create_topic
+    make = running.auto_topic_creation.create
 
     async def lose_brokers(name: str) -> None:
         await make(name)
         running.image._brokers = {}
 
     kept = running.image._brokers
-    running.auto_create_topic = lose_brokers  # type: ignore[method-assign]
+    running.auto_topic_creation.create = lose_brokers  # type: ignore[method-assign]
     try:
         assert len(ask(client, 12, "made-slowly").brokers) == 1
     finally:
         running.image._brokers = kept
-        running.auto_create_topic = make  # type: ignore[method-assign]
+        running.auto_topic_creation.create = make  # type: ignore[method-assign]

@@ -35,7 +35,7 @@ def make(*directories: Path, port: int = 0, **properties: object) -> Broker:
 
 
 async def make_topic(broker: Broker, name: str, partitions: int = 1) -> None:
-    await broker.topics.create_topic(TopicSpec(name, partitions))
+    await broker.topic_admin.create_topic(TopicSpec(name, partitions))
     assert await broker.image.wait_for(lambda image: image.topic_is_ready(name, partitions), 20)
 
 
@@ -120,6 +120,43 @@ async def test_a_stop_that_is_broken_off_while_it_waits_for_replies(tmp_path: Pa
     await again.stop()
 
 
+START_STEPS = [
+    "_open_store",
+    "_start_logs",
+    "_create_coordinators",
+    "_create_controller",
+    "_bind_sockets",
+    "_join_cluster",
+    "_start_serving",
+]
+
+
+@pytest.mark.parametrize("step", START_STEPS)
+@async_test
+async def test_failed_start_undoes_all_steps(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = getattr(Broker, step)
+
+    def fail(*arguments: object) -> NoReturn:
+        original(*arguments)
+        raise HeadraceError("no")
+
+    async def fail_later(*arguments: object) -> NoReturn:
+        await original(*arguments)
+        raise HeadraceError("no")
+
+    monkeypatch.setattr(Broker, step, fail_later if asyncio.iscoroutinefunction(original) else fail)
+    broker = make(tmp_path)
+    with pytest.raises(HeadraceError, match="no"):
+        await broker.start()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await broker.abandon()
+    monkeypatch.undo()
+    again = make(tmp_path)
+    await again.start()
+    await make_topic(again, "t")
+    await again.stop()
+
+
 @async_test
 async def test_a_port_that_is_taken(tmp_path: Path) -> None:
     first = make(tmp_path / "first")
@@ -160,7 +197,7 @@ async def test_a_disk_that_fails_during_the_stop(tmp_path: Path, monkeypatch: py
     monkeypatch.undo()
     again = make(tmp_path / "a", tmp_path / "b")
     await again.start()
-    assert all(directory.online for directory in again.logs.directories)
+    assert all(directory.online for directory in again.log_manager.directories)
     await again.stop()
 
 
@@ -275,7 +312,7 @@ def test_a_deletion_that_was_broken_off_is_finished(tmp_path: Path, step: str, m
         monkeypatch.setattr(
             *((LocalChannel, "send") if step == "before the logs" else (TopicDeletionManager, "_finish")), _never_done
         )
-        broker._await(lambda running: running.topics.delete_topic("t"))
+        broker._await(lambda running: running.topic_admin.delete_topic("t"))
         broker.wait_until(lambda running: step == "before the logs" or not list(tmp_path.glob("t-?")))
         broker.kill()
         monkeypatch.undo()

@@ -535,9 +535,9 @@ def test_the_check_of_partitions_can_be_switched_at_run_time() -> None:
         producer.init()
         assert producer.write(b"not added") == ABORTABLE
         alter_configs(client, BROKER, "", (key, SET, "false"))
-        broker.wait_until(lambda it: it.configs.broker(key) is False)
+        broker.wait_until(lambda it: it.dynamic_config.broker(key) is False)
         assert producer.write(b"not added") == 0
         alter_configs(client, BROKER, "", (key, DELETE, None))
-        broker.wait_until(lambda it: it.configs.broker(key) is True)
+        broker.wait_until(lambda it: it.dynamic_config.broker(key) is True)
         producer.init()
         assert producer.write(b"not added") == ABORTABLE, "the open transaction there is of an older epoch"

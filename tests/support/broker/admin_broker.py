@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from headrace.broker import handlers
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.config.dynamic import Configs
+from headrace.broker.config.dynamic import DynamicConfig
+from headrace.broker.config_resources import ConfigResources
 from headrace.broker.dispatch import REGISTRY
 from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster import znodes
@@ -88,7 +89,7 @@ class AdminBroker:
         self.node_id = NODE_ID
         self.clock = ManualClock()
         self.image = MetadataImage()
-        self.configs = Configs(self.config.properties, NODE_ID)
+        self.dynamic_config = DynamicConfig(self.config.properties, NODE_ID)
         self.controller_sleeps = False
         self._runner = asyncio.Runner()
         self._runner.run(self._start())
@@ -101,26 +102,27 @@ class AdminBroker:
         self.info = BrokerInfo(NODE_ID, (BrokerEndpoint(LISTENER, "localhost", 9092),), rack="r1")
         await register_broker(self.store, self.info, self.clock)
         self.config_store = ConfigStore(self.store)
-        self.topics = _Topics(
+        self.config_resources = ConfigResources(self.dynamic_config, self.config_store, self.image)
+        self.topic_admin = _Topics(
             self.store,
             random,
             default_partitions=lambda: self.config.num_partitions,
             default_replication_factor=lambda: 1,
-            check_config=lambda _, overrides: cast(None, self.configs.check_topic(overrides)),
+            check_config=lambda _, overrides: cast(None, self.dynamic_config.check_topic(overrides)),
         )
-        self.topics.broker = self
-        self.logs = LogManager(
+        self.topic_admin.broker = self
+        self.log_manager = LogManager(
             self.config.manager,
-            config_of=self.configs.log_config,
+            config_of=self.dynamic_config.log_config,
             cluster_id=self.cluster_id,
             node_id=NODE_ID,
             clock=self.clock,
         ).start()
-        self.configs.on_topics_changed.append(
-            lambda changed: self.logs.update_configs({name: config.log for name, config in changed.items()})
+        self.dynamic_config.on_topics_changed.append(
+            lambda changed: self.log_manager.update_configs({name: config.log for name, config in changed.items()})
         )
-        self.replicas = ReplicaManager(NODE_ID, self.logs, self.configs.topic, Timer(self.clock))
-        self.logs.on_directory_failed = lambda _, lost: self.replicas.directory_failed(lost)
+        self.replicas = ReplicaManager(NODE_ID, self.log_manager, self.dynamic_config.topic, Timer(self.clock))
+        self.log_manager.on_directory_failed = lambda _, lost: self.replicas.directory_failed(lost)
         self.update([])
 
     def __enter__(self) -> "AdminBroker":
@@ -130,7 +132,7 @@ class AdminBroker:
         self.close()
 
     def close(self) -> None:
-        self.logs.close()
+        self.log_manager.close()
         self._runner.run(self.store.close())
         self._runner.close()
 
@@ -174,17 +176,16 @@ class AdminBroker:
         version = api.highest if version is None else version
         received = decode(type(request), version, bytearray(encode(request, version)))
         context = SimpleNamespace(api_version=version, connection=SimpleNamespace(listener_name=listener))
+        response = api.bind(cast(Any, self)).handler(received, context)
         if api.is_async:
-            response = self._runner.run(api.handler(self, received, context))
-        else:
-            response = api.handler(self, received, context)
+            response = self._runner.run(response)
         assert type(response) is APIS[ApiKey(api.key)].response
         return decode(type(response), version, encode(response, version))
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> TopicAssignment:
         settings = {key.replace("_", "."): value for key, value in configs.items()}
-        made = self._runner.run(self.topics.create_topic(TopicSpec(name, partitions, 1, configs=settings)))
-        self.configs.set_topic_overrides(name, settings)
+        made = self._runner.run(self.topic_admin.create_topic(TopicSpec(name, partitions, 1, configs=settings)))
+        self.dynamic_config.set_topic_overrides(name, settings)
         return made
 
     def log(self, topic: str, partition: int = 0) -> Log:

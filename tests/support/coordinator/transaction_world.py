@@ -109,7 +109,7 @@ class World:
         self._steps = Steps()
         self.timer = Timer(self.clock)
         self.partitions = {tp: _Partition(tp, self._logs[tp]) for tp in TARGETS}
-        replicas = SimpleNamespace(
+        replicas: Any = SimpleNamespace(
             find=lambda topic, index: self.partitions[TopicPartition(topic, index)],
             get=lambda topic, index: self.partitions.get(TopicPartition(topic, index)),
             appended=lambda partition: None,
@@ -118,17 +118,15 @@ class World:
         self.groups: CoordinatorRuntime[GroupCoordinatorShard] = self._make_runtime(
             GROUP_TOPIC, lambda context: GroupCoordinatorShard(context, GroupConfig, random)
         )
-        broker = SimpleNamespace(
-            clock=self.clock,
-            driver=SimpleNamespace(timer=self.timer),
-            replicas=replicas,
-            config=SimpleNamespace(transactions=TransactionConfig()),
-            configs=SimpleNamespace(broker=lambda key: True),
-            coordinators=SimpleNamespace(
-                groups=self.groups, make_runtime=self._make_runtime, partition_of=lambda topic, key: 0
-            ),
+        coordinators: Any = SimpleNamespace(
+            groups=self.groups, create_runtime=self._make_runtime, partition_of=lambda topic, key: 0
         )
-        self.transactions = Transactions(broker)  # type: ignore[arg-type]
+        config: Any = SimpleNamespace(transactions=TransactionConfig())
+        dynamic_config: Any = SimpleNamespace(broker=lambda key: True)
+        unused: Any = None
+        self.transactions = Transactions(
+            config, dynamic_config, coordinators, replicas, unused, unused, self.clock, self.timer
+        )
         runtimes = [self.groups, self.transactions.runtime]
         for runtime in reversed(runtimes) if self._groups_load_last else runtimes:
             runtime.load(0, 1, self._logs[TopicPartition(runtime.topic, 0)])

@@ -127,10 +127,10 @@ def test_a_partition_whose_disk_is_gone_is_empty(world: World) -> None:
 def test_internal_topics_have_as_many_replicas_as_there_can_be(brokers: int, factor: int) -> None:
     config = coordinator_config(BROKER_KEYS.parse({}))
     for name in (GROUP_TOPIC, TRANSACTION_TOPIC):
-        topic = config.topics[name].new_topic(brokers)
+        topic = config.topics[name].spec(brokers)
         assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, factor)
         assert topic.configs["cleanup.policy"] == "compact"
-    assert config.topics[TRANSACTION_TOPIC].new_topic(brokers).configs["min.insync.replicas"] == str(min(factor, 2))
+    assert config.topics[TRANSACTION_TOPIC].spec(brokers).configs["min.insync.replicas"] == str(min(factor, 2))
 
 
 # ---- offsets of topics that are deleted
@@ -158,14 +158,11 @@ def make_coordinators(groups: Groups) -> tuple[ManualClock, Timer, Any]:
     clock = ManualClock()
     timer = Timer(clock)
     listeners: list[Any] = []
-    broker: Any = SimpleNamespace(
-        config=SimpleNamespace(coordinators=coordinator_config(BROKER_KEYS.parse({}))),
-        clock=clock,
-        driver=SimpleNamespace(timer=timer),
-        replicas=SimpleNamespace(on_role_changed=[]),
-        image=SimpleNamespace(add_listener=listeners.append),
-    )
-    coordinators: Any = Coordinators(broker)
+    replicas: Any = SimpleNamespace(on_role_changed=[])
+    image: Any = SimpleNamespace(add_listener=listeners.append)
+    unused: Any = None
+    config = coordinator_config(BROKER_KEYS.parse({}))
+    coordinators: Any = Coordinators(config, replicas, image, unused, clock, timer, unused)
     coordinators.groups = groups
     return clock, timer, listeners[0]
 
@@ -223,5 +220,5 @@ async def test_a_partition_that_cannot_forget_topics_is_let_be(caplog: pytest.Lo
     changed(deleted("one"))
     assert len(timer) == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "offsets of deleted topics are left in partition 7: full"
+        "Partition __consumer_offsets-7: committed offsets of the deleted topics one remain: full"
     ]

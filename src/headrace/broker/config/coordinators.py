@@ -152,7 +152,7 @@ class InternalTopic:
     segment_bytes: int
     min_in_sync: int = 1
 
-    def new_topic(self, live_brokers: int) -> TopicSpec:
+    def spec(self, live_brokers: int) -> TopicSpec:
         factor = max(1, min(self.replication_factor, live_brokers))
         configs = {
             "cleanup.policy": "compact",

@@ -77,7 +77,7 @@ class TopicConfig:
         )
 
 
-class Configs:
+class DynamicConfig:
     def __init__(self, server: Mapping[str, object], node_id: int = 0):
         """`server` is what the broker was started with: keys of BROKER_KEYS that have been checked."""
         self.node_id = node_id

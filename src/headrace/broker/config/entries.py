@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS
-from headrace.broker.config.dynamic import Configs, ConfigSource
+from headrace.broker.config.dynamic import ConfigSource, DynamicConfig
 from headrace.common.config import ConfigKey, ConfigType
 from headrace.common.errors import ConfigError
 
@@ -59,10 +59,10 @@ def show_value(value: Any) -> str | None:
 class TopicEntries:
     """The settings of topics. What they inherit from the brokers is worked out once: make one for each request."""
 
-    def __init__(self, configs: Configs):
-        defaults = configs.topic_defaults()
+    def __init__(self, dynamic_config: DynamicConfig):
+        defaults = dynamic_config.topic_defaults()
         self._inherited = {
-            name: _inherited_entry(configs, key, defaults.get(name, key.default))
+            name: _inherited_entry(dynamic_config, key, defaults.get(name, key.default))
             for name, key in sorted(TOPIC_KEYS.keys.items())
         }
 
@@ -74,8 +74,8 @@ class TopicEntries:
         ]
 
 
-def _inherited_entry(configs: Configs, key: ConfigKey, value: Any) -> ConfigEntry:
-    synonyms = tuple(_synonyms(configs, tuple(synonym.name for synonym in key.synonyms)))
+def _inherited_entry(dynamic_config: DynamicConfig, key: ConfigKey, value: Any) -> ConfigEntry:
+    synonyms = tuple(_synonyms(dynamic_config, tuple(synonym.name for synonym in key.synonyms)))
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     return ConfigEntry(key.name, show_value(value), source, False, _TYPE_NUMBERS[key.type], key.doc, synonyms)
 
@@ -93,8 +93,8 @@ def _normalise(key: ConfigKey, value: object) -> str | None:
         return str(value)  # of another version; shown so that it can be corrected
 
 
-def _synonyms(configs: Configs, names: tuple[str, ...]) -> Iterator[ConfigSynonym]:
-    for source, layer in configs.layers:
+def _synonyms(dynamic_config: DynamicConfig, names: tuple[str, ...]) -> Iterator[ConfigSynonym]:
+    for source, layer in dynamic_config.layers:
         for name in names:
             if name in layer:
                 yield ConfigSynonym(name, show_value(layer[name]), source)
@@ -104,28 +104,28 @@ def _synonyms(configs: Configs, names: tuple[str, ...]) -> Iterator[ConfigSynony
             yield ConfigSynonym(name, show_value(default), ConfigSource.DEFAULT)
 
 
-def broker_entries(configs: Configs) -> list[ConfigEntry]:
+def broker_entries(dynamic_config: DynamicConfig) -> list[ConfigEntry]:
     """All settings of this broker."""
     without_effect = {
-        name for source, layer in configs.layers if source is not ConfigSource.SERVER for name in layer
+        name for source, layer in dynamic_config.layers if source is not ConfigSource.SERVER for name in layer
     } - set(BROKER_KEYS.keys)
-    return [_broker_entry(configs, name) for name in sorted({*BROKER_KEYS.keys, *without_effect})]
+    return [_broker_entry(dynamic_config, name) for name in sorted({*BROKER_KEYS.keys, *without_effect})]
 
 
-def _broker_entry(configs: Configs, name: str) -> ConfigEntry:
+def _broker_entry(dynamic_config: DynamicConfig, name: str) -> ConfigEntry:
     key = BROKER_KEYS.keys.get(name)
-    synonyms = tuple(_synonyms(configs, (name,)))
+    synonyms = tuple(_synonyms(dynamic_config, (name,)))
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     if key is None:
         return ConfigEntry(name, synonyms[0].value, source, False, STRING_TYPE, "Has no effect.", synonyms)
     # The id may be one that was found in the data directory.
-    value = str(configs.node_id) if name in ("node.id", "broker.id") else show_value(configs.broker(name))
+    value = str(dynamic_config.node_id) if name in ("node.id", "broker.id") else show_value(dynamic_config.broker(name))
     return ConfigEntry(name, value, source, not key.dynamic, _TYPE_NUMBERS[key.type], key.doc, synonyms)
 
 
-def all_brokers_entries(configs: Configs) -> list[ConfigEntry]:
+def all_brokers_entries(dynamic_config: DynamicConfig) -> list[ConfigEntry]:
     """What is set for all brokers; as in Kafka nothing else is shown."""
-    set_for_all = next(layer for source, layer in configs.layers if source is ConfigSource.ALL_BROKERS)
+    set_for_all = next(layer for source, layer in dynamic_config.layers if source is ConfigSource.ALL_BROKERS)
     entries: list[ConfigEntry] = []
     for name in sorted(set_for_all):
         key = BROKER_KEYS.keys.get(name)

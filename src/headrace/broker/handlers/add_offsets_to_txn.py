@@ -5,10 +5,10 @@ Versions 0 to 4: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 
 The partition of `__consumer_offsets` that the group belongs to becomes one of the transaction's.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.config.coordinators import GROUP_TOPIC
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.transactions import Transactions
 from headrace.common.errors import (
     InvalidGroupIdError,
     InvalidProducerEpochError,
@@ -20,21 +20,19 @@ from headrace.coordinator.result import ProducerInfo
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_FENCED = 2
 
 
 @api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4)
-async def handle(broker: "Broker", request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
-    transactions = broker.transactions
+async def handle(
+    request: AddOffsetsToTxnRequest, context: RequestContext, *, coordinators: Coordinators, transactions: Transactions
+) -> AddOffsetsToTxnResponse:
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
     try:
         if not request.group_id:
             raise InvalidGroupIdError("a group id cannot be empty")
-        await broker.coordinators.find(GROUP_TOPIC, request.group_id, context.connection.listener_name)  # makes it
-        offsets = TopicPartition(GROUP_TOPIC, broker.coordinators.group_partition(request.group_id))
+        await coordinators.find(GROUP_TOPIC, request.group_id, context.connection.listener_name)  # makes it
+        offsets = TopicPartition(GROUP_TOPIC, coordinators.group_partition(request.group_id))
         await transactions.runtime.call(
             transactions.partition_of(request.transactional_id),
             lambda shard: shard.add_partitions(request.transactional_id, producer, [offsets]),

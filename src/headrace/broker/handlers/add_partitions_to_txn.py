@@ -6,10 +6,10 @@ once, and leaders of partitions that only ask (KIP-890), 5 as 4.
 A transaction gets all partitions of a request or, if one of them is not there, none.
 """
 
-from typing import TYPE_CHECKING
-
-from headrace.broker.bulk_requests import give_way
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.transactions import Transactions
+from headrace.broker.yielding import yield_to_others
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
     InvalidProducerEpochError,
     KafkaError,
@@ -31,16 +31,13 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_SEVERAL = 4
 
 
 @api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5)
 async def handle(
-    broker: "Broker", request: AddPartitionsToTxnRequest, context: RequestContext
+    request: AddPartitionsToTxnRequest, context: RequestContext, *, image: MetadataImage, transactions: Transactions
 ) -> AddPartitionsToTxnResponse:
     version = context.api_version
     if version < _FIRST_WITH_SEVERAL:
@@ -50,27 +47,26 @@ async def handle(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(broker, one, version))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(image, transactions, one, version))
     results: list[AddPartitionsToTxnResult] = []
     for each in request.transactions:
-        added = await _add(broker, each, version)
+        added = await _add(image, transactions, each, version)
         results.append(AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=added))
-        await give_way(len(results))
+        await yield_to_others(len(results))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _add(
-    broker: "Broker", asked: AddPartitionsToTxnTransaction, version: int
+    image: MetadataImage, transactions: Transactions, asked: AddPartitionsToTxnTransaction, version: int
 ) -> list[AddPartitionsToTxnTopicResult]:
     partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
-    unknown = {tp for tp in partitions if broker.image.partition(tp.topic, tp.partition) is None}
+    unknown = {tp for tp in partitions if image.partition(tp.topic, tp.partition) is None}
     if unknown:
         codes = {
             tp: (UnknownTopicOrPartitionError if tp in unknown else OperationNotAttemptedError).code
             for tp in partitions
         }
         return _results(asked.topics, codes)
-    transactions = broker.transactions
     producer = ProducerInfo(asked.producer_id, asked.producer_epoch)
     index = transactions.partition_of(asked.transactional_id)
     try:

@@ -8,9 +8,7 @@ Not done: policies (`alter.config.policy.class.name`), client metrics and groups
 IncrementalAlterConfigs only, as in Kafka.
 """
 
-from typing import TYPE_CHECKING
-
-from headrace.broker.config_resources import alter, attempt_each, check_names
+from headrace.broker.config_resources import ConfigResources, attempt_each, check_names
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.errors import InvalidRequestError
 from headrace.protocol.apis import ApiKey
@@ -21,15 +19,16 @@ from headrace.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.ALTER_CONFIGS, 0, 2)
-async def handle(broker: "Broker", request: AlterConfigsRequest, _: RequestContext) -> AlterConfigsResponse:
+async def handle(
+    request: AlterConfigsRequest, _: RequestContext, *, config_resources: ConfigResources
+) -> AlterConfigsResponse:
     async def replace(resource: AlterConfigsResource) -> None:
         configs = _configs_of(resource)
-        await alter(broker, resource.resource_type, resource.resource_name, lambda _: configs, request.validate_only)
+        await config_resources.alter(
+            resource.resource_type, resource.resource_name, lambda _: configs, request.validate_only
+        )
 
     return AlterConfigsResponse(
         responses=[

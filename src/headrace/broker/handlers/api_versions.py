@@ -9,7 +9,6 @@ transaction, and leave it to Produce and TxnOffsetCommit to add partitions (KIP-
 """
 
 import re
-from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import REGISTRY, HandlerResult, RequestContext, api, api_version_entry
 from headrace.common.errors import InvalidRequestError
@@ -22,9 +21,6 @@ from headrace.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LOWEST_0 = 4
 _TRANSACTION_VERSION = "transaction.version"
@@ -34,7 +30,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @api(ApiKey.API_VERSIONS, 0, 4)
-def handle(broker: "Broker", request: ApiVersionsRequest, context: RequestContext) -> HandlerResult:
+def handle(request: ApiVersionsRequest, context: RequestContext) -> HandlerResult:
     if context.api_version >= _FIRST_WITH_SOFTWARE and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):

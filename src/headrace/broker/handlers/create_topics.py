@@ -11,12 +11,15 @@ Not done: creation policies (`create.topic.policy.class.name`).
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from headrace.broker.config.broker import BrokerConfig
+from headrace.broker.config.dynamic import DynamicConfig
 from headrace.broker.config.entries import TopicEntries
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.metadata_waits import wait_for_all
-from headrace.cluster.topics import BROKER_DEFAULT, TopicSpec
+from headrace.broker.topic_waits import wait_for_image
+from headrace.cluster.metadata_image import MetadataImage
+from headrace.cluster.topics import BROKER_DEFAULT, TopicAdmin, TopicSpec
+from headrace.common.clock import Clock
 from headrace.common.errors import (
     HeadraceError,
     InvalidConfigurationError,
@@ -36,24 +39,30 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 MOST_PARTITIONS = 10_000
 """Of one request, as in Kafka: more would keep the controller from everything else for too long."""
 
 
 @api(ApiKey.CREATE_TOPICS, 2, 7)
-async def handle(broker: "Broker", request: CreateTopicsRequest, _: RequestContext) -> CreateTopicsResponse:
-    deadline = broker.clock.monotonic() + request.timeout_ms / 1000
-    creation = _Creation(broker, request)
+async def handle(
+    request: CreateTopicsRequest,
+    _: RequestContext,
+    *,
+    clock: Clock,
+    config: BrokerConfig,
+    dynamic_config: DynamicConfig,
+    image: MetadataImage,
+    topic_admin: TopicAdmin,
+) -> CreateTopicsResponse:
+    deadline = clock.monotonic() + request.timeout_ms / 1000
+    creation = _Creation(topic_admin, dynamic_config, config.num_partitions, request)
     for topic in request.topics:
         if topic.name not in creation.results:
             await creation.create(topic)
     results = creation.results
     if not request.validate_only:
         made = [(result.name, result.num_partitions) for result in results.values() if not result.error_code]
-        late = await wait_for_all(broker, made, lambda image, topic: image.topic_is_ready(*topic), deadline)
+        late = await wait_for_image(image, clock, made, lambda image, topic: image.topic_is_ready(*topic), deadline)
         for name, _partitions in late:
             results[name] = CreatableTopicResult(
                 name=name,
@@ -66,13 +75,21 @@ async def handle(broker: "Broker", request: CreateTopicsRequest, _: RequestConte
 class _Creation:
     """The topics of one request, one after the other."""
 
-    def __init__(self, broker: "Broker", request: CreateTopicsRequest):
+    def __init__(
+        self,
+        topic_admin: TopicAdmin,
+        dynamic_config: DynamicConfig,
+        default_partitions: int,
+        request: CreateTopicsRequest,
+    ):
         self.results: dict[str, CreatableTopicResult] = {}
-        self._broker = broker
+        self._topic_admin = topic_admin
+        self._dynamic_config = dynamic_config
+        self._default_partitions = default_partitions
         self._validate_only = request.validate_only
         self._times = Counter(topic.name for topic in request.topics)
         self._partitions = 0
-        self._entries = TopicEntries(broker.configs)
+        self._entries = TopicEntries(dynamic_config)
 
     async def create(self, topic: CreatableTopic) -> None:
         try:
@@ -87,7 +104,7 @@ class _Creation:
             raise InvalidRequestError(f"topic {topic.name} comes more than once in the request")
         self._count(topic)
         configs = _configs_of(topic)
-        made = await self._broker.topics.create_topic(
+        made = await self._topic_admin.create_topic(
             TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, _assignment_of(topic), configs),
             validate_only=self._validate_only,
         )
@@ -106,13 +123,13 @@ class _Creation:
         if not self._validate_only:
             result.topic_id = made.topic_id
             # The news of them is on its way; this spares the topic's logs a first moment with the defaults.
-            self._broker.configs.set_topic_overrides(topic.name, configs)
+            self._dynamic_config.set_topic_overrides(topic.name, configs)
         return result
 
     def _count(self, topic: CreatableTopic) -> None:
         asked = len(topic.assignments) or topic.num_partitions
         if asked == BROKER_DEFAULT:
-            asked = self._broker.config.num_partitions
+            asked = self._default_partitions
         if self._partitions + asked > MOST_PARTITIONS:
             raise PolicyViolationError(
                 f"one request makes {MOST_PARTITIONS} partitions at most, with topic {topic.name} there would be more"

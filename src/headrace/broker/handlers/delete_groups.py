@@ -3,24 +3,20 @@
 Versions 0 to 2: 2 flexible (KIP-229 brought the API). Each group fails or succeeds on its own.
 """
 
-from typing import TYPE_CHECKING
-
-from headrace.broker.bulk_requests import ask_shards
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.group_requests import run_group_operations
 from headrace.common.errors import KafkaError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.DELETE_GROUPS, 0, 2)
-def handle(broker: "Broker", request: DeleteGroupsRequest, context: RequestContext) -> HandlerResult:
-    ask_shards(
-        broker,
+def handle(request: DeleteGroupsRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
+    run_group_operations(
+        coordinators,
         request.groups_names,
         _delete,
         _failed,

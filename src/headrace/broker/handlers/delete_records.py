@@ -9,9 +9,8 @@ POLICY_VIOLATION.
 Not done: waiting for followers, which are still to come; here the leader is the only replica.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.replica_manager import ReplicaManager
 from headrace.cluster.topics import is_internal
 from headrace.common.errors import HeadraceError, InvalidTopicError, OffsetOutOfRangeError, code_of
 from headrace.protocol.apis import ApiKey
@@ -23,33 +22,30 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 HIGH_WATERMARK = -1
 _UNKNOWN_OFFSET = -1
 
 
 @api(ApiKey.DELETE_RECORDS, 0, 2)
-def handle(broker: "Broker", request: DeleteRecordsRequest, _: RequestContext) -> DeleteRecordsResponse:
+def handle(request: DeleteRecordsRequest, _: RequestContext, *, replicas: ReplicaManager) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete(broker, topic.name, partition) for partition in topic.partitions]
+                name=topic.name, partitions=[_delete(replicas, topic.name, partition) for partition in topic.partitions]
             )
             for topic in request.topics
         ]
     )
 
 
-def _delete(broker: "Broker", topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(replicas: ReplicaManager, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
     try:
         if is_internal(topic):
             raise InvalidTopicError(f"records of the internal topic {topic} cannot be deleted")
         if asked.offset < HIGH_WATERMARK:
             raise OffsetOutOfRangeError(f"offset {asked.offset} of {topic}-{index} cannot be")
-        low_watermark = broker.replicas.leader(topic, index).delete_records(asked.offset)
+        low_watermark = replicas.leader(topic, index).delete_records(asked.offset)
     except HeadraceError as error:
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=_UNKNOWN_OFFSET, error_code=code_of(error)

@@ -9,10 +9,14 @@ refused.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.metadata_waits import wait_for_all, wait_until_unmarked
+from headrace.broker.topic_waits import wait_for_deletion, wait_for_image
+from headrace.cluster.metadata_image import MetadataImage
+from headrace.cluster.store import CoordinationStore
+from headrace.cluster.topics import TopicAdmin
+from headrace.common.clock import Clock
 from headrace.common.errors import (
     HeadraceError,
     InvalidRequestError,
@@ -31,22 +35,28 @@ from headrace.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_IDS = 6
 _FIRST_WITH_DISABLED_ERROR = 3
 _DISABLED = "no topic can be deleted here: delete.topic.enable=false"
 
 
 @api(ApiKey.DELETE_TOPICS, 1, 6)
-async def handle(broker: "Broker", request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    deadline = broker.clock.monotonic() + request.timeout_ms / 1000
+async def handle(
+    request: DeleteTopicsRequest,
+    context: RequestContext,
+    *,
+    clock: Clock,
+    config: BrokerConfig,
+    image: MetadataImage,
+    store: CoordinationStore,
+    topic_admin: TopicAdmin,
+) -> DeleteTopicsResponse:
+    deadline = clock.monotonic() + request.timeout_ms / 1000
     if context.api_version >= _FIRST_WITH_IDS:
         asked = request.topics
     else:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    times = Counter(_identity(broker, topic) for topic in asked)
+    times = Counter(_identity(image, topic) for topic in asked)
     results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
     deleted: list[tuple[str, Uuid]] = []
     for topic in asked:
@@ -55,17 +65,21 @@ async def handle(broker: "Broker", request: DeleteTopicsRequest, context: Reques
             continue
         result = results[key] = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
         try:
-            _check(broker, topic, times[_identity(broker, topic)], context.api_version)
-            name, topic_id = _find(broker, topic)
-            await broker.topics.delete_topic(name)
+            _check(config, topic, times[_identity(image, topic)], context.api_version)
+            name, topic_id = _find(image, topic)
+            await topic_admin.delete_topic(name)
         except HeadraceError as error:
             result.error_code, result.error_message = code_of(error), message_of(error)
             continue
         result.name, result.topic_id = name, topic_id
         deleted.append((name, topic_id))
-    late = await wait_for_all(broker, deleted, lambda image, topic: image.topic_id(topic[0]) != topic[1], deadline)
+    late = await wait_for_image(
+        image, clock, deleted, lambda image, topic: image.topic_id(topic[0]) != topic[1], deadline
+    )
     late += [
-        topic for topic in deleted if topic not in late and not await wait_until_unmarked(broker, topic[0], deadline)
+        topic
+        for topic in deleted
+        if topic not in late and not await wait_for_deletion(store, clock, topic[0], deadline)
     ]
     for result in results.values():
         if not result.error_code and (result.name, result.topic_id) in late:
@@ -74,31 +88,31 @@ async def handle(broker: "Broker", request: DeleteTopicsRequest, context: Reques
     return DeleteTopicsResponse(responses=list(results.values()))
 
 
-def _identity(broker: "Broker", topic: DeleteTopicState) -> object:
+def _identity(image: MetadataImage, topic: DeleteTopicState) -> object:
     """The same for a topic by its name and by its id."""
     if topic.name is None:
         return topic.topic_id
-    known = broker.image.topic_id(topic.name)
+    known = image.topic_id(topic.name)
     return topic.name if known is None else known
 
 
-def _check(broker: "Broker", topic: DeleteTopicState, times: int, api_version: int) -> None:
+def _check(config: BrokerConfig, topic: DeleteTopicState, times: int, api_version: int) -> None:
     if topic.name is not None and topic.topic_id != ZERO_UUID:
         raise InvalidRequestError(f"a topic is given by name or by id, not by both: {topic.name}, {topic.topic_id}")
     if topic.name is None and topic.topic_id == ZERO_UUID:
         raise InvalidRequestError("a topic is given by name or by id, this one by neither")
     if times > 1:
         raise InvalidRequestError(f"topic {topic.name or topic.topic_id} comes {times} times in the request")
-    if not broker.config.delete_topic_enable:
+    if not config.delete_topic_enable:
         if api_version < _FIRST_WITH_DISABLED_ERROR:
             raise InvalidRequestError(_DISABLED)
         raise TopicDeletionDisabledError(_DISABLED)
 
 
-def _find(broker: "Broker", topic: DeleteTopicState) -> tuple[str, Uuid]:
+def _find(image: MetadataImage, topic: DeleteTopicState) -> tuple[str, Uuid]:
     if topic.name is not None:
-        return topic.name, broker.image.topic_id(topic.name) or ZERO_UUID
-    name = broker.image.topic_name(topic.topic_id)
+        return topic.name, image.topic_id(topic.name) or ZERO_UUID
+    name = image.topic_name(topic.topic_id)
     if name is None:
         raise UnknownTopicIdError(f"there is no topic with id {topic.topic_id}")
     return name, topic.topic_id

@@ -7,10 +7,9 @@ Only brokers are listed. Who wants to know the controllers is told that this is 
 own.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from headrace.broker.dispatch import RequestContext, api
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import KafkaError, MismatchedEndpointTypeError, UnsupportedEndpointTypeError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_cluster import (
@@ -19,22 +18,20 @@ from headrace.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 BROKERS = 1
 CONTROLLERS = 2
 
 
 @api(ApiKey.DESCRIBE_CLUSTER, 0, 2)
-def handle(broker: "Broker", request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def handle(
+    request: DescribeClusterRequest, context: RequestContext, *, cluster_id: str, image: MetadataImage
+) -> DescribeClusterResponse:
     try:
         _check_endpoint_type(request.endpoint_type)
     except KafkaError as error:
         return DescribeClusterResponse(error_code=error.code, error_message=message_of(error))
-    image = broker.image
     return DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
+        cluster_id=cluster_id,
         controller_id=image.controller_id,
         brokers=[
             DescribeClusterBroker(

@@ -8,13 +8,11 @@ documentation is Headrace's own.
 Not done: client metrics and groups, which have no settings yet; passwords, as no key has one.
 """
 
-import asyncio
-from typing import TYPE_CHECKING
-
 from headrace.broker.broker_loggers import logger_entries
 from headrace.broker.config.entries import ConfigEntry
-from headrace.broker.config_resources import Description, ResourceType, check_broker_id
+from headrace.broker.config_resources import ConfigDescription, ConfigResources, ResourceType
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.yielding import yield_to_others
 from headrace.common.errors import HeadraceError, InvalidRequestError, code_of, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_configs import (
@@ -26,34 +24,34 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
-
-_RESOURCES_AT_ONCE = 50
+_RESOURCES_PER_TURN = 50
 """Tools ask for all topics in one request. After so many, others get their turn."""
 
 
 @api(ApiKey.DESCRIBE_CONFIGS, 1, 4)
-async def handle(broker: "Broker", request: DescribeConfigsRequest, _: RequestContext) -> DescribeConfigsResponse:
-    description = Description(broker)
+async def handle(
+    request: DescribeConfigsRequest, _: RequestContext, *, config_resources: ConfigResources
+) -> DescribeConfigsResponse:
+    description = config_resources.describe()
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:
-        results.append(_describe(broker, description, resource, request))
-        if len(results) % _RESOURCES_AT_ONCE == 0:
-            await asyncio.sleep(0)
+        results.append(_describe(config_resources, description, resource, request))
+        await yield_to_others(len(results), _RESOURCES_PER_TURN)
     return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    broker: "Broker", description: Description, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    config_resources: ConfigResources,
+    description: ConfigDescription,
+    resource: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
         if resource.resource_type == ResourceType.BROKER_LOGGER:
-            entries = _loggers_of(broker, resource.resource_name)
+            entries = _loggers_of(config_resources, resource.resource_name)
         else:
             entries = description.entries_of(resource.resource_type, resource.resource_name)
     except HeadraceError as error:
@@ -64,10 +62,10 @@ def _describe(
     return result
 
 
-def _loggers_of(broker: "Broker", name: str) -> list[ConfigEntry]:
+def _loggers_of(config_resources: ConfigResources, name: str) -> list[ConfigEntry]:
     if name == "":
         raise InvalidRequestError("the loggers of which broker? Its id is missing")
-    check_broker_id(broker, name)
+    config_resources.check_broker_id(name)
     return logger_entries()
 
 

@@ -4,11 +4,10 @@ Versions 0 to 6: 3 authorised operations (KIP-430), 4 instance ids (KIP-345), 5 
 not there (KIP-1043); before, those were told to be Dead.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED_FOR
-from headrace.broker.bulk_requests import ask_shards
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.group_requests import run_group_operations
 from headrace.common.errors import GroupIdNotFoundError, KafkaError, message_of
 from headrace.coordinator.group.classic_group import GroupState
 from headrace.coordinator.group.shard import GroupCoordinatorShard
@@ -16,14 +15,11 @@ from headrace.coordinator.result import CoordinatorResult
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_NOT_FOUND = 6
 
 
 @api(ApiKey.DESCRIBE_GROUPS, 0, 6)
-def handle(broker: "Broker", request: DescribeGroupsRequest, context: RequestContext) -> HandlerResult:
+def handle(request: DescribeGroupsRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED_FOR
     tells_missing = context.api_version >= _FIRST_WITH_NOT_FOUND
 
@@ -45,7 +41,11 @@ def handle(broker: "Broker", request: DescribeGroupsRequest, context: RequestCon
             error_message=message_of(error),
         )
 
-    ask_shards(
-        broker, request.groups, describe, failed, lambda groups: context.reply(DescribeGroupsResponse(groups=groups))
+    run_group_operations(
+        coordinators,
+        request.groups,
+        describe,
+        failed,
+        lambda groups: context.reply(DescribeGroupsResponse(groups=groups)),
     )
     return DEFERRED

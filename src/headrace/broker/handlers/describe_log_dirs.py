@@ -12,7 +12,6 @@ Not done: moving partitions between directories, so no replica is ever a future 
 import asyncio
 import logging
 import shutil
-from typing import TYPE_CHECKING
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.errors import KafkaStorageError
@@ -27,9 +26,7 @@ from headrace.protocol.messages.describe_log_dirs import (
 )
 from headrace.storage.directory import LogDirectory
 from headrace.storage.log import Log
-
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
+from headrace.storage.manager import LogManager
 
 _logger = logging.getLogger(__name__)
 
@@ -37,14 +34,16 @@ _UNKNOWN_BYTES = -1
 
 
 @api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5)
-async def handle(broker: "Broker", request: DescribeLogDirsRequest, _: RequestContext) -> DescribeLogDirsResponse:
-    directories = list(broker.logs.directories)
+async def handle(
+    request: DescribeLogDirsRequest, _: RequestContext, *, log_manager: LogManager
+) -> DescribeLogDirsResponse:
+    directories = list(log_manager.directories)
     # Asking a disk may block, if it is one on the network.
     room = await asyncio.to_thread(lambda: [_room_of(directory) for directory in directories])
-    logs = _logs_asked_for(broker, request)
+    logs = _logs_asked_for(log_manager, request)
     return DescribeLogDirsResponse(
         results=[
-            _describe(broker, directory, *bytes_of_disk, logs)
+            _describe(log_manager, directory, *bytes_of_disk, logs)
             for directory, bytes_of_disk in zip(directories, room, strict=True)
         ]
     )
@@ -60,23 +59,23 @@ def _room_of(directory: LogDirectory) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-def _logs_asked_for(broker: "Broker", request: DescribeLogDirsRequest) -> list[Log]:
+def _logs_asked_for(log_manager: LogManager, request: DescribeLogDirsRequest) -> list[Log]:
     if request.topics is None:
-        logs = list(broker.logs)
+        logs = list(log_manager)
     else:
         asked = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
-        logs = [log for tp in asked if (log := broker.logs.get(tp)) is not None]
+        logs = [log for tp in asked if (log := log_manager.get(tp)) is not None]
     return sorted(logs, key=lambda log: log.tp)
 
 
 def _describe(
-    broker: "Broker", directory: LogDirectory, total_bytes: int, usable_bytes: int, logs: list[Log]
+    log_manager: LogManager, directory: LogDirectory, total_bytes: int, usable_bytes: int, logs: list[Log]
 ) -> DescribeLogDirsResult:
     if not directory.online:
         return DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=str(directory.path))
     topics: dict[str, DescribeLogDirsTopic] = {}
     for log in logs:
-        if broker.logs.directory_of(log.tp) is directory:
+        if log_manager.directory_of(log.tp) is directory:
             topic = topics.setdefault(log.tp.topic, DescribeLogDirsTopic(name=log.tp.topic, partitions=[]))
             topic.partitions.append(
                 DescribeLogDirsPartition(partition_index=log.tp.partition, partition_size=log.size_in_bytes)

@@ -4,9 +4,10 @@ Version 0. Answers for the partitions that are on this broker, with the producer
 producer id, until `producer.id.expiration.ms` after their last batch.
 """
 
-from typing import TYPE_CHECKING
-
+from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import check_topic_name
 from headrace.common.errors import (
     HeadraceError,
@@ -26,28 +27,35 @@ from headrace.protocol.messages.describe_producers import (
 )
 from headrace.storage.log import Log
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _NO_TRANSACTION = -1
 
 
 @api(ApiKey.DESCRIBE_PRODUCERS, 0, 0)
-def handle(broker: "Broker", request: DescribeProducersRequest, _: RequestContext) -> DescribeProducersResponse:
+def handle(
+    request: DescribeProducersRequest,
+    _: RequestContext,
+    *,
+    config: BrokerConfig,
+    image: MetadataImage,
+    replicas: ReplicaManager,
+) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name, partitions=[_describe(broker, topic.name, index) for index in topic.partition_indexes]
+                name=topic.name,
+                partitions=[_describe(config, image, replicas, topic.name, index) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-def _describe(broker: "Broker", topic: str, index: int) -> PartitionResponse:
+def _describe(
+    config: BrokerConfig, image: MetadataImage, replicas: ReplicaManager, topic: str, index: int
+) -> PartitionResponse:
     try:
         check_topic_name(topic)
-        log = _find_log(broker, topic, index)
+        log = _find_log(config, image, replicas, topic, index)
     except HeadraceError as error:
         return PartitionResponse(partition_index=index, error_code=code_of(error), error_message=message_of(error))
     return PartitionResponse(
@@ -68,11 +76,11 @@ def _describe(broker: "Broker", topic: str, index: int) -> PartitionResponse:
     )
 
 
-def _find_log(broker: "Broker", topic: str, index: int) -> Log:
-    partition = broker.replicas.get(topic, index)
+def _find_log(config: BrokerConfig, image: MetadataImage, replicas: ReplicaManager, topic: str, index: int) -> Log:
+    partition = replicas.get(topic, index)
     if partition is None:
-        if broker.image.partition(topic, index) is not None:
-            raise NotLeaderForPartitionError(f"broker {broker.node_id} has no replica of {topic}-{index}")
+        if image.partition(topic, index) is not None:
+            raise NotLeaderForPartitionError(f"broker {config.node_id} has no replica of {topic}-{index}")
         raise UnknownTopicOrPartitionError(f"there is no partition {topic}-{index}")
     if partition.log is None:
         raise KafkaStorageError(f"the log directory of {topic}-{index} is offline")

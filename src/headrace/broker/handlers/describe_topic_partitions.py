@@ -8,12 +8,12 @@ Not done: eligible leader replicas, which are always empty: the controller does 
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from headrace.broker.authorized_operations import TOPIC_OPERATIONS
+from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
 from headrace.cluster.commands import PartitionState
-from headrace.cluster.metadata_image import TopicImage
+from headrace.cluster.metadata_image import MetadataImage, TopicImage
 from headrace.cluster.topics import check_topic_name, is_internal
 from headrace.common.errors import (
     InvalidRequestError,
@@ -32,15 +32,12 @@ from headrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0)
 def handle(
-    broker: "Broker", request: DescribeTopicPartitionsRequest, context: RequestContext
+    request: DescribeTopicPartitionsRequest, context: RequestContext, *, config: BrokerConfig, image: MetadataImage
 ) -> DescribeTopicPartitionsResponse:
-    names = _names_asked_for(broker, request)
+    names = _names_asked_for(image, request)
     if not _is_valid(request.cursor, names, all_topics=not request.topics):
         return DescribeTopicPartitionsResponse(
             topics=[
@@ -48,14 +45,14 @@ def handle(
                 for topic in request.topics
             ]
         )
-    limit = min(request.response_partition_limit, broker.config.max_request_partition_size_limit)
-    page = _Page(broker, context.connection.listener_name, max(limit, 1))
+    limit = min(request.response_partition_limit, config.max_request_partition_size_limit)
+    page = _Page(image, context.connection.listener_name, max(limit, 1))
     page.fill(names, request.cursor)
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
 
 
-def _names_asked_for(broker: "Broker", request: DescribeTopicPartitionsRequest) -> list[str]:
-    names: Iterable[str] = {topic.name for topic in request.topics} if request.topics else broker.image.topics
+def _names_asked_for(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> list[str]:
+    names: Iterable[str] = {topic.name for topic in request.topics} if request.topics else image.topics
     first = request.cursor.topic_name if request.cursor is not None else ""
     return sorted(name for name in names if name >= first)
 
@@ -66,11 +63,11 @@ def _is_valid(cursor: Cursor | None, names: list[str], all_topics: bool) -> bool
 
 
 class _Page:
-    def __init__(self, broker: "Broker", listener: str, limit: int):
+    def __init__(self, image: MetadataImage, listener: str, limit: int):
         self.topics: list[DescribeTopicPartitionsResponseTopic] = []
         self.next_cursor: Cursor | None = None
-        self._image = broker.image
-        self._endpoints = broker.image.endpoints(listener)
+        self._image = image
+        self._endpoints = image.endpoints(listener)
         self._left = limit
 
     def fill(self, names: list[str], cursor: Cursor | None) -> None:

@@ -1,8 +1,7 @@
 """DescribeTransactions: what this broker, as their coordinator, knows of transactional ids (KIP-664). Version 0."""
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.transactions import Transactions
 from headrace.common.errors import InvalidRequestError, KafkaError, TransactionalIdNotFoundError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.describe_transactions import (
@@ -12,23 +11,17 @@ from headrace.protocol.messages.describe_transactions import (
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0)
 def handle(
-    broker: "Broker",
-    request: DescribeTransactionsRequest,
-    context: RequestContext,
+    request: DescribeTransactionsRequest, context: RequestContext, *, transactions: Transactions
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=[_describe(transactions, transactional_id) for transactional_id in request.transactional_ids]
     )
 
 
-def _describe(broker: "Broker", transactional_id: str) -> TransactionState:
-    transactions = broker.transactions
+def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:
     try:
         if not transactional_id:
             raise InvalidRequestError("a transactional id cannot be empty")

@@ -7,9 +7,9 @@ Answered when the decision is written. The markers follow; until they are all wr
 producer gets CONCURRENT_TRANSACTIONS.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.transactions import Transactions
+from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.common.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from headrace.coordinator.result import ProducerInfo
 from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION
@@ -17,16 +17,14 @@ from headrace.coordinator.transaction.shard import NeedsProducerId, TakeId
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_EPOCHS = 5
 
 
 @api(ApiKey.END_TXN, 0, 5)
-async def handle(broker: "Broker", request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
-    transactions = broker.transactions
+async def handle(
+    request: EndTxnRequest, context: RequestContext, *, producer_ids: ProducerIdManager, transactions: Transactions
+) -> EndTxnResponse:
     transactional_id = request.transactional_id
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
     version = EPOCH_PER_TRANSACTION if context.api_version >= _FIRST_WITH_EPOCHS else 0
@@ -41,7 +39,7 @@ async def handle(broker: "Broker", request: EndTxnRequest, context: RequestConte
         try:
             given = await end(transactions.take_id)
         except NeedsProducerId:
-            fresh = await broker.producer_ids.next()
+            fresh = await producer_ids.next()
             given = await end(lambda: fresh)
     except KafkaError as error:
         code = error.code

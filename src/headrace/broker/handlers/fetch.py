@@ -11,12 +11,29 @@ consumers yet: `preferred_read_replica` is never set.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
-from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchedPartition, FetchSession
-from headrace.broker.fetching import CONSUMER, DelayedFetch, FetchLimits, PartitionRead, Reads, read_partitions
+from headrace.broker.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchedPartition,
+    FetchSession,
+    FetchSessionCache,
+)
+from headrace.broker.fetching import (
+    CONSUMER,
+    DelayedFetch,
+    FetchLimits,
+    PartitionRead,
+    Reads,
+    fetch_isolation,
+    read_partitions,
+)
 from headrace.broker.leader_hints import LeaderHints
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import InvalidRequestError, KafkaError
 from headrace.common.ids import Uuid
 from headrace.protocol.apis import ApiKey
@@ -30,10 +47,6 @@ from headrace.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from headrace.storage.log import FetchIsolation
-
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
 
 _FIRST_WITH_SESSIONS = 7
 _FIRST_WITH_TOPIC_IDS = 13
@@ -41,31 +54,38 @@ _FIRST_WITH_REPLICA_STATE = 15
 
 
 @api(ApiKey.FETCH, 4, 18)
-def handle(broker: "Broker", request: FetchRequest, context: RequestContext) -> HandlerResult:
+def handle(
+    request: FetchRequest,
+    context: RequestContext,
+    *,
+    config: BrokerConfig,
+    fetch_sessions: FetchSessionCache,
+    image: MetadataImage,
+    replicas: ReplicaManager,
+) -> HandlerResult:
     try:
-        limits = _limits(broker, request, context.api_version)
-        fetch = _Fetch(broker, request, context, limits)
+        limits = _limits(config, request, context.api_version)
+        fetch = _Fetch(image, fetch_sessions, request, context, limits)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reads = read_partitions(broker.replicas, fetch.partitions, limits)
+    reads = read_partitions(replicas, fetch.partitions, limits)
     if reads.urgent or reads.size >= limits.min_bytes or limits.max_wait_ms <= 0 or not reads.partitions:
         return fetch.response(reads)
-    operation = DelayedFetch(broker.replicas, reads, limits, lambda reads: context.reply(fetch.response(reads)))
-    return context.wait(operation, broker.replicas.fetches, operation.keys())
+    operation = DelayedFetch(replicas, reads, limits, lambda reads: context.reply(fetch.response(reads)))
+    return context.wait(operation, replicas.fetches, operation.keys())
 
 
-def _limits(broker: "Broker", request: FetchRequest, version: int) -> FetchLimits:
+def _limits(config: BrokerConfig, request: FetchRequest, version: int) -> FetchLimits:
     replica_id = request.replica_id
     if version >= _FIRST_WITH_REPLICA_STATE:
         replica_id = request.replica_state.replica_id if request.replica_state is not None else CONSUMER
     if request.isolation_level not in (0, 1):
         raise InvalidRequestError(f"isolation level is 0 or 1, not {request.isolation_level}")
-    isolation = FetchIsolation.TXN_COMMITTED if request.isolation_level else FetchIsolation.HIGH_WATERMARK
     return FetchLimits(
-        min_bytes=min(request.min_bytes, request.max_bytes, broker.config.fetch_max_bytes),
-        max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
+        min_bytes=min(request.min_bytes, request.max_bytes, config.fetch_max_bytes),
+        max_bytes=min(request.max_bytes, config.fetch_max_bytes),
         max_wait_ms=request.max_wait_ms,
-        isolation=FetchIsolation.LOG_END if replica_id >= 0 else isolation,
+        isolation=fetch_isolation(replica_id, request.isolation_level),
         replica_id=replica_id if replica_id >= 0 else CONSUMER,
         api_version=version,
     )
@@ -74,22 +94,29 @@ def _limits(broker: "Broker", request: FetchRequest, version: int) -> FetchLimit
 class _Fetch:
     """One fetch request with its session, if it has one."""
 
-    __slots__ = ("_broker", "_context", "_incremental", "_session", "partitions")
+    __slots__ = ("_image", "_incremental", "_listener_name", "_session", "partitions")
 
-    def __init__(self, broker: "Broker", request: FetchRequest, context: RequestContext, limits: FetchLimits):
-        self._broker = broker
-        self._context = context
+    def __init__(
+        self,
+        image: MetadataImage,
+        sessions: FetchSessionCache,
+        request: FetchRequest,
+        context: RequestContext,
+        limits: FetchLimits,
+    ):
+        self._image = image
+        self._listener_name = context.connection.listener_name
         self._session: FetchSession | None = None
         self._incremental = False
         by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
-        asked = list(_asked_for(broker, request, by_id))
+        asked = list(_asked_for(image, request, by_id))
         if len(asked) > 1:
             # Of a partition that comes more than once the last counts, as in Kafka.
             asked = list({one.key: one for one in asked}.values())
         self.partitions: list[FetchedPartition] = asked
         if context.api_version < _FIRST_WITH_SESSIONS:
             return
-        sessions, session_id, epoch = broker.fetch_sessions, request.session_id, request.session_epoch
+        session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 sessions.remove(session_id)
@@ -106,10 +133,10 @@ class _Fetch:
         self._incremental = True
         if by_id:
             for fetched in self.partitions:
-                fetched.topic = broker.image.topic_name(fetched.topic_id)
+                fetched.topic = image.topic_name(fetched.topic_id)
 
     def response(self, reads: Reads) -> FetchResponse:
-        hints = LeaderHints(self._broker, self._context, LeaderIdAndEpoch, NodeEndpoint)
+        hints = LeaderHints(self._image, self._listener_name, LeaderIdAndEpoch, NodeEndpoint)
         topics: list[FetchableTopicResponse] = []
         last: tuple[str | None, Uuid] | None = None
         for read in reads.partitions:
@@ -145,9 +172,9 @@ class _Fetch:
         return news
 
 
-def _asked_for(broker: "Broker", request: FetchRequest, by_id: bool) -> Iterator[FetchedPartition]:
+def _asked_for(image: MetadataImage, request: FetchRequest, by_id: bool) -> Iterator[FetchedPartition]:
     for topic in request.topics:
-        name = broker.image.topic_name(topic.topic_id) if by_id else topic.topic
+        name = image.topic_name(topic.topic_id) if by_id else topic.topic
         for one in topic.partitions:
             yield FetchedPartition(
                 name,

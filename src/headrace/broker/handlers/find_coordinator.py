@@ -7,31 +7,29 @@ The internal topic is made on the first request, which waits for it a moment; on
 Share groups (key type 2) are not served: INVALID_REQUEST.
 """
 
-from typing import TYPE_CHECKING
-
-from headrace.broker.bulk_requests import give_way
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.yielding import yield_to_others
 from headrace.common.errors import InvalidRequestError, KafkaError, message_of
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
 
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
 _FIRST_WITH_SEVERAL = 4
 
 
 @api(ApiKey.FIND_COORDINATOR, 0, 6)
-async def handle(broker: "Broker", request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+async def handle(
+    request: FindCoordinatorRequest, context: RequestContext, *, coordinators: Coordinators
+) -> FindCoordinatorResponse:
     if context.api_version >= _FIRST_WITH_SEVERAL:
-        coordinators: list[Coordinator] = []
+        found_coordinators: list[Coordinator] = []
         for key in request.coordinator_keys:
-            coordinators.append(await _find(broker, request.key_type, key, context))
-            await give_way(len(coordinators))
-        return FindCoordinatorResponse(coordinators=coordinators)
-    found = await _find(broker, request.key_type, request.key, context)
+            found_coordinators.append(await _find(coordinators, request.key_type, key, context))
+            await yield_to_others(len(found_coordinators))
+        return FindCoordinatorResponse(coordinators=found_coordinators)
+    found = await _find(coordinators, request.key_type, request.key, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -41,12 +39,12 @@ async def handle(broker: "Broker", request: FindCoordinatorRequest, context: Req
     )
 
 
-async def _find(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Coordinator:
+async def _find(coordinators: Coordinators, key_type: int, key: str, context: RequestContext) -> Coordinator:
     try:
         topic = _TOPICS.get(key_type)
         if topic is None:
             raise InvalidRequestError(f"there are no coordinators for keys of type {key_type}")
-        node_id, endpoint = await broker.coordinators.find(topic, key, context.connection.listener_name)
+        node_id, endpoint = await coordinators.find(topic, key, context.connection.listener_name)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=message_of(error)

@@ -3,21 +3,17 @@
 Versions 0 to 4: 3 static members (KIP-345), 4 flexible.
 """
 
-from typing import TYPE_CHECKING
-
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.errors import CoordinatorLoadInProgressError, KafkaError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.HEARTBEAT, 0, 4)
-def handle(broker: "Broker", request: HeartbeatRequest, _: RequestContext) -> HeartbeatResponse:
+def handle(request: HeartbeatRequest, _: RequestContext, *, coordinators: Coordinators) -> HeartbeatResponse:
     try:
-        broker.coordinators.group_shard(request.group_id).members.heartbeat(request)
+        coordinators.group_shard(request.group_id).members.heartbeat(request)
     except CoordinatorLoadInProgressError:
         return HeartbeatResponse()  # the member is not to blame, and will have a whole session when all is loaded
     except KafkaError as error:

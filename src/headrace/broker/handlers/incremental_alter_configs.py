@@ -14,18 +14,15 @@ Not done: policies (`alter.config.policy.class.name`), client metrics and groups
 """
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from headrace.broker.broker_loggers import check_level, set_level
 from headrace.broker.config.entries import show_value
 from headrace.broker.config_resources import (
+    ConfigResources,
     ResourceType,
-    alter,
     attempt_each,
-    check_broker_id,
     check_names,
     find_key,
-    inherited_value,
 )
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.config import ConfigType
@@ -39,9 +36,6 @@ from headrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 class Operation(IntEnum):
     SET = 0
@@ -52,18 +46,17 @@ class Operation(IntEnum):
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
 async def handle(
-    broker: "Broker", request: IncrementalAlterConfigsRequest, _: RequestContext
+    request: IncrementalAlterConfigsRequest, _: RequestContext, *, config_resources: ConfigResources
 ) -> IncrementalAlterConfigsResponse:
     async def change(resource: AlterConfigsResource) -> None:
         _check(resource)
         if resource.resource_type == ResourceType.BROKER_LOGGER:
-            _change_loggers(broker, resource, request.validate_only)
+            _change_loggers(config_resources, resource, request.validate_only)
             return
-        await alter(
-            broker,
+        await config_resources.alter(
             resource.resource_type,
             resource.resource_name,
-            lambda before: _changed(broker, resource, before),
+            lambda before: _changed(config_resources, resource, before),
             request.validate_only,
         )
 
@@ -89,7 +82,9 @@ def _check(resource: AlterConfigsResource) -> None:
             raise InvalidRequestError(f"{config.name} is null: only DELETE goes without a value")
 
 
-def _changed(broker: "Broker", resource: AlterConfigsResource, before: dict[str, str]) -> dict[str, str]:
+def _changed(
+    config_resources: ConfigResources, resource: AlterConfigsResource, before: dict[str, str]
+) -> dict[str, str]:
     after = dict(before)
     for config in resource.configs:
         if config.config_operation == Operation.DELETE:
@@ -97,17 +92,19 @@ def _changed(broker: "Broker", resource: AlterConfigsResource, before: dict[str,
         elif config.config_operation == Operation.SET:
             after[config.name] = config.value or ""
         else:
-            after[config.name] = _changed_list(broker, resource.resource_type, config, after.get(config.name))
+            after[config.name] = _changed_list(config_resources, resource.resource_type, config, after.get(config.name))
     return after
 
 
-def _changed_list(broker: "Broker", resource_type: int, config: AlterableConfig, before: str | None) -> str:
+def _changed_list(
+    config_resources: ConfigResources, resource_type: int, config: AlterableConfig, before: str | None
+) -> str:
     operation = Operation(config.config_operation)
     key = find_key(resource_type, config.name)
     if key is None or key.type is not ConfigType.LIST:
         raise InvalidConfigurationError(f"{operation.name} is for lists, and {config.name} is none")
     if before is None:
-        before = show_value(inherited_value(broker, resource_type, key))
+        before = show_value(config_resources.inherited_value(resource_type, key))
     items, given = _split(before), _split(config.value)
     if operation is Operation.APPEND:
         return ",".join(dict.fromkeys([*items, *given]))
@@ -118,8 +115,8 @@ def _split(text: str | None) -> list[str]:
     return [item.strip() for item in (text or "").split(",") if item.strip()]
 
 
-def _change_loggers(broker: "Broker", resource: AlterConfigsResource, validate_only: bool) -> None:
-    check_broker_id(broker, resource.resource_name)
+def _change_loggers(config_resources: ConfigResources, resource: AlterConfigsResource, validate_only: bool) -> None:
+    config_resources.check_broker_id(resource.resource_name)
     for config in resource.configs:
         operation = Operation(config.config_operation)
         if operation not in (Operation.SET, Operation.DELETE):

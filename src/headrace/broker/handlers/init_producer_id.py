@@ -9,9 +9,9 @@ transaction that one of them left open is aborted first, and the producer told t
 Transactions of two phases (version 6, KIP-939) are not served.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.transactions import Transactions
+from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.common.errors import (
     ConcurrentTransactionsError,
     InvalidProducerEpochError,
@@ -24,20 +24,23 @@ from headrace.coordinator.transaction.shard import NeedsProducerId, TakeId
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_FENCED = 4
 
 
 @api(ApiKey.INIT_PRODUCER_ID, 0, 5)
-async def handle(broker: "Broker", request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+async def handle(
+    request: InitProducerIdRequest,
+    context: RequestContext,
+    *,
+    producer_ids: ProducerIdManager,
+    transactions: Transactions,
+) -> InitProducerIdResponse:
     try:
         if (request.producer_id < 0) != (request.producer_epoch < 0):
             raise InvalidRequestError("a producer has both an id and an epoch, or neither")
         if request.transactional_id is None:
-            return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
-        given = await _init(broker, request, request.transactional_id)
+            return InitProducerIdResponse(producer_id=await producer_ids.next(), producer_epoch=0)
+        given = await _init(producer_ids, transactions, request, request.transactional_id)
     except KafkaError as error:
         code = error.code
         if isinstance(error, ProducerFencedError) and context.api_version < _FIRST_WITH_FENCED:
@@ -46,9 +49,10 @@ async def handle(broker: "Broker", request: InitProducerIdRequest, context: Requ
     return InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
 
 
-async def _init(broker: "Broker", request: InitProducerIdRequest, transactional_id: str) -> ProducerInfo:
+async def _init(
+    producer_ids: ProducerIdManager, transactions: Transactions, request: InitProducerIdRequest, transactional_id: str
+) -> ProducerInfo:
     expected = ProducerInfo(request.producer_id, request.producer_epoch)
-    transactions = broker.transactions
 
     async def init(take_id: TakeId) -> ProducerInfo | None:
         return await transactions.runtime.call(
@@ -64,7 +68,7 @@ async def _init(broker: "Broker", request: InitProducerIdRequest, transactional_
     try:
         given = await init(transactions.take_id)
     except NeedsProducerId:
-        fresh = await broker.producer_ids.next()
+        fresh = await producer_ids.next()
         given = await init(lambda: fresh)
     if given is None:
         raise ConcurrentTransactionsError(f"the last transaction of {transactional_id!r} is being aborted")

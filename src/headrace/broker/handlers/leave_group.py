@@ -4,8 +4,7 @@ Versions 0 to 5: 3 several members at once, and static ones by their instance id
 (KIP-800).
 """
 
-from typing import TYPE_CHECKING
-
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.common.errors import KafkaError, UnknownMemberIdError
 from headrace.coordinator.result import CoordinatorResponse
@@ -17,14 +16,11 @@ from headrace.protocol.messages.leave_group import (
     MemberResponse,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_SEVERAL = 3
 
 
 @api(ApiKey.LEAVE_GROUP, 0, 5)
-def handle(broker: "Broker", request: LeaveGroupRequest, context: RequestContext) -> HandlerResult:
+def handle(request: LeaveGroupRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
     several = context.api_version >= _FIRST_WITH_SEVERAL
     if not several:
         request.members = [MemberIdentity(member_id=request.member_id)]
@@ -47,6 +43,6 @@ def handle(broker: "Broker", request: LeaveGroupRequest, context: RequestContext
         else:
             context.reply(LeaveGroupResponse(error_code=members[0].error_code))
 
-    index = broker.coordinators.group_partition(request.group_id)
-    broker.coordinators.groups.write(index, lambda shard: shard.members.leave(request), done)
+    index = coordinators.group_partition(request.group_id)
+    coordinators.groups.write(index, lambda shard: shard.members.leave(request), done)
     return DEFERRED

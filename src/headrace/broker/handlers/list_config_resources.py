@@ -7,10 +7,9 @@ A type that is not known costs the whole request UNSUPPORTED_VERSION, as in Kafk
 groups with settings yet, so none are listed.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.config_resources import ResourceType
 from headrace.broker.dispatch import RequestContext, api
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import UnsupportedVersionError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_config_resources import (
@@ -19,13 +18,10 @@ from headrace.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1)
 def handle(
-    broker: "Broker", request: ListConfigResourcesRequest, context: RequestContext
+    request: ListConfigResourcesRequest, context: RequestContext, *, image: MetadataImage
 ) -> ListConfigResourcesResponse:
     types = set(request.resource_types or ResourceType) if context.api_version > 0 else {ResourceType.CLIENT_METRICS}
     if not types <= set(ResourceType):
@@ -34,14 +30,14 @@ def handle(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=resource_type)
             for resource_type in sorted(types)
-            for name in _names(broker, ResourceType(resource_type))
+            for name in _names(image, ResourceType(resource_type))
         ]
     )
 
 
-def _names(broker: "Broker", resource_type: ResourceType) -> list[str]:
+def _names(image: MetadataImage, resource_type: ResourceType) -> list[str]:
     if resource_type is ResourceType.TOPIC:
-        return sorted(broker.image.topics)
+        return sorted(image.topics)
     if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-        return [str(broker_id) for broker_id in sorted(broker.image.brokers)]
+        return [str(broker_id) for broker_id in sorted(image.brokers)]
     return []

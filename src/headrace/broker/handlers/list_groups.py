@@ -5,20 +5,16 @@ not heed case. While a partition of the offsets topic is being loaded, the list 
 COORDINATOR_LOAD_IN_PROGRESS.
 """
 
-from typing import TYPE_CHECKING
-
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
 from headrace.common.errors import CoordinatorLoadInProgressError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.LIST_GROUPS, 0, 5)
-def handle(broker: "Broker", request: ListGroupsRequest, _: RequestContext) -> ListGroupsResponse:
-    runtime = broker.coordinators.groups
+def handle(request: ListGroupsRequest, _: RequestContext, *, coordinators: Coordinators) -> ListGroupsResponse:
+    runtime = coordinators.groups
     if runtime.is_loading():
         return ListGroupsResponse(error_code=CoordinatorLoadInProgressError.code)
     states = {each.strip().lower() for each in request.states_filter}

@@ -17,9 +17,11 @@ A partition that comes twice in a request is refused.
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.fetching import fetch_isolation
+from headrace.broker.replica_manager import ReplicaManager
 from headrace.common.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.list_offsets import (
@@ -30,9 +32,6 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from headrace.storage.log import FetchIsolation
-
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
 
 _logger = logging.getLogger(__name__)
 
@@ -52,11 +51,8 @@ class Found(NamedTuple):
 
 
 @api(ApiKey.LIST_OFFSETS, 1, 11)
-def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContext) -> HandlerResult:
-    if request.replica_id >= 0:
-        isolation = FetchIsolation.LOG_END
-    else:
-        isolation = FetchIsolation.TXN_COMMITTED if request.isolation_level == 1 else FetchIsolation.HIGH_WATERMARK
+def handle(request: ListOffsetsRequest, context: RequestContext, *, replicas: ReplicaManager) -> HandlerResult:
+    isolation = fetch_isolation(request.replica_id, request.isolation_level)
     twice = _asked_for_twice(request)
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
@@ -65,7 +61,7 @@ def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContex
             try:
                 if (topic.name, asked.partition_index) in twice:
                     raise InvalidRequestError(f"partition {asked.partition_index} of {topic.name} is asked for twice")
-                reply = _answer(broker, topic.name, asked, isolation, context.api_version)
+                reply = _answer(replicas, topic.name, asked, isolation, context.api_version)
             except KafkaError as error:
                 reply = _refusal(asked, error.code)
             except Exception:
@@ -86,15 +82,15 @@ def _refusal(asked: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResp
 
 
 def _answer(
-    broker: "Broker", topic: str, asked: ListOffsetsPartition, isolation: FetchIsolation, version: int
+    replicas: ReplicaManager, topic: str, asked: ListOffsetsPartition, isolation: FetchIsolation, version: int
 ) -> ListOffsetsPartitionResponse:
     timestamp = asked.timestamp
     needed = _FIRST_VERSION_WITH.get(timestamp, 0)
     if version < needed or timestamp < EARLIEST_PENDING_UPLOAD:
         raise UnsupportedVersionError(f"timestamp {timestamp} needs another version of ListOffsets than {version}")
-    partition = broker.replicas.find(topic, asked.partition_index)
+    partition = replicas.find(topic, asked.partition_index)
     log = partition.check_leader(asked.current_leader_epoch)
-    end = partition.readable_end(isolation)
+    end = log.readable_end(isolation)
     if timestamp == LATEST:
         found = Found(end)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):

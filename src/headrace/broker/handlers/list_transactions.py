@@ -5,11 +5,11 @@ Patterns have RE2's syntax, as in Kafka. RE2 matches in linear time; Python's ow
 broker. The whole id must match.
 """
 
-from typing import TYPE_CHECKING
-
 import re2
 
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.transactions import Transactions
+from headrace.common.clock import Clock
 from headrace.common.errors import CoordinatorLoadInProgressError, InvalidRegularExpressionError
 from headrace.coordinator.transaction import metadata
 from headrace.protocol.apis import ApiKey
@@ -19,20 +19,17 @@ from headrace.protocol.messages.list_transactions import (
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _STATES = {state.label for state in metadata.TransactionState}
 
 
 @api(ApiKey.LIST_TRANSACTIONS, 0, 2)
 async def handle(
-    broker: "Broker", request: ListTransactionsRequest, context: RequestContext
+    request: ListTransactionsRequest, context: RequestContext, *, clock: Clock, transactions: Transactions
 ) -> ListTransactionsResponse:
-    runtime = broker.transactions.runtime
+    runtime = transactions.runtime
     if runtime.is_loading():
         return ListTransactionsResponse(error_code=CoordinatorLoadInProgressError.code)
-    wanted = _Filter(request, broker.clock.time_ms())
+    wanted = _Filter(request, clock.time_ms())
     found = [each for shard in runtime.shards() for each in shard.transactions.values() if wanted.takes(each)]
     if request.transactional_id_pattern:
         try:

@@ -8,12 +8,12 @@ Version 0 asks for all topics with an empty list, later ones with null. A topic 
 and `auto.create.topics.enable` allow it, and the reply waits a moment for it: clients then need no second round.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
+from headrace.broker.auto_topic_creation import AutoTopicCreation
+from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
 from headrace.cluster.commands import PartitionState
-from headrace.cluster.metadata_image import TopicImage
+from headrace.cluster.metadata_image import MetadataImage, TopicImage
 from headrace.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from headrace.common.errors import (
     HeadraceError,
@@ -34,24 +34,30 @@ from headrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_LISTENER_ERROR = 6
 _FIRST_WITH_IDS = 12
 
 
 @api(ApiKey.METADATA, 0, 13)
-async def handle(broker: "Broker", request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    answer = _Answer(broker, request, context)
+async def handle(
+    request: MetadataRequest,
+    context: RequestContext,
+    *,
+    auto_topic_creation: AutoTopicCreation,
+    cluster_id: str,
+    config: BrokerConfig,
+    image: MetadataImage,
+) -> MetadataResponse:
+    may_create = request.allow_auto_topic_creation and config.auto_create_topics_enable
+    answer = _Answer(image, auto_topic_creation if may_create else None, request, context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [answer.describe(topic) for topic in broker.image.topics.values()]
+        topics = [answer.describe(topic) for topic in image.topics.values()]
     else:
         topics = [await answer.topic(asked) for asked in request.topics]
     return MetadataResponse(
         brokers=answer.brokers(),
-        cluster_id=broker.cluster_id,
-        controller_id=broker.image.controller_id,
+        cluster_id=cluster_id,
+        controller_id=image.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
@@ -62,12 +68,18 @@ async def handle(broker: "Broker", request: MetadataRequest, context: RequestCon
 class _Answer:
     """The parts of one reply, as seen from the listener that the request came through."""
 
-    def __init__(self, broker: "Broker", request: MetadataRequest, context: RequestContext):
-        self._broker = broker
-        self._alive = broker.image.brokers
-        self._endpoints = broker.image.endpoints(context.connection.listener_name)
+    def __init__(
+        self,
+        image: MetadataImage,
+        auto_topic_creation: AutoTopicCreation | None,
+        request: MetadataRequest,
+        context: RequestContext,
+    ):
+        self._image = image
+        self._auto_topic_creation = auto_topic_creation
+        self._alive = image.brokers
+        self._endpoints = image.endpoints(context.connection.listener_name)
         self._has_ids = context.api_version >= _FIRST_WITH_IDS
-        self._may_create = request.allow_auto_topic_creation
         self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED_FOR
         self._no_listener = (
             ListenerNotFoundError if context.api_version >= _FIRST_WITH_LISTENER_ERROR else LeaderNotAvailableError
@@ -82,7 +94,7 @@ class _Answer:
         ]
 
     async def topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
-        image = self._broker.image
+        image = self._image
         # Who asks by id may leave the name empty or null.
         name = asked.name if not asked.topic_id.int else None
         try:
@@ -109,10 +121,10 @@ class _Answer:
             )
 
     async def _create(self, name: str) -> None:
-        if not (self._may_create and self._broker.config.auto_create_topics_enable):
+        if self._auto_topic_creation is None:
             check_topic_name(name)
             raise UnknownTopicOrPartitionError(f"there is no topic {name}")
-        await self._broker.auto_create_topic(name)
+        await self._auto_topic_creation.create(name)
 
     def describe(self, topic: TopicImage) -> MetadataResponseTopic:
         return MetadataResponseTopic(
@@ -128,9 +140,7 @@ class _Answer:
         if state.leader < 0:
             error_code = LeaderNotAvailableError.code
         elif state.leader not in self._endpoints:
-            error_code = (
-                self._no_listener if self._broker.image.is_alive(state.leader) else LeaderNotAvailableError.code
-            )
+            error_code = self._no_listener if self._image.is_alive(state.leader) else LeaderNotAvailableError.code
         return MetadataResponsePartition(
             error_code=error_code,
             partition_index=state.tp.partition,

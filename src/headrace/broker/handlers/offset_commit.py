@@ -9,9 +9,9 @@ can be taken of a request is written as one batch. The group may be the one with
 had that one in common.
 """
 
-from typing import TYPE_CHECKING
-
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
     GroupIdNotFoundError,
     IllegalGenerationError,
@@ -31,28 +31,27 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_TOPIC_IDS = 10
 
 
 @api(ApiKey.OFFSET_COMMIT, 2, 10)
-def handle(broker: "Broker", request: OffsetCommitRequest, context: RequestContext) -> HandlerResult:
+def handle(
+    request: OffsetCommitRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
+) -> HandlerResult:
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
     offsets: list[tuple[TopicPartition, int, int, str | None]] = []
     codes: dict[TopicPartition, int] = {}
     """Of partitions that do not get as far as the group."""
     names: list[str | None] = []
     for topic in request.topics:
-        name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
+        name = image.topic_name(topic.topic_id) if by_id else topic.name
         names.append(name)
         if name is None:
             continue
         for asked in topic.partitions:
             tp = TopicPartition(name, asked.partition_index)
-            if broker.image.partition(name, asked.partition_index) is None:
+            if image.partition(name, asked.partition_index) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
                 offsets.append((tp, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata))
@@ -77,8 +76,8 @@ def handle(broker: "Broker", request: OffsetCommitRequest, context: RequestConte
         offsets,
         request.retention_time_ms,
     )
-    index = broker.coordinators.group_partition(request.group_id)
-    broker.coordinators.groups.write(index, lambda shard: shard.commit(commit), done)
+    index = coordinators.group_partition(request.group_id)
+    coordinators.groups.write(index, lambda shard: shard.commit(commit), done)
     return DEFERRED
 
 

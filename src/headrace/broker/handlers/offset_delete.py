@@ -4,9 +4,9 @@ An empty group can lose any; of a consumer group with members only topics that n
 (GROUP_SUBSCRIBED_TO_TOPIC for the others); of other groups with members none (NON_EMPTY_GROUP).
 """
 
-from typing import TYPE_CHECKING
-
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import InvalidGroupIdError, KafkaError, UnknownTopicOrPartitionError
 from headrace.common.types import TopicPartition
 from headrace.coordinator.result import CoordinatorResponse
@@ -18,16 +18,15 @@ from headrace.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.OFFSET_DELETE, 0, 0)
-def handle(broker: "Broker", request: OffsetDeleteRequest, context: RequestContext) -> HandlerResult:
+def handle(
+    request: OffsetDeleteRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
+) -> HandlerResult:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=InvalidGroupIdError.code)
     asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-    known = [tp for tp in asked if broker.image.partition(tp.topic, tp.partition) is not None]
+    known = [tp for tp in asked if image.partition(tp.topic, tp.partition) is not None]
     codes = dict.fromkeys(asked, UnknownTopicOrPartitionError.code)
 
     def done(outcome: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
@@ -54,6 +53,6 @@ def handle(broker: "Broker", request: OffsetDeleteRequest, context: RequestConte
             )
         )
 
-    index = broker.coordinators.group_partition(request.group_id)
-    broker.coordinators.groups.write(index, lambda shard: shard.delete_offsets(request.group_id, known), done)
+    index = coordinators.group_partition(request.group_id)
+    coordinators.groups.write(index, lambda shard: shard.delete_offsets(request.group_id, known), done)
     return DEFERRED

@@ -9,10 +9,11 @@ a partition that an open transaction has committed to answers UNSTABLE_OFFSET_CO
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from headrace.broker.bulk_requests import ask_shards
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
+from headrace.broker.group_requests import run_group_operations
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, UnknownTopicIdError
 from headrace.coordinator.group.shard import GroupCoordinatorShard
 from headrace.coordinator.result import CoordinatorResult
@@ -29,9 +30,6 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10
 _FIRST_WITH_ERROR = 2
@@ -39,11 +37,13 @@ NO_OFFSET = -1
 
 
 @api(ApiKey.OFFSET_FETCH, 1, 10)
-def handle(broker: "Broker", request: OffsetFetchRequest, context: RequestContext) -> HandlerResult:
+def handle(
+    request: OffsetFetchRequest, context: RequestContext, *, coordinators: Coordinators, image: MetadataImage
+) -> HandlerResult:
     version = context.api_version
     groups = request.groups if version >= _FIRST_WITH_GROUPS else [_as_group(request)]
     by_name = {group.group_id: group for group in groups}
-    reader = _Reader(broker, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS)
+    reader = _Reader(image, request.require_stable, version >= _FIRST_WITH_TOPIC_IDS)
 
     def read(shard: GroupCoordinatorShard, group_id: str) -> CoordinatorResult[OffsetFetchResponseGroup]:
         return CoordinatorResult((), reader.group(shard, by_name[group_id]))
@@ -59,13 +59,13 @@ def handle(broker: "Broker", request: OffsetFetchRequest, context: RequestContex
         else:
             context.reply(_as_single(replies[0], groups[0], version))
 
-    ask_shards(broker, list(by_name), read, failed, answer)
+    run_group_operations(coordinators, list(by_name), read, failed, answer)
     return DEFERRED
 
 
 class _Reader:
-    def __init__(self, broker: "Broker", require_stable: bool, by_id: bool):
-        self._broker = broker
+    def __init__(self, image: MetadataImage, require_stable: bool, by_id: bool):
+        self._image = image
         self._require_stable = require_stable
         self._by_id = by_id
 
@@ -77,7 +77,7 @@ class _Reader:
 
     def _all_topics(self, shard: GroupCoordinatorShard, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
         for name, partitions in shard.offsets_of(group_id).committed.items():
-            topic_id = self._broker.image.topic_id(name)
+            topic_id = self._image.topic_id(name)
             if topic_id is not None:
                 yield OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=list(partitions))
             elif not self._by_id:
@@ -88,7 +88,7 @@ class _Reader:
     ) -> OffsetFetchResponseTopics:
         name = asked.name
         if self._by_id and not name:
-            name = self._broker.image.topic_name(asked.topic_id) or ""
+            name = self._image.topic_name(asked.topic_id) or ""
         if not name and self._by_id:
             partitions = [
                 OffsetFetchResponsePartitions(

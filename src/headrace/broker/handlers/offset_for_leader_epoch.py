@@ -3,9 +3,8 @@
 Versions 2 to 4: 2 the client's own epoch (KIP-320), 3 the replica's id, 4 flexible.
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
+from headrace.broker.replica_manager import ReplicaManager
 from headrace.common.errors import KafkaError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.offset_for_leader_epoch import (
@@ -15,19 +14,16 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
-def handle(broker: "Broker", request: OffsetForLeaderEpochRequest, context: RequestContext) -> HandlerResult:
+def handle(request: OffsetForLeaderEpochRequest, context: RequestContext, *, replicas: ReplicaManager) -> HandlerResult:
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
         replies: list[EpochEndOffset] = []
         for asked in topic.partitions:
             reply = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
             try:
-                log = broker.replicas.find(topic.topic, asked.partition).check_leader(asked.current_leader_epoch)
+                log = replicas.find(topic.topic, asked.partition).check_leader(asked.current_leader_epoch)
                 reply.leader_epoch, reply.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 reply.error_code = error.code

@@ -16,12 +16,14 @@ Partitions fail one by one; the others of a request are appended. Topics that th
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from headrace.broker.delayed_produce import DelayedProduce, Waiting
 from headrace.broker.dispatch import NO_REPLY, HandlerResult, RequestContext, api
 from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.transactions import Transactions
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.cluster.topics import INTERNAL_TOPICS
 from headrace.common.errors import (
     InvalidRecordError,
@@ -45,9 +47,6 @@ from headrace.protocol.messages.produce import (
 )
 from headrace.records import BATCH_HEADER_BYTES, BatchHeader, Compression
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _logger = logging.getLogger(__name__)
 
 _FIRST_WITH_ZSTD = 7
@@ -58,26 +57,33 @@ _ZSTD = Compression.ZSTD.value
 
 # Older versions of librdkafka do not compress where version 0 is not announced (KAFKA-18659). None sends it.
 @api(ApiKey.PRODUCE, 3, 13, announced_from=0)
-def handle(broker: "Broker", request: ProduceRequest, context: RequestContext) -> HandlerResult:
+def handle(
+    request: ProduceRequest,
+    context: RequestContext,
+    *,
+    image: MetadataImage,
+    replicas: ReplicaManager,
+    transactions: Transactions,
+) -> HandlerResult:
     version, acks = context.api_version, request.acks
-    hints = LeaderHints(broker, context, LeaderIdAndEpoch, NodeEndpoint)
+    hints = LeaderHints(image, context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
     waiting: list[Waiting] = []
     topics: list[TopicProduceResponse] = []
     failed = False
     for topic in request.topic_data:
-        name = _name_of(broker, topic, version)
+        name = _name_of(image, topic, version)
         replies: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
                 records = data.records
                 size = len(records) if records is not None else 0
                 header = BatchHeader(records) if records is not None and size >= BATCH_HEADER_BYTES else None
-                partition = _partition(broker, name, data.index, header, acks, version)
+                partition = _partition(replicas, name, data.index, header, acks, version)
                 if records is None or header is None:
                     raise InvalidRecordError(f"expected one record batch, got {size} bytes: fewer than its header has")
                 _check_batch(header, size)
                 if header.is_transactional:
-                    broker.transactions.check_append(partition, header, request.transactional_id, version)
+                    transactions.check_append(partition, header, request.transactional_id, version)
                 result = partition.append(records, acks)
             except KafkaError as error:
                 failed = True
@@ -94,7 +100,7 @@ def handle(broker: "Broker", request: ProduceRequest, context: RequestContext) -
                     log_append_time_ms=result.log_append_time_ms,
                     log_start_offset=result.log_start_offset,
                 )
-                broker.replicas.appended(partition)
+                replicas.appended(partition)
                 if acks == ALL_IN_SYNC and not partition.is_replicated(result.last_offset):
                     waiting.append(Waiting(partition, result.last_offset, reply))
             replies.append(reply)
@@ -106,16 +112,16 @@ def handle(broker: "Broker", request: ProduceRequest, context: RequestContext) -
     response = ProduceResponse(responses=topics, node_endpoints=hints.endpoints)
     if waiting:
         operation = DelayedProduce(waiting, max(0, request.timeout_ms), lambda: context.reply(response))
-        return context.wait(operation, broker.replicas.produces, [entry.partition for entry in waiting])
+        return context.wait(operation, replicas.produces, [entry.partition for entry in waiting])
     return response
 
 
-def _name_of(broker: "Broker", topic: TopicProduceData, version: int) -> str | None:
-    return topic.name if version < _FIRST_WITH_TOPIC_IDS else broker.image.topic_name(topic.topic_id)
+def _name_of(image: MetadataImage, topic: TopicProduceData, version: int) -> str | None:
+    return topic.name if version < _FIRST_WITH_TOPIC_IDS else image.topic_name(topic.topic_id)
 
 
 def _partition(
-    broker: "Broker", name: str | None, index: int, header: BatchHeader | None, acks: int, version: int
+    replicas: ReplicaManager, name: str | None, index: int, header: BatchHeader | None, acks: int, version: int
 ) -> Partition:
     """The partition to append to, after all checks of the request."""
     if not -1 <= acks <= 1:
@@ -126,7 +132,7 @@ def _partition(
         raise InvalidTopicError(f"clients may not write to the internal topic {name}")
     if version < _FIRST_WITH_ZSTD and header is not None and header.codec == _ZSTD:
         raise UnsupportedCompressionTypeError(f"zstd needs Produce version {_FIRST_WITH_ZSTD}, not {version}")
-    return broker.replicas.find(name, index)
+    return replicas.find(name, index)
 
 
 def _check_batch(header: BatchHeader, size: int) -> None:

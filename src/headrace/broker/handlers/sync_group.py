@@ -1,36 +1,37 @@
-"""SyncGroup: a member asks for its assignment; the leader brings everybody's.
+"""SyncGroup: a member requests its assignment; the leader sends the assignments of all members.
 
-Versions 0 to 5: 3 static members (KIP-345), 4 flexible, 5 protocol type and name, which must be the group's (KIP-559).
+Behavior:
+- The response is sent when the leader's assignment is stored; see `coordinator.group.membership`.
 
-The reply comes when the leader's assignment is stored; see `coordinator.group.membership`.
+Version notes (0 to 5):
+- 3 has static members (KIP-345)
+- 4 is flexible
+- 5 has protocol type and name, which must be the group's (KIP-559)
 """
 
-from typing import TYPE_CHECKING
-
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
-from headrace.broker.handlers.join_group import not_written
+from headrace.broker.group_requests import run_member_operation
 from headrace.common.errors import InconsistentGroupProtocolError, KafkaError
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
-_FIRST_WITH_PROTOCOL = 5
 
 _FIRST_WITH_PROTOCOL = 5
 
 
 @api(ApiKey.SYNC_GROUP, 0, 5)
-def handle(broker: "Broker", request: SyncGroupRequest, context: RequestContext) -> HandlerResult:
+def handle(request: SyncGroupRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
     if context.api_version >= _FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=InconsistentGroupProtocolError.code)
-    if context.api_version >= _FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
-        return SyncGroupResponse(error_code=InconsistentGroupProtocolError.code)
-    index = broker.coordinators.group_partition(request.group_id)
-    try:
-        broker.coordinators.groups.shard(index)
-    except KafkaError as error:
+
+    def error_response(error: KafkaError) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=error.code)
-    broker.coordinators.groups.write(index, lambda shard: shard.members.sync(request, context.reply), not_written)
+
+    run_member_operation(
+        coordinators,
+        request.group_id,
+        lambda shard, reply: shard.members.sync(request, reply),
+        error_response,
+        context.reply,
+    )
     return DEFERRED

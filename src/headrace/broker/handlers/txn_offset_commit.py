@@ -4,10 +4,11 @@ Versions 0 to 5: 2 leader epochs (KIP-320), 3 flexible, and members with their g
 TRANSACTION_ABORTABLE, 5 the group's partition is added to the transaction here, without AddOffsetsToTxn (KIP-890).
 """
 
-from typing import TYPE_CHECKING
-
 from headrace.broker.config.coordinators import GROUP_TOPIC
+from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.transactions import Transactions
+from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
     InvalidGroupIdError,
     InvalidProducerEpochError,
@@ -30,26 +31,30 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 _FIRST_WITH_ABORTABLE = 4
 _FIRST_THAT_ADDS = 5
 
 
 @api(ApiKey.TXN_OFFSET_COMMIT, 0, 5)
-async def handle(broker: "Broker", request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+async def handle(
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+    *,
+    coordinators: Coordinators,
+    image: MetadataImage,
+    transactions: Transactions,
+) -> TxnOffsetCommitResponse:
     codes: dict[TopicPartition, int] = {}
     offsets: list[tuple[TopicPartition, int, int, str | None]] = []
     for topic in request.topics:
         for asked in topic.partitions:
             tp = TopicPartition(topic.name, asked.partition_index)
-            if broker.image.partition(tp.topic, tp.partition) is None:
+            if image.partition(tp.topic, tp.partition) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
                 offsets.append((tp, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata))
     try:
-        codes |= await _commit(broker, request, offsets, context.api_version)
+        codes |= await _commit(coordinators, transactions, request, offsets, context.api_version)
     except ProducerFencedError:
         codes |= {tp: InvalidProducerEpochError.code for tp, *_ in offsets}
     except KafkaError as error:
@@ -72,7 +77,8 @@ async def handle(broker: "Broker", request: TxnOffsetCommitRequest, context: Req
 
 
 async def _commit(
-    broker: "Broker",
+    coordinators: Coordinators,
+    transactions: Transactions,
     request: TxnOffsetCommitRequest,
     offsets: list[tuple[TopicPartition, int, int, str | None]],
     version: int,
@@ -80,21 +86,24 @@ async def _commit(
     if not request.group_id:
         raise InvalidGroupIdError("a group id cannot be empty")
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
-    index = broker.coordinators.group_partition(request.group_id)
-    if index not in broker.coordinators.groups:
+    index = coordinators.group_partition(request.group_id)
+    if index not in coordinators.groups:
         raise NotCoordinatorError(f"this broker does not coordinate group {request.group_id!r}")
-    await _check_transaction(broker, request, producer, TopicPartition(GROUP_TOPIC, index), version)
+    await _check_transaction(transactions, request, producer, TopicPartition(GROUP_TOPIC, index), version)
     commit = CommitRequest(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, offsets, -1
     )
-    return await broker.coordinators.groups.call(index, lambda shard: shard.commit_in_transaction(commit, producer))
+    return await coordinators.groups.call(index, lambda shard: shard.commit_in_transaction(commit, producer))
 
 
 async def _check_transaction(
-    broker: "Broker", request: TxnOffsetCommitRequest, producer: ProducerInfo, tp: TopicPartition, version: int
+    transactions: Transactions,
+    request: TxnOffsetCommitRequest,
+    producer: ProducerInfo,
+    tp: TopicPartition,
+    version: int,
 ) -> None:
     """The group's partition belongs to the transaction, or else nobody would end it there (KIP-890)."""
-    transactions = broker.transactions
     index = transactions.partition_of(request.transactional_id)
     if version >= _FIRST_THAT_ADDS:
         await transactions.runtime.call(

@@ -5,10 +5,10 @@ Versions 1 and 2: 1 flexible, 2 the version of the client's transactions (KIP-89
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
-from headrace.broker.bulk_requests import give_way
 from headrace.broker.dispatch import RequestContext, api
+from headrace.broker.transactions import Transactions
+from headrace.broker.yielding import yield_to_others
 from headrace.common.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -29,32 +29,31 @@ from headrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-if TYPE_CHECKING:
-    from headrace.broker.server import Broker
-
 
 @api(ApiKey.WRITE_TXN_MARKERS, 1, 2)
-async def handle(broker: "Broker", request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+async def handle(
+    request: WriteTxnMarkersRequest, context: RequestContext, *, transactions: Transactions
+) -> WriteTxnMarkersResponse:
     markers: list[WritableTxnMarkerResult] = []
     for marker in request.markers:
-        markers.append(await _write(broker, marker))
-        await give_way(len(markers))
+        markers.append(await _write(transactions, marker))
+        await yield_to_others(len(markers))
     return WriteTxnMarkersResponse(markers=markers)
 
 
-async def _write(broker: "Broker", marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _write(transactions: Transactions, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
     topics: list[WritableTxnMarkerTopicResult] = []
     for topic in marker.topics:
         partitions: list[WritableTxnMarkerPartitionResult] = []
         for index in topic.partition_indexes:
-            code = await _write_one(broker, marker, TopicPartition(topic.name, index))
+            code = await _write_one(transactions, marker, TopicPartition(topic.name, index))
             partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
-            await give_way(len(partitions))
+            await yield_to_others(len(partitions))
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
 
-async def _write_one(broker: "Broker", marker: WritableTxnMarker, tp: TopicPartition) -> int:
+async def _write_one(transactions: Transactions, marker: WritableTxnMarker, tp: TopicPartition) -> int:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return InvalidRequestError.code
     written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -64,7 +63,7 @@ async def _write_one(broker: "Broker", marker: WritableTxnMarker, tp: TopicParti
             written.set_result(0 if error is None else _code(error))
 
     producer = ProducerInfo(marker.producer_id, marker.producer_epoch)
-    broker.transactions.write_marker(
+    transactions.write_marker(
         tp, producer, marker.transaction_result, marker.coordinator_epoch, marker.transaction_version, done
     )
     return await written

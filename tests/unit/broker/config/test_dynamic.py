@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.config.dynamic import Configs, TopicConfig
+from headrace.broker.config.dynamic import DynamicConfig, TopicConfig
 from headrace.cluster.znodes import DEFAULT_ENTITY
 from headrace.common.errors import InvalidConfigurationError, InvalidRequestError
 from headrace.net.limits import Limits
@@ -15,56 +15,56 @@ from headrace.storage.config import ManagerConfig
 
 
 def test_a_topic_has_what_the_server_was_started_with() -> None:
-    configs = Configs({"log.retention.hours": "2", "min.insync.replicas": "2"})
-    config = configs.topic("any")
+    dynamic_config = DynamicConfig({"log.retention.hours": "2", "min.insync.replicas": "2"})
+    config = dynamic_config.topic("any")
     assert config.log.retention_ms == 2 * 3_600_000
     assert config.min_insync_replicas == 2
-    assert configs.log_config("any") is config.log
+    assert dynamic_config.log_config("any") is config.log
 
 
 def test_what_is_set_nearest_to_the_topic_wins() -> None:
-    configs = Configs({"log.retention.ms": "1"}, node_id=3)
-    assert configs.topic("a").log.retention_ms == 1
-    configs.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "2"})
-    assert configs.topic("a").log.retention_ms == 2
-    configs.set_broker_overrides("3", {"log.retention.ms": "3"})
-    assert configs.topic("a").log.retention_ms == 3
-    configs.set_topic_overrides("a", {"retention.ms": "4"})
-    assert configs.topic("a").log.retention_ms == 4
-    assert configs.topic("b").log.retention_ms == 3
-    configs.set_topic_overrides("a", {})
-    configs.set_broker_overrides("3", {})
-    assert configs.topic("a").log.retention_ms == 2
+    dynamic_config = DynamicConfig({"log.retention.ms": "1"}, node_id=3)
+    assert dynamic_config.topic("a").log.retention_ms == 1
+    dynamic_config.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "2"})
+    assert dynamic_config.topic("a").log.retention_ms == 2
+    dynamic_config.set_broker_overrides("3", {"log.retention.ms": "3"})
+    assert dynamic_config.topic("a").log.retention_ms == 3
+    dynamic_config.set_topic_overrides("a", {"retention.ms": "4"})
+    assert dynamic_config.topic("a").log.retention_ms == 4
+    assert dynamic_config.topic("b").log.retention_ms == 3
+    dynamic_config.set_topic_overrides("a", {})
+    dynamic_config.set_broker_overrides("3", {})
+    assert dynamic_config.topic("a").log.retention_ms == 2
 
 
 def test_settings_of_another_broker_are_passed_over() -> None:
-    configs = Configs({}, node_id=3)
-    configs.set_broker_overrides("4", {"log.retention.ms": "5"})
-    assert configs.topic("a") == Configs({}).topic("a")
+    dynamic_config = DynamicConfig({}, node_id=3)
+    dynamic_config.set_broker_overrides("4", {"log.retention.ms": "5"})
+    assert dynamic_config.topic("a") == DynamicConfig({}).topic("a")
 
 
 def test_listeners_hear_of_topics_that_have_changed_and_of_no_others() -> None:
-    configs = Configs({})
+    dynamic_config = DynamicConfig({})
     told: list[Mapping[str, TopicConfig]] = []
-    configs.on_topics_changed.append(told.append)
-    configs.set_topic_overrides("a", {"retention.ms": "5"})
-    configs.set_topic_overrides("a", {"retention.ms": "5"})
-    configs.set_topic_overrides("b", {"retention.ms": "604800000"})  # which it is anyway
+    dynamic_config.on_topics_changed.append(told.append)
+    dynamic_config.set_topic_overrides("a", {"retention.ms": "5"})
+    dynamic_config.set_topic_overrides("a", {"retention.ms": "5"})
+    dynamic_config.set_topic_overrides("b", {"retention.ms": "604800000"})  # which it is anyway
     assert [list(each) for each in told] == [["a"]]
     assert told[0]["a"].log.retention_ms == 5
-    configs.set_topic_overrides("a", {})
+    dynamic_config.set_topic_overrides("a", {})
     assert told[1]["a"].log.retention_ms == 604_800_000
 
 
 def test_a_changed_default_reaches_all_topics_and_leaves_their_own_settings() -> None:
-    configs = Configs({})
-    configs.set_topic_overrides("a", {"retention.ms": "5"})
+    dynamic_config = DynamicConfig({})
+    dynamic_config.set_topic_overrides("a", {"retention.ms": "5"})
     for name in ("a", "b", "gone"):
-        configs.log_config(name)
-    configs.forget_topic("gone")
+        dynamic_config.log_config(name)
+    dynamic_config.forget_topic("gone")
     told: list[Mapping[str, TopicConfig]] = []
-    configs.on_topics_changed.append(told.append)
-    configs.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "7", "message.max.bytes": "2000"})
+    dynamic_config.on_topics_changed.append(told.append)
+    dynamic_config.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "7", "message.max.bytes": "2000"})
     (changed,) = told
     assert {name: (config.log.retention_ms, config.log.max_message_bytes) for name, config in changed.items()} == {
         "a": (5, 2000),
@@ -73,37 +73,37 @@ def test_a_changed_default_reaches_all_topics_and_leaves_their_own_settings() ->
 
 
 def test_a_forgotten_topic_leaves_nothing_to_one_of_the_same_name() -> None:
-    configs = Configs({})
-    configs.set_topic_overrides("a", {"retention.ms": "5"})
-    configs.forget_topic("a")
-    assert configs.topic_overrides("a") == {}
-    assert configs.topic("a").log.retention_ms == 604_800_000
+    dynamic_config = DynamicConfig({})
+    dynamic_config.set_topic_overrides("a", {"retention.ms": "5"})
+    dynamic_config.forget_topic("a")
+    assert dynamic_config.topic_overrides("a") == {}
+    assert dynamic_config.topic("a").log.retention_ms == 604_800_000
 
 
 def test_listeners_hear_of_broker_keys() -> None:
-    configs = Configs({"max.connections": "50"}, node_id=1)
+    dynamic_config = DynamicConfig({"max.connections": "50"}, node_id=1)
     told: list[Mapping[str, Any]] = []
-    configs.on_broker_changed.append(told.append)
-    configs.set_broker_overrides("1", {"max.connections": "60", "log.cleaner.io.buffer.size": "2048"})
-    configs.set_broker_overrides("1", {"max.connections": "60", "log.cleaner.io.buffer.size": "2048"})
+    dynamic_config.on_broker_changed.append(told.append)
+    dynamic_config.set_broker_overrides("1", {"max.connections": "60", "log.cleaner.io.buffer.size": "2048"})
+    dynamic_config.set_broker_overrides("1", {"max.connections": "60", "log.cleaner.io.buffer.size": "2048"})
     assert told == [{"max.connections": 60, "log.cleaner.io.buffer.size": 2048}]
-    assert configs.broker("max.connections") == 60
-    configs.set_broker_overrides("1", {})
+    assert dynamic_config.broker("max.connections") == 60
+    dynamic_config.set_broker_overrides("1", {})
     assert told[1]["max.connections"] == 50
 
 
 def test_limits_and_manager_have_what_is_in_force() -> None:
-    configs = Configs({"max.connections.per.ip": "4", "log.cleaner.io.buffer.size": "4096"}, node_id=1)
+    dynamic_config = DynamicConfig({"max.connections.per.ip": "4", "log.cleaner.io.buffer.size": "4096"}, node_id=1)
     overrides = {"max.connections": "6", "max.connections.per.ip.overrides": "127.0.0.1:2"}
-    configs.set_broker_overrides("1", {**overrides, "log.cleaner.io.buffer.size": "2048"})
-    limits = configs.limits(Limits(backlog=7))
+    dynamic_config.set_broker_overrides("1", {**overrides, "log.cleaner.io.buffer.size": "2048"})
+    limits = dynamic_config.limits(Limits(backlog=7))
     assert (limits.max_connections, limits.max_connections_per_ip, limits.per_ip("127.0.0.1")) == (6, 4, 2)
     assert limits.backlog == 7
     started_with = ManagerConfig.from_properties({"log.dirs": "x"})
-    assert configs.manager(started_with) == replace(started_with, log_cleaner_io_buffer_size=2048)
-    configs.set_broker_overrides("1", {})
-    assert configs.limits(Limits()) == Limits(max_connections_per_ip=4)
-    assert configs.manager(started_with).log_cleaner_io_buffer_size == 4096
+    assert dynamic_config.manager(started_with) == replace(started_with, log_cleaner_io_buffer_size=2048)
+    dynamic_config.set_broker_overrides("1", {})
+    assert dynamic_config.limits(Limits()) == Limits(max_connections_per_ip=4)
+    assert dynamic_config.manager(started_with).log_cleaner_io_buffer_size == 4096
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_limits_and_manager_have_what_is_in_force() -> None:
 )
 def test_settings_that_no_topic_can_have(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=message.replace("?", r"\?")):
-        Configs({}).check_topic(overrides)
+        DynamicConfig({}).check_topic(overrides)
 
 
 def test_a_topic_is_checked_against_the_defaults_it_will_have() -> None:
-    configs = Configs({"log.cleaner.min.compaction.lag.ms": "10"})
+    dynamic_config = DynamicConfig({"log.cleaner.min.compaction.lag.ms": "10"})
     with pytest.raises(InvalidConfigurationError, match=r"min\.compaction\.lag\.ms=10 is more than"):
-        configs.check_topic({"max.compaction.lag.ms": "5"})
+        dynamic_config.check_topic({"max.compaction.lag.ms": "5"})
 
 
 @pytest.mark.parametrize(
@@ -144,29 +144,31 @@ def test_a_topic_is_checked_against_the_defaults_it_will_have() -> None:
 )
 def test_settings_that_no_running_broker_takes(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        Configs({}).check_broker(DEFAULT_ENTITY, overrides)
+        DynamicConfig({}).check_broker(DEFAULT_ENTITY, overrides)
 
 
 def test_settings_that_a_running_broker_takes() -> None:
-    configs = Configs({})
+    dynamic_config = DynamicConfig({})
     overrides = {"log.retention.ms": "5", "num.io.threads": "16"}
-    configs.check_broker("0", overrides)
-    configs.set_broker_overrides("0", overrides)
-    assert configs.broker_overrides("0") == overrides
-    assert configs.broker_overrides(DEFAULT_ENTITY) == {}
+    dynamic_config.check_broker("0", overrides)
+    dynamic_config.set_broker_overrides("0", overrides)
+    assert dynamic_config.broker_overrides("0") == overrides
+    assert dynamic_config.broker_overrides(DEFAULT_ENTITY) == {}
 
 
 def test_stored_settings_that_cannot_be_used_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    configs = Configs({})
+    dynamic_config = DynamicConfig({})
     with caplog.at_level(logging.ERROR):
-        configs.set_topic_overrides("a", {"retention.ms": "never"})
-        configs.set_broker_overrides("0", {"log.retention.ms": "never", "num.partitions": "7", "max.connections": "9"})
-        configs.set_broker_overrides(
+        dynamic_config.set_topic_overrides("a", {"retention.ms": "never"})
+        dynamic_config.set_broker_overrides(
+            "0", {"log.retention.ms": "never", "num.partitions": "7", "max.connections": "9"}
+        )
+        dynamic_config.set_broker_overrides(
             DEFAULT_ENTITY, {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"}
         )
     assert len(caplog.records) == 4
-    assert configs.topic("a") == Configs({}).topic("a")
-    assert configs.topic_overrides("a") == {"retention.ms": "never"}
-    assert configs.broker("max.connections") == 9
-    assert configs.broker_overrides("0") == {"max.connections": "9"}
-    assert configs.broker_overrides(DEFAULT_ENTITY) == {}
+    assert dynamic_config.topic("a") == DynamicConfig({}).topic("a")
+    assert dynamic_config.topic_overrides("a") == {"retention.ms": "never"}
+    assert dynamic_config.broker("max.connections") == 9
+    assert dynamic_config.broker_overrides("0") == {"max.connections": "9"}
+    assert dynamic_config.broker_overrides(DEFAULT_ENTITY) == {}

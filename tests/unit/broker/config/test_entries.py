@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker.config.broker import BROKER_KEYS, TOPIC_KEYS
-from headrace.broker.config.dynamic import Configs, ConfigSource
+from headrace.broker.config.dynamic import ConfigSource, DynamicConfig
 from headrace.broker.config.entries import (
     ConfigEntry,
     TopicEntries,
@@ -14,27 +14,27 @@ from headrace.broker.config.entries import (
 from headrace.cluster.znodes import DEFAULT_ENTITY
 
 
-def _topic_entry(configs: Configs, name: str, **overrides: str) -> ConfigEntry:
+def _topic_entry(dynamic_config: DynamicConfig, name: str, **overrides: str) -> ConfigEntry:
     given = {key.replace("_", "."): value for key, value in overrides.items()}
-    return next(entry for entry in TopicEntries(configs).of(given) if entry.name == name)
+    return next(entry for entry in TopicEntries(dynamic_config).of(given) if entry.name == name)
 
 
-def _broker_entry(configs: Configs, name: str) -> ConfigEntry:
-    return next(entry for entry in broker_entries(configs) if entry.name == name)
+def _broker_entry(dynamic_config: DynamicConfig, name: str) -> ConfigEntry:
+    return next(entry for entry in broker_entries(dynamic_config) if entry.name == name)
 
 
 def test_all_topic_keys_are_there_in_order() -> None:
-    entries = TopicEntries(Configs({})).of({})
+    entries = TopicEntries(DynamicConfig({})).of({})
     assert [entry.name for entry in entries] == sorted(TOPIC_KEYS.keys)
     assert all(entry.documentation and not entry.read_only and entry.value is not None for entry in entries)
     assert {entry.source for entry in entries} == {ConfigSource.DEFAULT}
 
 
 def test_synonyms_come_in_the_order_in_which_they_win() -> None:
-    configs = Configs({"log.segment.bytes": "4096"}, node_id=1)
-    configs.set_broker_overrides(DEFAULT_ENTITY, {"log.segment.bytes": "5000"})
-    configs.set_broker_overrides("1", {"log.segment.bytes": "6000"})
-    entry = _topic_entry(configs, "segment.bytes", segment_bytes="7000")
+    dynamic_config = DynamicConfig({"log.segment.bytes": "4096"}, node_id=1)
+    dynamic_config.set_broker_overrides(DEFAULT_ENTITY, {"log.segment.bytes": "5000"})
+    dynamic_config.set_broker_overrides("1", {"log.segment.bytes": "6000"})
+    entry = _topic_entry(dynamic_config, "segment.bytes", segment_bytes="7000")
     assert (entry.value, entry.source, entry.type) == ("7000", ConfigSource.TOPIC, 3)
     assert entry.synonyms == (
         ("segment.bytes", "7000", 1),
@@ -43,26 +43,26 @@ def test_synonyms_come_in_the_order_in_which_they_win() -> None:
         ("log.segment.bytes", "4096", 4),
         ("log.segment.bytes", str(1024**3), 5),
     )
-    assert _topic_entry(configs, "segment.bytes").synonyms == entry.synonyms[1:]
+    assert _topic_entry(dynamic_config, "segment.bytes").synonyms == entry.synonyms[1:]
 
 
 def test_a_default_in_hours_is_shown_as_what_it_comes_to() -> None:
-    entry = _topic_entry(Configs({"log.retention.hours": "100"}), "retention.ms")
+    entry = _topic_entry(DynamicConfig({"log.retention.hours": "100"}), "retention.ms")
     assert (entry.value, entry.source) == ("360000000", ConfigSource.SERVER)
     assert entry.synonyms == (("log.retention.hours", "100", 4), ("log.retention.hours", "168", 5))
 
 
 def test_a_key_that_no_broker_has() -> None:
-    entry = _topic_entry(Configs({}), "leader.replication.throttled.replicas")
+    entry = _topic_entry(DynamicConfig({}), "leader.replication.throttled.replicas")
     assert (entry.value, entry.source, entry.type, entry.synonyms) == ("", ConfigSource.DEFAULT, 7, ())
 
 
 def test_a_value_that_cannot_be_used_is_shown_as_it_is() -> None:
-    assert _topic_entry(Configs({}), "retention.ms", retention_ms="never").value == "never"
+    assert _topic_entry(DynamicConfig({}), "retention.ms", retention_ms="never").value == "never"
 
 
 def test_all_broker_keys_are_there_and_say_whether_they_can_be_changed() -> None:
-    entries = broker_entries(Configs({"num.partitions": "3"}))
+    entries = broker_entries(DynamicConfig({"num.partitions": "3"}))
     assert [entry.name for entry in entries] == sorted(BROKER_KEYS.keys)
     by_name = {entry.name: entry for entry in entries}
     assert (by_name["num.partitions"].read_only, by_name["num.partitions"].source) == (True, ConfigSource.SERVER)
@@ -72,22 +72,22 @@ def test_all_broker_keys_are_there_and_say_whether_they_can_be_changed() -> None
 
 @pytest.mark.parametrize("key", ["node.id", "broker.id"])
 def test_the_id_is_shown_wherever_it_comes_from(key: str) -> None:
-    assert _broker_entry(Configs({}, node_id=7), key).value == "7"
+    assert _broker_entry(DynamicConfig({}, node_id=7), key).value == "7"
 
 
 def test_a_broker_key_that_has_no_effect_is_shown_where_it_is_set() -> None:
-    configs = Configs({}, node_id=1)
-    configs.set_broker_overrides("1", {"num.io.threads": "16"})
-    entry = _broker_entry(configs, "num.io.threads")
+    dynamic_config = DynamicConfig({}, node_id=1)
+    dynamic_config.set_broker_overrides("1", {"num.io.threads": "16"})
+    entry = _broker_entry(dynamic_config, "num.io.threads")
     assert (entry.value, entry.source, entry.read_only) == ("16", ConfigSource.THIS_BROKER, False)
 
 
 def test_for_all_brokers_only_what_is_set_is_shown() -> None:
-    configs = Configs({"log.retention.ms": "1"}, node_id=1)
-    assert all_brokers_entries(configs) == []
-    configs.set_broker_overrides("1", {"log.retention.ms": "2"})
-    configs.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "3", "num.io.threads": "16"})
-    threads, retention = sorted(all_brokers_entries(configs), key=lambda entry: entry.name, reverse=True)
+    dynamic_config = DynamicConfig({"log.retention.ms": "1"}, node_id=1)
+    assert all_brokers_entries(dynamic_config) == []
+    dynamic_config.set_broker_overrides("1", {"log.retention.ms": "2"})
+    dynamic_config.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "3", "num.io.threads": "16"})
+    threads, retention = sorted(all_brokers_entries(dynamic_config), key=lambda entry: entry.name, reverse=True)
     assert (retention.name, retention.value, retention.synonyms) == (
         "log.retention.ms",
         "3",

@@ -56,8 +56,8 @@ def test_brokers(broker: AdminBroker) -> None:
         broker, resource(BROKER, "1", ("max.connections", "7")), resource(BROKER, "", ("log.retention.ms", "8"))
     )
     assert [result.error_code for result in results] == [0, 0]
-    assert broker.configs.broker("max.connections") == 7
-    assert broker.configs.topic("any").log.retention_ms == 8
+    assert broker.dynamic_config.broker("max.connections") == 7
+    assert broker.dynamic_config.topic("any").log.retention_ms == 8
     assert broker.stored(ConfigEntity.broker(1)) == {"max.connections": "7"}
     assert broker.stored(ConfigEntity.all_brokers()) == {"log.retention.ms": "8"}
 
@@ -81,12 +81,12 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
         (
             resource(TOPIC, "t", ("segment.ms", "1"), ("segment.ms", "2")),
             InvalidRequestError,
-            "named more than once: segment.ms",
+            "Duplicate config keys: segment.ms",
         ),
         (resource(TOPIC, "t", ("segment.ms", "x")), InvalidConfigurationError, "segment.ms='x'"),
         (resource(TOPIC, "t", ("foo", "1")), InvalidConfigurationError, "a topic has no setting foo"),
-        (resource(TOPIC, "nope", ("segment.ms", "1")), UnknownTopicOrPartitionError, "there is no topic nope"),
-        (resource(TOPIC, "", ("segment.ms", "1")), InvalidRequestError, "a topic needs a name"),
+        (resource(TOPIC, "nope", ("segment.ms", "1")), UnknownTopicOrPartitionError, "Topic 'nope' does not exist."),
+        (resource(TOPIC, "", ("segment.ms", "1")), InvalidRequestError, "Default topic resources are not allowed"),
         (resource(TOPIC, "x y", ("segment.ms", "1")), InvalidTopicError, "other than ASCII alphanumerics"),
         (
             resource(BROKER, "1", ("num.partitions", "7")),
@@ -97,11 +97,15 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
         (
             resource(BROKER, "9", ("max.connections", "1")),
             InvalidRequestError,
-            "this is broker 1 and answers for itself only, not for broker 9",
+            "Unexpected broker id, expected 1 or an empty name, but received 9",
         ),
-        (resource(BROKER, "x", ("max.connections", "1")), InvalidRequestError, "'x' is not the id of a broker"),
-        (resource(LOGGER, "1", ("root", "INFO")), InvalidRequestError, "resource type 8 has no settings here"),
-        (resource(3, "x", ("a", "b")), InvalidRequestError, "resource type 3 has no settings here"),
+        (
+            resource(BROKER, "x", ("max.connections", "1")),
+            InvalidRequestError,
+            "Broker id must be an integer, but it is: 'x'",
+        ),
+        (resource(LOGGER, "1", ("root", "INFO")), InvalidRequestError, "Unsupported resource type: 8"),
+        (resource(3, "x", ("a", "b")), InvalidRequestError, "Unsupported resource type: 3"),
     ],
 )
 def test_what_is_refused(
@@ -121,5 +125,5 @@ def test_a_resource_that_comes_twice_is_refused(broker: AdminBroker) -> None:
     again = resource(TOPIC, "t", ("retention.ms", "1"))
     results = alter(broker, again, again)
     assert [(result.error_code, result.error_message) for result in results] == [
-        (InvalidRequestError.code, "'t' (type 2) comes more than once in the request")
+        (InvalidRequestError.code, "Each resource must appear at most once, but 't' (type 2) appears more than once")
     ] * 2

@@ -67,5 +67,5 @@ def test_each_partition_fails_on_its_own(broker: AdminBroker) -> None:
 
 def test_a_directory_that_is_offline(broker: AdminBroker) -> None:
     broker.create("t")
-    broker.logs.fail_directory(broker.logs.directories[0], "pulled out")
+    broker.log_manager.fail_directory(broker.log_manager.directories[0], "pulled out")
     assert delete(broker, ("t", 0, 0)) == [(KafkaStorageError.code, -1)]

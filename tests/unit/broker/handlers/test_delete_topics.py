@@ -34,7 +34,7 @@ def test_by_name(broker: AdminBroker, version: int) -> None:
     assert (gone.name, gone.error_code) == ("t", 0)
     assert (unknown.name, unknown.error_code) == ("nope", UnknownTopicOrPartitionError.code)
     assert not broker.image.has_topic("t")
-    assert broker.logs.get(TopicPartition("t", 0)) is None
+    assert broker.log_manager.get(TopicPartition("t", 0)) is None
 
 
 def test_by_id_or_name(broker: AdminBroker) -> None:

@@ -68,7 +68,7 @@ def test_documentation_on_request(broker: AdminBroker) -> None:
 
 def test_this_broker(tmp_path: Path) -> None:
     with AdminBroker(tmp_path, num_partitions="3") as broker:
-        broker.configs.set_broker_overrides("1", {"log.retention.ms": "5"})
+        broker.dynamic_config.set_broker_overrides("1", {"log.retention.ms": "5"})
         result = describe(broker, BROKER, "1", include_synonyms=True)
         by_name = {entry.name: entry for entry in result.configs}
         assert set(by_name) == set(BROKER_KEYS.keys)
@@ -80,7 +80,7 @@ def test_this_broker(tmp_path: Path) -> None:
 
 def test_all_brokers(broker: AdminBroker) -> None:
     assert describe(broker, BROKER, "").configs == []
-    broker.configs.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "6"})
+    broker.dynamic_config.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "6"})
     (entry,) = describe(broker, BROKER, "").configs
     assert (entry.name, entry.value, entry.config_source) == ("log.retention.ms", "6", 3)
 
@@ -95,17 +95,17 @@ def test_loggers(broker: AdminBroker) -> None:
 @pytest.mark.parametrize(
     ("resource_type", "name", "error", "message"),
     [
-        (TOPIC, "nope", UnknownTopicOrPartitionError, "there is no topic nope"),
+        (TOPIC, "nope", UnknownTopicOrPartitionError, "Topic 'nope' does not exist."),
         (TOPIC, "x y", InvalidTopicError, "other than ASCII alphanumerics"),
         (TOPIC, "", InvalidTopicError, "must not be empty"),
-        (BROKER, "9", InvalidRequestError, "this is broker 1 and answers for itself only, not for broker 9"),
-        (BROKER, "x", InvalidRequestError, "'x' is not the id of a broker"),
-        (LOGGER, "9", InvalidRequestError, "this is broker 1 and answers for itself only, not for broker 9"),
+        (BROKER, "9", InvalidRequestError, "Unexpected broker id, expected 1 or an empty name, but received 9"),
+        (BROKER, "x", InvalidRequestError, "Broker id must be an integer, but it is: 'x'"),
+        (LOGGER, "9", InvalidRequestError, "Unexpected broker id, expected 1 or an empty name, but received 9"),
         (LOGGER, "", InvalidRequestError, "Its id is missing"),
-        (CLIENT_METRICS, "m", InvalidRequestError, "resource type 16 has no settings here"),
-        (GROUP, "g", InvalidRequestError, "resource type 32 has no settings here"),
-        (3, "x", InvalidRequestError, "resource type 3 has no settings here"),
-        (99, "x", InvalidRequestError, "resource type 99 has no settings here"),
+        (CLIENT_METRICS, "m", InvalidRequestError, "Unsupported resource type: 16"),
+        (GROUP, "g", InvalidRequestError, "Unsupported resource type: 32"),
+        (3, "x", InvalidRequestError, "Unsupported resource type: 3"),
+        (99, "x", InvalidRequestError, "Unsupported resource type: 99"),
     ],
 )
 def test_what_cannot_be_described(

@@ -59,7 +59,7 @@ def test_each_partition_is_shown_in_its_directory(tmp_path: Path) -> None:
 def test_a_directory_that_is_offline(tmp_path: Path) -> None:
     with AdminBroker(tmp_path / "one", log_dirs=f"{tmp_path / 'one'},{tmp_path / 'two'}") as broker:
         broker.create("t", 4)
-        broker.logs.fail_directory(broker.logs.directories[0], "pulled out")
+        broker.log_manager.fail_directory(broker.log_manager.directories[0], "pulled out")
         one, two = describe(broker)
         assert (one.error_code, one.log_dir, one.topics) == (KafkaStorageError.code, str(tmp_path / "one"), [])
         assert (two.error_code, len(shape(two)["t"])) == (0, 2)

@@ -60,5 +60,5 @@ def test_what_is_not_here(broker: AdminBroker) -> None:
 
 def test_a_directory_that_is_offline(broker: AdminBroker) -> None:
     broker.create("t")
-    broker.logs.fail_directory(broker.logs.directories[0], "pulled out")
+    broker.log_manager.fail_directory(broker.log_manager.directories[0], "pulled out")
     assert describe(broker, "t", 0)[0].error_code == KafkaStorageError.code

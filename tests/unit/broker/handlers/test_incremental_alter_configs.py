@@ -97,10 +97,10 @@ def test_brokers(broker: AdminBroker) -> None:
         resource(BROKER, "", [("log.retention.ms", SET, "8"), ("max.connections", SET, "6")]),
     )
     assert [result.error_code for result in results] == [0, 0]
-    assert broker.configs.broker("max.connections") == 7
+    assert broker.dynamic_config.broker("max.connections") == 7
     assert broker.log("t").config.retention_ms == 8
     alter(broker, resource(BROKER, "1", [("max.connections", DELETE, None)]))
-    assert broker.configs.broker("max.connections") == 6
+    assert broker.dynamic_config.broker("max.connections") == 6
 
 
 def test_validating_changes_nothing(broker: AdminBroker) -> None:
@@ -132,7 +132,7 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
             "t",
             [("segment.ms", SET, "1"), ("segment.ms", DELETE, None)],
             InvalidRequestError,
-            "named more than once: segment.ms",
+            "Duplicate config keys: segment.ms",
         ),
         (
             TOPIC,
@@ -151,9 +151,9 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
             "a topic has no setting",
         ),
         (TOPIC, "t", [("cleanup.policy", SUBTRACT, "delete")], InvalidConfigurationError, "at least one of"),
-        (TOPIC, "nope", [("segment.ms", SET, "1")], UnknownTopicOrPartitionError, "there is no topic nope"),
+        (TOPIC, "nope", [("segment.ms", SET, "1")], UnknownTopicOrPartitionError, "Topic 'nope' does not exist."),
         (TOPIC, "x y", [("segment.ms", SET, "1")], InvalidTopicError, "other than ASCII alphanumerics"),
-        (TOPIC, "", [("segment.ms", SET, "1")], InvalidRequestError, "a topic needs a name"),
+        (TOPIC, "", [("segment.ms", SET, "1")], InvalidRequestError, "Default topic resources are not allowed"),
         (BROKER, "1", [("node.id", SET, "1")], InvalidRequestError, "only a restart can change node.id"),
         (BROKER, "1", [("no.such", SET, "1")], InvalidRequestError, "a broker has no setting no.such"),
         (BROKER, "", [("message.max.bytes", SET, "x")], InvalidRequestError, "message.max.bytes='x'"),
@@ -162,15 +162,21 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
             "9",
             [("max.connections", SET, "1")],
             InvalidRequestError,
-            "this is broker 1 and answers for itself only, not for broker 9",
+            "Unexpected broker id, expected 1 or an empty name, but received 9",
         ),
-        (BROKER, "x", [("max.connections", SET, "1")], InvalidRequestError, "'x' is not the id of a broker"),
+        (
+            BROKER,
+            "x",
+            [("max.connections", SET, "1")],
+            InvalidRequestError,
+            "Broker id must be an integer, but it is: 'x'",
+        ),
         (
             LOGGER,
             "9",
             [("root", SET, "INFO")],
             InvalidRequestError,
-            "this is broker 1 and answers for itself only, not for broker 9",
+            "Unexpected broker id, expected 1 or an empty name, but received 9",
         ),
         (
             LOGGER,
@@ -182,15 +188,15 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
         (LOGGER, "1", [("no.such.x", SET, "INFO")], InvalidConfigurationError, "there is no logger no.such.x"),
         (LOGGER, "1", [("root", APPEND, "INFO")], InvalidRequestError, "not with APPEND"),
         (LOGGER, "1", [("root", DELETE, None)], InvalidRequestError, "always has a level"),
-        (16, "m", [("interval.ms", SET, "1")], InvalidRequestError, "resource type 16 has no settings here"),
+        (16, "m", [("interval.ms", SET, "1")], InvalidRequestError, "Unsupported resource type: 16"),
         (
             32,
             "g",
             [("consumer.session.timeout.ms", SET, "1")],
             InvalidRequestError,
-            "resource type 32 has no settings here",
+            "Unsupported resource type: 32",
         ),
-        (0, "x", [("a", SET, "b")], InvalidRequestError, "resource type 0 has no settings here"),
+        (0, "x", [("a", SET, "b")], InvalidRequestError, "Unsupported resource type: 0"),
     ],
 )
 def test_what_is_refused(
@@ -217,7 +223,10 @@ def test_a_resource_that_comes_twice_is_refused(broker: AdminBroker) -> None:
         resource(TOPIC, "t", [("segment.ms", SET, "5")]),
         resource(TOPIC, "u", [("segment.ms", SET, "5")]),
     )
-    refused = (InvalidRequestError.code, "'t' (type 2) comes more than once in the request")
+    refused = (
+        InvalidRequestError.code,
+        "Each resource must appear at most once, but 't' (type 2) appears more than once",
+    )
     assert [(result.error_code, result.error_message) for result in results] == [refused, refused, (0, None)]
 
 

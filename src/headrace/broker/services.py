@@ -1,0 +1,48 @@
+"""The parts of a broker that request handlers use.
+
+A handler names the parts it needs as keyword-only parameters, each with the name and type of a field of `Services`:
+
+    @api(ApiKey.HEARTBEAT, 0, 4)
+    def handle(request: HeartbeatRequest, _: RequestContext, *, coordinators: Coordinators) -> HeartbeatResponse:
+
+The dispatcher passes them. So a handler's signature says what it can touch, and a test needs to supply nothing else.
+"""
+
+from dataclasses import dataclass
+
+from headrace.broker.auto_topic_creation import AutoTopicCreation
+from headrace.broker.config.broker import BrokerConfig
+from headrace.broker.config.dynamic import DynamicConfig
+from headrace.broker.config_resources import ConfigResources
+from headrace.broker.coordinators import Coordinators
+from headrace.broker.fetch_sessions import FetchSessionCache
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.transactions import Transactions
+from headrace.cluster.metadata_image import MetadataImage
+from headrace.cluster.producer_id_manager import ProducerIdManager
+from headrace.cluster.store import CoordinationStore
+from headrace.cluster.topics import TopicAdmin
+from headrace.common.clock import Clock
+from headrace.storage.manager import LogManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything that a handler can ask for."""
+
+    auto_topic_creation: AutoTopicCreation
+    clock: Clock
+    cluster_id: str
+    config: BrokerConfig
+    """As the broker was started; see `dynamic_config` for values that can change."""
+    config_resources: ConfigResources
+    coordinators: Coordinators
+    dynamic_config: DynamicConfig
+    fetch_sessions: FetchSessionCache
+    image: MetadataImage
+    log_manager: LogManager
+    producer_ids: ProducerIdManager
+    replicas: ReplicaManager
+    store: CoordinationStore
+    topic_admin: TopicAdmin
+    transactions: Transactions

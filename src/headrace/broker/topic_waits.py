@@ -1,0 +1,56 @@
+"""Admin requests wait here until the controller has applied a change of topics.
+
+The change is in the coordination store already: a request that times out gets an error, and the change happens anyway.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from headrace.cluster import znodes
+from headrace.cluster.metadata_image import MetadataImage
+from headrace.cluster.store import CoordinationStore, NoNode, WatchEvent
+from headrace.common.clock import Clock
+
+T = TypeVar("T")
+
+
+async def wait_for_image(
+    image: MetadataImage,
+    clock: Clock,
+    topics: Iterable[T],
+    is_done: Callable[[MetadataImage, T], bool],
+    deadline: float,
+) -> list[T]:
+    """Waits until the image shows all changes, or until the clock shows `deadline`; returns the unfinished topics."""
+    unfinished = list(topics)
+
+    def all_done(image: MetadataImage) -> bool:
+        unfinished[:] = [topic for topic in unfinished if not is_done(image, topic)]
+        return not unfinished
+
+    await image.wait_for(all_done, max(deadline - clock.monotonic(), 0.0))
+    return unfinished
+
+
+async def wait_for_deletion(store: CoordinationStore, clock: Clock, topic: str, deadline: float) -> bool:
+    """Waits until a deleted topic's name can be used again; returns False if the clock shows `deadline` before.
+
+    The controller removes the deletion mark last, in one step with the topic's own nodes.
+    """
+    path = znodes.delete_topic_path(topic)
+    changed = asyncio.Event()
+
+    def note_change(_: WatchEvent) -> None:
+        changed.set()
+
+    try:
+        async with asyncio.timeout(max(deadline - clock.monotonic(), 0.0)):
+            while True:
+                changed.clear()
+                await store.get(path, note_change)
+                await changed.wait()
+    except NoNode:
+        return True
+    except TimeoutError:
+        return False

@@ -1,0 +1,158 @@
+"""Requests to group coordinators: exactly one response, and a turn for other requests in between."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.broker.group_requests import run_group_operations, run_member_operation
+from headrace.broker.yielding import ITEMS_PER_TURN, yield_to_others
+from headrace.common.errors import GroupIdNotFoundError, KafkaError, NotCoordinatorError, UnknownError
+from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult
+
+
+class Groups:
+    """A runtime that completes operations at once, or when the test says so."""
+
+    def __init__(self, delayed: bool = False) -> None:
+        self.operations = 0
+        self.delayed: list[Callable[[], None]] = []
+        self.write_error: KafkaError | None = None
+        self._delayed = delayed
+
+    def write(
+        self,
+        index: int,
+        operation: Callable[[Any], CoordinatorResult[Any]],
+        done: Callable[[CoordinatorResponse[Any]], None],
+    ) -> None:
+        self.operations += 1
+        result: CoordinatorResponse[Any]
+        try:
+            reply = operation(index).reply
+            result = (
+                CoordinatorResponse(reply) if self.write_error is None else CoordinatorResponse(error=self.write_error)
+            )
+        except KafkaError as error:
+            result = CoordinatorResponse(error=error)
+        if self._delayed:
+            self.delayed.append(lambda: done(result))
+        else:
+            done(result)
+
+
+def coordinators_with(groups: Groups) -> Any:
+    return SimpleNamespace(groups=groups, group_partition=len)
+
+
+# ---- operations on many groups
+
+
+def run(groups: Groups, group_ids: list[str]) -> list[list[str]]:
+    """Returns a list that gets the response when there is one."""
+    responses: list[list[str]] = []
+
+    def operation(shard: Any, group_id: str) -> CoordinatorResult[str]:
+        if group_id == "missing":
+            raise GroupIdNotFoundError("not found")
+        return CoordinatorResult((), f"{group_id} of {shard}")
+
+    run_group_operations(
+        coordinators_with(groups),
+        group_ids,
+        operation,
+        lambda group_id, error: f"{group_id}: {error}",
+        responses.append,
+    )
+    return responses
+
+
+def test_results_are_in_the_order_of_the_groups() -> None:
+    assert run(Groups(), ["a", "missing", "bcd"]) == [["a of 1", "missing: not found", "bcd of 3"]]
+    assert run(Groups(), []) == [[]]
+
+
+def test_response_waits_for_all_groups() -> None:
+    groups = Groups(delayed=True)
+    responses = run(groups, ["a", "bcd"])
+    for complete in reversed(groups.delayed):
+        assert responses == []
+        complete()
+    assert responses == [["a of 1", "bcd of 3"]]
+
+
+@pytest.mark.parametrize("count", [ITEMS_PER_TURN + 1, 3 * ITEMS_PER_TURN])
+def test_many_groups_let_other_requests_run(count: int) -> None:
+    async def scenario() -> None:
+        groups, seen = Groups(), []
+        asyncio.get_running_loop().call_soon(lambda: seen.append(groups.operations))
+        responses = run(groups, [str(number) for number in range(count)])
+        assert groups.operations == ITEMS_PER_TURN
+        while not responses:
+            await asyncio.sleep(0)
+        assert seen == [ITEMS_PER_TURN]
+        assert len(responses[0]) == count
+
+    asyncio.run(scenario())
+
+
+def test_coroutine_yields_once_per_turn() -> None:
+    async def scenario() -> None:
+        seen: list[int] = []
+        done = 0
+        asyncio.get_running_loop().call_soon(lambda: seen.append(done))
+        for _ in range(ITEMS_PER_TURN + 10):
+            done += 1
+            await yield_to_others(done)
+        assert seen == [ITEMS_PER_TURN]
+
+    asyncio.run(scenario())
+
+
+# ---- operations of a member
+
+
+class Member:
+    """A JoinGroup or SyncGroup request: keeps the function for its response, and the responses that it got."""
+
+    def __init__(self, groups: Groups, error: KafkaError | None = None, responds: bool = False) -> None:
+        self.responses: list[str] = []
+        self.reply: Callable[[str], None] = lambda _: None
+
+        def operation(_: Any, reply: Callable[[str], None]) -> CoordinatorResult[None]:
+            self.reply = reply
+            if error is not None:
+                raise error
+            if responds:
+                reply("joined")
+            return CoordinatorResult((), None)
+
+        run_member_operation(
+            coordinators_with(groups), "group", operation, lambda error: type(error).__name__, self.responses.append
+        )
+
+
+def test_group_responds_at_once_or_later() -> None:
+    assert Member(Groups(), responds=True).responses == ["joined"]
+    member = Member(Groups())
+    assert member.responses == []
+    member.reply("joined")
+    assert member.responses == ["joined"]
+
+
+@pytest.mark.parametrize("error", [NotCoordinatorError("not here"), UnknownError("a bug")])
+def test_operation_that_fails_responds_with_its_error_once(error: KafkaError) -> None:
+    member = Member(Groups(), error=error)
+    member.reply("late")
+    assert member.responses == [type(error).__name__]
+
+
+def test_group_responds_after_a_failed_write() -> None:
+    groups = Groups()
+    groups.write_error = NotCoordinatorError("not here")
+    member = Member(groups)
+    assert member.responses == []
+    member.reply("refused")
+    assert member.responses == ["refused"]
