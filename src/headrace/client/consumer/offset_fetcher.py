@@ -239,7 +239,7 @@ class OffsetFetcher:
         leader_epoch: int,
     ) -> None:
         if listed.offset < 0:
-            # No record has this timestamp or a retry_at one: start at the end.
+            # No record has this timestamp or a later one: start at the end.
             state.query_offset(LATEST_OFFSET)
             return
         offset = listed.offset

@@ -89,7 +89,7 @@ class RangeFetcher:
         self._next_response = self._core.loop.create_task(self._fetch(self._position))
 
     async def fetch_again(self, offset: int) -> bool:
-        """Fetches fetch_again from an offset whose batch was corrupt. Returns False after a second attempt."""
+        """Fetches again from an offset whose batch was corrupt. Returns False after a second attempt."""
         if self._repeated_at == offset:
             return False
         self._repeated_at = offset

@@ -1,11 +1,10 @@
-"""Committed offsets: how far a group has come in each partition.
+"""Commits and fetches the offsets of a group.
 
-Owner: the loop. Works for members of a group and, with generation -1, for a consumer that has chosen its partitions
-itself.
+Owner: the loop. Serves members of a group and, with generation -1, consumers with an assignment by the user.
 
-Commits are carried out in the order in which they were asked for. One request is under way at a time; what has come in
-meanwhile goes into the next one together (a later offset of a partition replaces an earlier one). A commit that is
-waited for is tried again after errors that may pass, and later ones go with it, so none can undo a later one.
+Commits are sent in the order of the calls. One request is in flight at a time; commits that arrive meanwhile are merged
+into the next request (a later offset of a partition replaces an earlier one). Synchronous commits are retried after
+retriable errors, together with all later ones, so that no commit overwrites a later one.
 """
 
 import asyncio
@@ -36,24 +35,26 @@ _logger = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, KafkaError | None], None]
 
-_EXPELLED = (UnknownMemberIdError, IllegalGenerationError)
+_MEMBERSHIP_LOST = (UnknownMemberIdError, IllegalGenerationError)
 
 
-def _why(last: KafkaError | None) -> str:
+def _last_error(last: KafkaError | None) -> str:
     return "" if last is None else f"; the last error: {last}"
 
 
 class _Commit:
-    """A commit on its way. One that somebody waits for is tried again for as long as they wait."""
+    """A pending commit. A synchronous commit is retried until its caller stops waiting."""
 
-    def __init__(self, offsets: Offsets, is_waited_for: bool, future: "asyncio.Future[None]"):
+    def __init__(self, offsets: Offsets, is_synchronous: bool, future: "asyncio.Future[None]"):
         self.offsets = offsets
-        self.is_waited_for = is_waited_for
+        self.is_synchronous = is_synchronous
         self.future = future
         self.last_error: KafkaError | None = None
 
 
 class CommitRequestManager:
+    """Sends OffsetCommit and OffsetFetch requests for one consumer."""
+
     def __init__(
         self,
         coordinator: CoordinatorClient,
@@ -73,30 +74,29 @@ class CommitRequestManager:
         self._backoff = backoff
         self._default_timeout_ms = default_timeout_ms
         self._auto_commit_ms = auto_commit_ms
-        """None: offsets are not committed by themselves."""
+        """The interval of automatic commits; None if they are disabled."""
         self._require_stable = require_stable
-        """Whether offsets that a transaction is about to commit are waited for."""
+        """True to wait for offsets that an open transaction is about to commit."""
         self._rejoin = rejoin or (lambda reason: None)  # noqa: ARG005
         self.on_commit = on_commit
-        """Called after every commit, also automatic ones."""
-        self._waiting: list[_Commit] = []
-        self._under_way: list[_Commit] = []
+        """Called after every commit, including automatic commits."""
+        self._queued: list[_Commit] = []
+        self._in_flight: list[_Commit] = []
         self._task: asyncio.Task[None] | None = None
         self._auto_task: asyncio.Task[None] | None = None
         self.last: dict[TopicPartition, OffsetAndMetadata] = {}
-        """What was committed last, by hand or by itself."""
+        """The last committed offset of each partition."""
 
-    # ---- for the user
+    # ---- commit and committed
 
     async def commit(self, offsets: Offsets, *, timeout_ms: float | None = None) -> None:
         """Returns when the offsets are committed.
 
-        Raises CommitFailedError if the group has gone on without this member, RebalanceInProgressError if it must poll
-        first (the commit may be repeated after that), KafkaTimeoutError if it could not be done in time, and what the
-        coordinator refused it with.
+        Raises CommitFailedError if the group has removed this member, RebalanceInProgressError if the consumer must
+        poll before it commits again, KafkaTimeoutError, or the error of the coordinator.
         """
         timeout_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
-        commit = self._add(offsets, is_waited_for=True)
+        commit = self._add(offsets, is_synchronous=True)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await commit.future
@@ -104,33 +104,36 @@ class CommitRequestManager:
             if isinstance(error, KafkaError):
                 raise
             raise KafkaTimeoutError(
-                f"{self._member}: offsets were not committed within {timeout_ms:.0f} ms{_why(commit.last_error)}"
+                f"{self._member}: Timeout of {timeout_ms:.0f} ms expired before successfully committing offsets"
+                f"{_last_error(commit.last_error)}"
             ) from commit.last_error
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None = None) -> "asyncio.Future[None]":
-        """Commits without waiting and without a second attempt. The callback gets the offsets, and the error if there
-        was one; callbacks come in the order of the commits."""
-        future = self._add(offsets, is_waited_for=False).future
+        """Commits without waiting and without retries. Calls `callback(offsets, error)`; callbacks run in the order of
+        the commits."""
+        future = self._add(offsets, is_synchronous=False).future
         if callback is not None:
 
-            def tell(done: "asyncio.Future[None]") -> None:
-                if done.cancelled():  # the loop ends
+            def call(done: "asyncio.Future[None]") -> None:
+                if done.cancelled():  # the loop is stopping
                     return
                 error = done.exception()
                 assert error is None or isinstance(error, KafkaError)
                 callback(offsets, error)
 
-            future.add_done_callback(tell)
+            future.add_done_callback(call)
         else:
-            future.add_done_callback(lambda done: done.exception())  # it is not an error that nobody looks
+            future.add_done_callback(
+                lambda done: done.exception()
+            )  # avoids asyncio's log line about an unread exception
         return future
 
     async def committed(
         self, tps: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The offsets that the group has committed; None where it has not."""
-        wanted = frozenset(tps)
-        if not wanted:
+        """Returns the committed offsets of the group; None for a partition without one."""
+        partitions = frozenset(tps)
+        if not partitions:
             return {}
         timeout_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
         failures = 0
@@ -139,7 +142,7 @@ class CommitRequestManager:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
                     try:
-                        return await self._fetch(wanted)
+                        return await self._fetch(partitions)
                     except KafkaError as error:
                         if not error.retriable:
                             raise
@@ -150,59 +153,64 @@ class CommitRequestManager:
             if isinstance(error, KafkaError):
                 raise
             raise KafkaTimeoutError(
-                f"group {self._member.group_id}: committed offsets were not told within {timeout_ms:.0f} ms{_why(last)}"
+                f"Group {self._member.group_id}: Timeout of {timeout_ms:.0f} ms expired before the last committed "
+                f"offset could be determined{_last_error(last)}"
             ) from last
 
     # ---- automatic commits
 
     def start(self) -> None:
-        """Begins automatic commits, if they are on."""
+        """Starts automatic commits, if they are enabled."""
         if self._auto_commit_ms is not None and self._auto_task is None:
-            self._auto_task = asyncio.create_task(self._commit_by_time(self._auto_commit_ms), name="auto-commit")
+            self._auto_task = asyncio.create_task(self._auto_commit_loop(self._auto_commit_ms), name="auto-commit")
 
     async def stop(self) -> None:
-        """Ends automatic commits, and waits until nothing is under way."""
+        """Stops automatic commits, and waits for pending commits."""
         if self._auto_task is not None:
             self._auto_task.cancel()
             await asyncio.wait([self._auto_task])
             self._auto_task = None
-        await self.settle()
+        await self.wait_for_pending()
 
     async def abandon(self) -> None:
-        """Drops everything, whatever its outcome may be. Who waits, or left a callback, is told that nobody knows."""
+        """Drops all pending commits. Their callers and callbacks get an error: the outcome is unknown."""
         tasks = [task for task in (self._task, self._auto_task) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         self._auto_task = None
-        left = [commit for commit in (*self._under_way, *self._waiting) if not commit.future.done()]
-        self._under_way = []
-        self._waiting = []
+        left = [commit for commit in (*self._in_flight, *self._queued) if not commit.future.done()]
+        self._in_flight = []
+        self._queued = []
         for commit in left:
-            closed = f"{self._member}: the consumer was closed before it was known whether the offsets are committed"
-            self._finish(commit, IllegalStateError(closed))
+            message = f"{self._member}: the consumer was closed before the commit completed; its outcome is unknown"
+            self._finish(commit, IllegalStateError(message))
 
-    async def settle(self) -> None:
-        """Returns when every commit so far has its outcome."""
+    async def wait_for_pending(self) -> None:
+        """Waits for all pending commits."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
-    async def commit_done(self, timeout_ms: float) -> None:
-        """Commits what the user is done with before partitions go, if that is to happen by itself. A failure only shows
-        in the log: others will begin a little earlier."""
-        if self._auto_commit_ms is None or not (offsets := self._due()):
+    async def commit_processed(self, timeout_ms: float) -> None:
+        """Commits the offsets of processed records before a rebalance, if automatic commits are enabled. Logs an error
+        and continues: the next owners read some records again."""
+        if self._auto_commit_ms is None or not (offsets := self._uncommitted_offsets()):
             return
         try:
             await self.commit(offsets, timeout_ms=timeout_ms)
         except KafkaError as error:
-            _logger.warning("%s: offsets were not committed before a rebalance: %s", self._member, error)
+            _logger.warning(
+                "%s: automatic commit before the rebalance failed; some records may be read again: %s",
+                self._member,
+                error,
+            )
 
-    def _due(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _uncommitted_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         offsets = self._subscription.auto_commit_offsets()
-        return {tp: each for tp, each in offsets.items() if self.last.get(tp) != each}
+        return {tp: offset for tp, offset in offsets.items() if self.last.get(tp) != offset}
 
-    async def _commit_by_time(self, interval_ms: float) -> None:
+    async def _auto_commit_loop(self, interval_ms: float) -> None:
         failures = 0
         wait = interval_ms / 1000
         while True:
@@ -210,62 +218,63 @@ class CommitRequestManager:
             wait = interval_ms / 1000
             if self._subscription.is_subscribed and not self._member.may_commit:
                 continue
-            if offsets := self._due():
+            if offsets := self._uncommitted_offsets():
                 try:
-                    await self._add(offsets, is_waited_for=False).future
+                    await self._add(offsets, is_synchronous=False).future
                 except KafkaError as error:
-                    _logger.warning("%s: an automatic commit failed: %s", self._member, error)
+                    _logger.warning("%s: automatic commit failed, the next one follows: %s", self._member, error)
                     if error.retriable:
                         wait = min(wait, self._backoff.wait_seconds(failures))
                         failures += 1
                 else:
                     failures = 0
 
-    # ---- inside
+    # ---- sending
 
-    def _add(self, offsets: Offsets, is_waited_for: bool) -> _Commit:
-        commit = _Commit(dict(offsets), is_waited_for, asyncio.get_running_loop().create_future())
-        self._waiting.append(commit)
+    def _add(self, offsets: Offsets, is_synchronous: bool) -> _Commit:
+        commit = _Commit(dict(offsets), is_synchronous, asyncio.get_running_loop().create_future())
+        self._queued.append(commit)
         if self._task is None:
-            self._task = asyncio.create_task(self._carry_out(), name="commits")
+            self._task = asyncio.create_task(self._send_queued(), name="commits")
         return commit
 
-    async def _carry_out(self) -> None:
+    async def _send_queued(self) -> None:
         try:
             failures = 0
-            while self._waiting:
-                self._under_way, self._waiting = self._waiting, []
-                again = await self._attempt(self._under_way)
-                self._under_way = []
-                self._waiting[:0] = again
-                failures = failures + 1 if again else 0
-                if again:
+            while self._queued:
+                self._in_flight, self._queued = self._queued, []
+                to_retry = await self._send_merged(self._in_flight)
+                self._in_flight = []
+                self._queued[:0] = to_retry
+                failures = failures + 1 if to_retry else 0
+                if to_retry:
                     await asyncio.sleep(self._backoff.wait_seconds(failures - 1))
         finally:
             self._task = None
 
-    async def _attempt(self, commits: list[_Commit]) -> list[_Commit]:
-        """Returns the commits that are to be tried again: if one of them is waited for, all, so that none is undone."""
-        merged = {tp: each for commit in commits for tp, each in commit.offsets.items()}
+    async def _send_merged(self, commits: list[_Commit]) -> list[_Commit]:
+        """Sends commits in one request. Returns the commits to retry: all, if a synchronous one is among them, so that
+        none overwrites a later one."""
+        merged = {tp: offset for commit in commits for tp, offset in commit.offsets.items()}
         errors: dict[TopicPartition, KafkaError | None]
         try:
             errors = await self._send(merged)
         except KafkaError as error:
             errors = dict.fromkeys(merged, error)
         except Exception as error:
-            _logger.exception("%s: a commit could not be written", self._member)
-            wrong = KafkaError(f"{self._member}: the commit could not be written: {error}")
-            errors = dict.fromkeys(merged, wrong)
-        waiting = any(commit.is_waited_for and not commit.future.done() for commit in commits)
-        again = []
+            _logger.exception("%s: commit failed; its offsets are not committed", self._member)
+            encoding_error = KafkaError(f"{self._member}: the commit request could not be encoded: {error}")
+            errors = dict.fromkeys(merged, encoding_error)
+        waiting = any(commit.is_synchronous and not commit.future.done() for commit in commits)
+        to_retry = []
         for commit in commits:
-            failure = next((each for tp in commit.offsets if (each := errors[tp]) is not None), None)
+            failure = next((found for tp in commit.offsets if (found := errors[tp]) is not None), None)
             commit.last_error = failure
             if failure is not None and failure.retriable and waiting and not commit.future.done():
-                again.append(commit)
+                to_retry.append(commit)
             else:
                 self._finish(commit, failure)
-        return again
+        return to_retry
 
     def _finish(self, commit: _Commit, error: KafkaError | None) -> None:
         if error is None:
@@ -279,7 +288,7 @@ class CommitRequestManager:
             self.on_commit(commit.offsets, error)
 
     async def _send(self, offsets: Offsets) -> dict[TopicPartition, KafkaError | None]:
-        """What became of each offset. Raises if all failed together."""
+        """Returns the error of each partition, None for success. Raises an error that concerns the whole request."""
         if not offsets:
             return {}
         self._check_membership()
@@ -288,41 +297,50 @@ class CommitRequestManager:
             if self._subscription.is_subscribed
             else self._member.identity._replace(generation_id=-1, member_id="")
         )
-        reply = await self._coordinator.send(commit_request(identity, offsets), max_version=9)
-        codes = commit_results(reply)
-        return {tp: self._understand(codes.get(tp, -1), tp, identity.generation_id) for tp in offsets}
+        response = await self._coordinator.send(commit_request(identity, offsets), max_version=9)
+        codes = commit_results(response)
+        return {tp: self._to_error(codes.get(tp, -1), tp, identity.generation_id) for tp in offsets}
 
     def _check_membership(self) -> None:
         if not self._subscription.is_subscribed or self._member.may_commit:
             return
         if self._member.is_member:
-            raise RebalanceInProgressError(f"{self._member}: joins its group anew; poll, then commit again")
+            raise RebalanceInProgressError(
+                f"{self._member}: Offset commit cannot be completed since the consumer is undergoing a rebalance: "
+                "poll, then commit again"
+            )
         if not self._member.was_member:
-            raise RebalanceInProgressError(f"{self._member}: has not joined its group yet; poll, then commit again")
+            raise RebalanceInProgressError(
+                f"{self._member}: Offset commit cannot be completed since the consumer has not joined the group yet: "
+                "poll, then commit again"
+            )
         raise CommitFailedError(_FAILED.format(self._member))
 
-    def _understand(self, code: int, tp: TopicPartition, generation: int) -> KafkaError | None:
+    def _to_error(self, code: int, tp: TopicPartition, generation: int) -> KafkaError | None:
         error = self._coordinator.error(code)
         is_same = self._member.generation == generation
         if isinstance(error, RequestTimedOutError):
-            self._coordinator.forget("a commit was not replicated in time")
+            self._coordinator.forget("an offset commit timed out")
         elif isinstance(error, RebalanceInProgressError):
             if is_same:
-                self._rejoin("a commit found the group rebalancing")
-            return RebalanceInProgressError(f"{self._member}: the group rebalances; poll, then commit {tp} again")
+                self._rejoin("an offset commit found the group rebalancing")
+            return RebalanceInProgressError(
+                f"{self._member}: Offset commit cannot be completed since the group is rebalancing: poll, then commit "
+                f"{tp} again"
+            )
         elif isinstance(error, FencedInstanceIdError):
             return error if is_same else CommitFailedError(_FAILED.format(self._member))
-        elif isinstance(error, _EXPELLED):
+        elif isinstance(error, _MEMBERSHIP_LOST):
             if is_same and self._subscription.is_subscribed:
-                self._member.expelled(keep_id=isinstance(error, IllegalGenerationError))
-                self._rejoin("a commit told that the group has gone on without this member")
+                self._member.reset_generation(keep_id=isinstance(error, IllegalGenerationError))
+                self._rejoin("an offset commit found that this member is not in the group")
             return CommitFailedError(_FAILED.format(self._member))
         return error
 
     async def _fetch(self, tps: frozenset[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         request = fetch_request(self._member.group_id, tps, self._require_stable)
-        reply = await self._coordinator.send(request, max_version=9)
-        code, found = fetch_results(reply, self._member.group_id)
+        response = await self._coordinator.send(request, max_version=9)
+        code, found = fetch_results(response, self._member.group_id)
         if (error := self._coordinator.error(code)) is not None:
             raise error
         for tp in tps:
@@ -332,6 +350,7 @@ class CommitRequestManager:
 
 
 _FAILED = (
-    "{}: the group has gone on without it and its partitions may be another's. Polls were more than "
-    "max.poll.interval.ms apart, or heartbeats more than session.timeout.ms"
+    "{}: Offset commit cannot be completed since the consumer is not part of an active group: the group has rebalanced "
+    "and may have assigned the partitions to another member. The time between polls was longer than "
+    "max.poll.interval.ms, or heartbeats stopped for session.timeout.ms"
 )

@@ -1,7 +1,8 @@
-"""A consumer's membership in its group, for as long as it subscribes.
+"""The group membership of a consumer: joins the group while the consumer is subscribed, and leaves it.
 
-Owner: the loop. `poll_began`, `poll_ended`, `polled`, `rebalancing` and `group_metadata` are for any thread. Three
-tasks: one joins whenever that is needed, one beats (`heartbeats`), one commits by time (`commits`).
+Owner: the loop. Any thread may call `poll_began`, `poll_ended`, `polled` and `group_metadata`, and read `rebalancing`.
+There are three tasks: one joins the group when needed, one sends heartbeats (`heartbeat`), one commits offsets
+periodically (`commit_request_manager`).
 """
 
 import asyncio
@@ -29,13 +30,15 @@ __all__ = ["DEFAULT_STRATEGY", "ConsumerCoordinator"]
 
 _logger = logging.getLogger(__name__)
 
-_AT_ONCE = 5
-"""After so many attempts in a row there is a wait, whatever the coordinator says."""
+_MAX_IMMEDIATE_ATTEMPTS = 5
+"""After this many immediate attempts in a row, wait before the next."""
 
 DEFAULT_STRATEGY = ("range", "cooperative-sticky")
 
 
 class ConsumerCoordinator:
+    """A consumer as a member of its group."""
+
     def __init__(
         self,
         core: ClientCore,
@@ -48,8 +51,8 @@ class ConsumerCoordinator:
     ):
         if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
             raise ConfigError(
-                f"heartbeat.interval.ms={settings.heartbeat_interval_ms} is not a valid value: expected less than "
-                f"session.timeout.ms, {settings.session_timeout_ms}"
+                f"heartbeat.interval.ms ({settings.heartbeat_interval_ms}) must be less than session.timeout.ms "
+                f"({settings.session_timeout_ms})"
             )
         group_id = settings.group_id
         assert group_id is not None
@@ -60,7 +63,7 @@ class ConsumerCoordinator:
         self.member = Member(group_id, settings.group_instance_id)
         self._sender = sender or CoordinatorSender(core, group_id)
         self._coordinator = CoordinatorClient(self._sender)
-        self._polls = PollTimer(core.clock, settings.max_poll_interval_ms)
+        self._poll_timer = PollTimer(core.clock, settings.max_poll_interval_ms)
         assignors = make_assignors(settings.partition_assignment_strategy or DEFAULT_STRATEGY)
         self.commits = CommitRequestManager(
             self._coordinator,
@@ -76,12 +79,12 @@ class ConsumerCoordinator:
         self._heartbeats = HeartbeatTask(
             self._coordinator,
             self.member,
-            self._polls,
+            self._poll_timer,
             interval_ms=settings.heartbeat_interval_ms,
             session_timeout_ms=settings.session_timeout_ms,
             rejoin=self.request_rejoin,
-            failed=self._fail,
-            expired=self._expire,
+            on_failure=self._handle_heartbeat_failure,
+            on_poll_timeout=self._handle_poll_timeout,
         )
         self._rebalance = Rebalance(
             self._coordinator,
@@ -95,82 +98,83 @@ class ConsumerCoordinator:
             request_timeout_ms=settings.request_timeout_ms,
             rack=settings.client_rack or None,
             find_topics=self._find_topics,
-            commit_done=lambda: self.commits.commit_done(settings.default_api_timeout_ms),
+            commit_processed=lambda: self.commits.commit_processed(settings.default_api_timeout_ms),
         )
         self.rebalancing = False
-        """The group is being joined, or what it gave is being taken. Any thread may read it."""
+        """True from the start of a rebalance until the new assignment is applied. Any thread may read it."""
         self._needs_join = asyncio.Event()
         self._reason = ""
         self._failure: KafkaError | None = None
-        self._is_expired = False
+        self._waits_for_poll = False
         self._is_closed = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._unlisten: Callable[[], None] = _nothing
+        self._unlisten: Callable[[], None] = _do_nothing
         self._rebalances = 0
         self._rebalanced_at = core.clock.monotonic()
         self._last_reason = ""
 
-    # ---- for the consumer
+    # ---- called by the consumer
 
     async def start(self) -> None:
-        """Starts the tasks; from now on the group is joined whenever the subscription asks for one."""
+        """Starts the tasks. They join the group whenever the consumer is subscribed."""
         self._unlisten = self._core.metadata.on_change(self._metadata_changed)
         self.commits.start()
         self._tasks = [
-            asyncio.create_task(self._run(), name="membership"),
+            asyncio.create_task(self._join_loop(), name="membership"),
             asyncio.create_task(self._heartbeats.run(), name="heartbeats"),
         ]
         self.subscription_changed()
 
     def subscription_changed(self) -> None:
-        """Other topics than before are subscribed to."""
-        if self.member.state is MemberState.OUT:
-            self._polls.restart()
+        """Rejoins if the subscription has changed since the last join."""
+        if self.member.state is MemberState.UNJOINED:
+            self._poll_timer.restart()
         if self._rebalance.assigned_topics is not None:
             self._core.metadata.track(self._rebalance.group_topics)
         if self._subscription.is_subscribed and (
-            self.member.state is MemberState.OUT or self._subscription.topics != self._rebalance.joined_topics
+            self.member.state is MemberState.UNJOINED or self._subscription.topics != self._rebalance.joined_topics
         ):
             self.request_rejoin("the subscription changed" if self.member.is_member else "a consumer subscribed")
 
     def request_rejoin(self, reason: str) -> None:
-        """Joins anew, soon."""
+        """Lets the join task join the group again."""
         self._reason = reason
         self._needs_join.set()
 
     def poll_began(self) -> None:
-        """Any thread: a poll begins. Until it ends, the program counts as alive."""
-        self._polls.began()
+        """Any thread: a poll begins. `max.poll.interval.ms` does not count within a poll."""
+        self._poll_timer.began()
 
     def poll_ended(self) -> None:
         """Any thread: `max.poll.interval.ms` counts from here."""
-        self._polls.ended()
+        self._poll_timer.ended()
 
     def polled(self) -> None:
-        """Any thread: a poll that took no time."""
-        self._polls.ended()
+        """Any thread: a poll has begun and ended."""
+        self._poll_timer.ended()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Any thread: the membership of this moment, for `send_offsets_to_transaction`."""
+        """Any thread: returns the current membership, for `send_offsets_to_transaction`."""
         return self.member.identity
 
     async def leave(self, reason: str = "the consumer unsubscribed", *, force: bool = False) -> None:
-        """Gives everything up and leaves the group; the tasks stay for the next subscription. To be called before the
+        """Revokes all partitions and leaves the group. The tasks stay for the next subscription. Call it before the
         subscription is cleared."""
         try:
             await self._stop_joining()
-            await self._give_up_all()
+            await self._revoke_all()
             await self._send_leave(reason, force)
         finally:
-            self.member.move(MemberState.OUT)
+            self.member.transition_to(MemberState.UNJOINED)
             self.member.was_member = False
             self._restart_joining()
 
     async def close(self, *, leave: bool | None = None, timeout_ms: float | None = None) -> None:
-        """Commits what the user is done with (if that happens by itself), gives everything up and leaves the group.
+        """Commits the offsets of processed records (if automatic commits are enabled), revokes all partitions and
+        leaves the group.
 
-        Static members stay in the group, so that they find their partitions when they come back, unless `leave` is
-        True; with False nobody leaves. What cannot be done in time is left out.
+        Static members stay in the group, so that they get their partitions back after a restart, unless `leave` is
+        True. With `leave` False no member leaves. Steps that exceed the timeout are skipped.
         """
         if self._is_closed:
             return
@@ -180,25 +184,30 @@ class ConsumerCoordinator:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._stop_joining()
-                await self._give_up_all()
-                await self.commits.commit_done(timeout_ms)  # for who has chosen its partitions itself
+                await self._revoke_all()
+                await self.commits.commit_processed(timeout_ms)  # for partitions that the user assigned
                 await self.commits.stop()
                 if leave is not False:
                     await self._send_leave("the consumer was closed", force=leave is True)
         except TimeoutError:
-            _logger.warning("%s: closing took longer than %.0f ms", self.member, timeout_ms)
+            _logger.warning(
+                "%s: close() did not finish within %.0f ms; offsets may be uncommitted, and the group may wait for the "
+                "session timeout",
+                self.member,
+                timeout_ms,
+            )
         finally:
             await self.commits.abandon()
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            self.member.move(MemberState.OUT)
-            self.member.expelled()
+            self.member.transition_to(MemberState.UNJOINED)
+            self.member.reset_generation()
 
     # ---- joining
 
-    async def _run(self) -> None:
+    async def _join_loop(self) -> None:
         failures = 0
         while True:
             await self._needs_join.wait()
@@ -209,34 +218,34 @@ class ConsumerCoordinator:
                 await self._join()
                 failures = 0
             except RetryJoin as retry:
-                _logger.info("%s: joins again: %s", self.member, retry)
+                _logger.info("%s: rejoining the group: %s", self.member, retry)
                 self._needs_join.set()
-                if not retry.at_once or failures >= _AT_ONCE:
+                if not retry.immediately or failures >= _MAX_IMMEDIATE_ATTEMPTS:
                     await asyncio.sleep(self._core.backoff.wait_seconds(failures))
                 failures += 1
             except KafkaError as error:
                 self._needs_join.set()
                 if not error.retriable:
-                    self._tell(error)
-                    self._is_expired = True  # tries again at the next poll
-                _logger.info("%s: could not join: %s", self.member, error)
+                    self._report(error)
+                    self._waits_for_poll = True  # wait for the next poll, which raises the error
+                _logger.info("%s: joining the group failed, retrying: %s", self.member, error)
                 await asyncio.sleep(self._core.backoff.wait_seconds(failures))
                 failures += 1
-            except Exception as error:  # an assignor's
-                _logger.exception("%s: a rebalance failed", self.member)
+            except Exception as error:  # raised by an assignor
+                _logger.exception("%s: rebalance failed; the next poll raises the error", self.member)
                 self._hooks.failed(error)
                 self._needs_join.set()
-                self._is_expired = True
+                self._waits_for_poll = True
                 await asyncio.sleep(self._core.backoff.wait_seconds(failures))
                 failures += 1
 
     async def _join(self) -> None:
-        self.member.move(MemberState.PREPARING)
+        self.member.transition_to(MemberState.PREPARING)
         self.rebalancing = True
         try:
-            if self._is_expired:
+            if self._waits_for_poll:
                 await self._hooks.at_poll()
-                self._is_expired = False
+                self._waits_for_poll = False
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
@@ -245,23 +254,23 @@ class ConsumerCoordinator:
             self._last_reason = self._reason
             joined = await self._rebalance.join(self._reason)
             assignment = await self._rebalance.sync(joined)
-            again = await self._rebalance.apply(assignment)
+            rejoin_reason = await self._rebalance.apply(assignment)
         finally:
             self.rebalancing = False
             if self.member.state is not MemberState.STABLE:
-                self.member.move(MemberState.PREPARING)
+                self.member.transition_to(MemberState.PREPARING)
         self._rebalances += 1
         self._rebalanced_at = self._core.clock.monotonic()
-        if again is not None:
-            self.request_rejoin(again)
+        if rejoin_reason is not None:
+            self.request_rejoin(rejoin_reason)
         elif not self.member.is_member:
-            self.request_rejoin("the group has gone on without this member")
+            self.request_rejoin("this member is no longer in the group")
         else:
             self.subscription_changed()
             self._metadata_changed(self._core.metadata.view, self._core.metadata.view)
 
     async def _stop_joining(self) -> None:
-        """Ends the task that joins, wherever it is."""
+        """Cancels the join task."""
         if self._tasks and not self._tasks[0].done():
             if self.member.state in (MemberState.JOINING, MemberState.SYNCING):
                 self._coordinator.interrupt()
@@ -271,65 +280,66 @@ class ConsumerCoordinator:
     def _restart_joining(self) -> None:
         self._needs_join.clear()
         if self._tasks and not self._is_closed:
-            self._tasks[0] = asyncio.create_task(self._run(), name="membership")
+            self._tasks[0] = asyncio.create_task(self._join_loop(), name="membership")
 
-    async def _give_up_all(self) -> None:
+    async def _revoke_all(self) -> None:
         if self._subscription.is_subscribed:
             if self.member.is_member:
-                if not self.member.may_commit:  # it was about to join: the coordinator still takes commits
-                    self.member.move(MemberState.PREPARING)
+                if not self.member.may_commit:  # a join was in progress: the coordinator still accepts commits
+                    self.member.transition_to(MemberState.PREPARING)
                 await self._rebalance.revoke(self._subscription.assigned)
             else:
                 await self._rebalance.lose(self._subscription.assigned)
 
     async def _send_leave(self, reason: str, force: bool) -> None:
-        """Whoever has an id leaves; without a reply the coordinator finds out by itself."""
+        """Sends LeaveGroup if there is a member id. If it fails, the coordinator removes the member after the session
+        timeout."""
         member = self.member
-        asked = member.identity
-        member.expelled()
-        if not asked.member_id or (member.is_static and not force):
+        left_as = member.identity
+        member.reset_generation()
+        if not left_as.member_id or (member.is_static and not force):
             return
         request = LeaveGroupRequest(
-            group_id=asked.group_id,
-            member_id=asked.member_id,
+            group_id=left_as.group_id,
+            member_id=left_as.member_id,
             members=[
                 MemberIdentity(
-                    member_id=asked.member_id, group_instance_id=asked.group_instance_id, reason=reason[:255]
+                    member_id=left_as.member_id, group_instance_id=left_as.group_instance_id, reason=reason[:255]
                 )
             ],
         )
         try:
-            reply = await self._coordinator.send(request)
-            codes = [reply.error_code, *(each.error_code for each in reply.members)]
-            error = next((e for code in codes if (e := self._coordinator.error(code)) is not None), None)
+            response = await self._coordinator.send(request)
+            codes = [response.error_code, *(member_response.error_code for member_response in response.members)]
+            error = next((found for code in codes if (found := self._coordinator.error(code)) is not None), None)
         except KafkaError as failure:
             error = failure
         if error is not None:
-            _logger.info("%s: could not tell that it leaves: %s", member, error)
+            _logger.info("%s: LeaveGroup failed; the coordinator will wait for the session timeout: %s", member, error)
 
-    # ---- what others find
+    # ---- events
 
-    async def _expire(self) -> None:
-        """The user does not poll. The group goes on; the next poll joins again, and returns nothing of what was fetched
-        before, which others may have by then."""
-        self._is_expired = True
+    async def _handle_poll_timeout(self) -> None:
+        """Leaves the group because the user does not poll. The next poll rejoins, and returns none of the records that
+        were fetched before: other members may own the partitions by then."""
+        self._waits_for_poll = True
         self._subscription.start_revoking(self._subscription.assigned)
-        await self._send_leave("no poll for max.poll.interval.ms", force=False)
-        self.request_rejoin("the program polls again")
+        await self._send_leave("consumer poll timeout has expired", force=False)
+        self.request_rejoin("the consumer polls again")
 
-    def _fail(self, error: KafkaError) -> None:
-        """A heartbeat was refused for good."""
+    def _handle_heartbeat_failure(self, error: KafkaError) -> None:
+        """Handles an error of a heartbeat that cannot be retried."""
         self._failure = error
-        self.request_rejoin("a heartbeat was refused")
+        self.request_rejoin("a heartbeat on_failure")
 
-    def _tell(self, error: KafkaError) -> None:
-        _logger.error("%s: %s", self.member, error)
+    def _report(self, error: KafkaError) -> None:
+        _logger.error("%s: fatal error, the next poll raises it: %s", self.member, error)
         if isinstance(error, FencedInstanceIdError):
             self._core.events.error(error, fatal=True)
         self._hooks.failed(error)
 
     def _metadata_changed(self, old: ClusterView, new: ClusterView) -> None:  # noqa: ARG002
-        """The leader sees to it that new partitions are given out."""
+        """Rejoins as the leader if the partitions of the group's topics have changed."""
         topics = self._rebalance.assigned_topics
         if topics is None or self.member.state is not MemberState.STABLE or not self._subscription.is_subscribed:
             return
@@ -340,7 +350,7 @@ class ConsumerCoordinator:
             self.request_rejoin("the racks of subscribed topics changed")
 
     async def _find_topics(self, names: frozenset[str]) -> Topics:
-        """The topics of the group, as the leader needs them; it keeps them current, for others too."""
+        """Returns the topics of the group for the assignor. The leader also tracks their metadata from now on."""
         self._core.metadata.track(names)
         view = self._core.metadata.view
         if any(view.topic(name) is None for name in names):
@@ -348,7 +358,7 @@ class ConsumerCoordinator:
         return make_topics(view, names)
 
     def statistics(self) -> dict[str, Any]:
-        """librdkafka's `cgrp`."""
+        """Returns the `cgrp` object of librdkafka's statistics."""
         now = self._core.clock.monotonic()
         known = getattr(self._sender, "node_id", None) is not None
         return {
@@ -362,12 +372,12 @@ class ConsumerCoordinator:
         }
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
 _JOIN_STATES = {
-    MemberState.OUT: "init",
+    MemberState.UNJOINED: "init",
     MemberState.PREPARING: "wait-unassign-call",
     MemberState.JOINING: "wait-join",
     MemberState.SYNCING: "wait-sync",
@@ -376,7 +386,7 @@ _JOIN_STATES = {
 
 
 def make_topics(view: ClusterView, names: frozenset[str]) -> Topics:
-    """Those topics that exist, with the racks of their replicas if brokers tell theirs."""
+    """Returns the topics that exist, with the racks of their replicas if the brokers have racks."""
     counts: dict[str, int] = {}
     racks: dict[TopicPartition, frozenset[str]] = {}
     rack_of = {node.id: node.rack for node in view.nodes.values() if node.rack}
@@ -386,7 +396,7 @@ def make_topics(view: ClusterView, names: frozenset[str]) -> Topics:
             continue
         counts[name] = len(info.partitions)
         if rack_of:
-            for each in info.partitions:
-                found = frozenset(rack_of[replica] for replica in each.replicas if replica in rack_of)
-                racks[TopicPartition(name, each.partition)] = found
+            for partition in info.partitions:
+                partition_racks = frozenset(rack_of[replica] for replica in partition.replicas if replica in rack_of)
+                racks[TopicPartition(name, partition.partition)] = partition_racks
     return Topics(counts, racks)

@@ -1,11 +1,10 @@
-"""What the members of a group tell each other: the bytes inside JoinGroup and SyncGroup, which the coordinator only
-passes on.
+"""The consumer protocol: the bytes in JoinGroup and SyncGroup that the coordinator only forwards.
 
     subscription   version int16, ConsumerProtocolSubscription   from each member to the leader
     assignment     version int16, ConsumerProtocolAssignment     from the leader to each member
 
-Both are written in the highest version known here. A newer one that others write is read as the highest known here:
-versions only add fields at the end (KIP-429 owned partitions, KIP-792 generation, KIP-881 rack).
+Both are written in version 3. A newer version is read as version 3: versions only add fields at the end (KIP-429 owned
+partitions, KIP-792 generation, KIP-881 rack).
 """
 
 import struct
@@ -33,37 +32,39 @@ __all__ = [
 PROTOCOL_TYPE: Final = "consumer"
 NO_GENERATION: Final = -1
 VERSION: Final = 3
-"""Of both, to write."""
+"""The version of subscriptions and assignments that this client writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A member as the leader of its group sees it."""
+    """The subscription of a member, as the leader receives it."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    """What the member's assignor adds."""
+    """Data of the member's assignor."""
     owned: tuple[TopicPartition, ...] = ()
-    """What the member reads as it joins; empty under the eager protocol."""
+    """The partitions that the member owns when it joins; empty with the eager protocol."""
     generation: int = NO_GENERATION
-    """When it was given them."""
+    """The generation in which it received them."""
     rack: str | None = None
     group_instance_id: str | None = None
-    """Comes with the JoinGroup reply, not in the subscription's bytes."""
+    """From the JoinGroup response, not from the subscription's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
+    """The partitions of one member."""
+
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
 
 
 def group_by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers by topic, topics in the order in which they are first seen."""
-    found: dict[str, list[int]] = {}
+    """Returns partition numbers by topic. Topics keep the order of their first partition."""
+    by_topic: dict[str, list[int]] = {}
     for tp in tps:
-        found.setdefault(tp.topic, []).append(tp.partition)
-    return found
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return by_topic
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION) -> bytes:
@@ -85,8 +86,8 @@ def decode_subscription(data: Buffer, group_instance_id: str | None = None) -> S
     message = decode(subscriptions.ConsumerProtocolSubscription, version, data, 2)
     return Subscription(
         topics=tuple(message.topics),
-        user_data=_copied(message.user_data),
-        owned=_flat(message.owned_partitions),
+        user_data=_copy(message.user_data),
+        owned=_to_partitions(message.owned_partitions),
         generation=max(message.generation_id, NO_GENERATION),
         rack=message.rack_id,
         group_instance_id=group_instance_id,
@@ -105,28 +106,28 @@ def encode_assignment(assignment: Assignment, version: int = VERSION) -> bytes:
 
 
 def decode_assignment(data: Buffer) -> Assignment:
-    """An empty one is what a member gets that the leader has left out."""
+    """Decodes an assignment. Empty bytes mean that the leader has assigned nothing to this member."""
     if not len(data):
         return Assignment(())
     version = _read_version(data, "assignment")
     message = decode(assignments.ConsumerProtocolAssignment, version, data, 2)
-    return Assignment(_flat(message.assigned_partitions), _copied(message.user_data))
+    return Assignment(_to_partitions(message.assigned_partitions), _copy(message.user_data))
 
 
 def _read_version(data: Buffer, what: str) -> int:
     if len(data) < 2:
-        raise ProtocolError(f"a member's {what} has {len(data)} bytes: expected at least 2, its version")
+        raise ProtocolError(f"consumer protocol {what} has {len(data)} bytes: expected at least 2 for its version")
     version: int = struct.unpack_from(">h", data)[0]
     if version < 0:
-        raise ProtocolError(f"a member's {what} has version {version}: expected 0 or more")
+        raise ProtocolError(f"consumer protocol {what} has version {version}: expected 0 or more")
     return min(version, VERSION)
 
 
-def _flat(
+def _to_partitions(
     topics: Sequence[subscriptions.TopicPartition] | Sequence[assignments.TopicPartition],
 ) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(each.topic, partition) for each in topics for partition in each.partitions)
 
 
-def _copied(data: Buffer | None) -> bytes | None:
+def _copy(data: Buffer | None) -> bytes | None:
     return None if data is None else bytes(data)

@@ -23,26 +23,26 @@ __all__ = ["CoordinatorClient", "CoordinatorSender", "Sender"]
 
 _logger = logging.getLogger(__name__)
 
-_MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
+_COORDINATOR_MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
 
 
 class Sender(Protocol):
-    """What sends a request to whichever broker coordinates the group. Tests put a coordinator of their own here."""
+    """Sends requests to the coordinator of the group. Tests replace it with a simulated coordinator."""
 
     async def send(self, request: Message, *, timeout_ms: float | None = None, max_version: int | None = None) -> Any:
-        """The reply. Raises KafkaConnectionError, RequestTimedOutError, UnsupportedVersionError, or what
-        FindCoordinator was refused with."""
+        """Returns the response. Raises KafkaConnectionError, RequestTimedOutError, UnsupportedVersionError, or the
+        error of FindCoordinator."""
 
     def forget(self, reason: str) -> None:
-        """The coordinator has to be looked up again."""
+        """Looks up the coordinator again before the next request."""
 
     def interrupt(self) -> None:
-        """Drops the connection, so that the next request does not wait behind one that nobody waits for any more: a
-        coordinator answers in order, and a JoinGroup when all members are there."""
+        """Closes the connection, so that the next request does not queue behind an abandoned JoinGroup: a broker
+        responds in order, and to JoinGroup only when all members have joined."""
 
 
 class CoordinatorSender:
-    """Sends to the broker that FindCoordinator names."""
+    """Sends requests to the broker that FindCoordinator returns."""
 
     def __init__(self, core: ClientCore, group_id: str):
         self._core = core
@@ -50,7 +50,7 @@ class CoordinatorSender:
 
     @property
     def node_id(self) -> int | None:
-        """The coordinator, if it is known."""
+        """The node id of the coordinator; None if unknown."""
         return self._core.coordinators.known(CoordinatorType.GROUP, self._group_id)
 
     async def send(self, request: Message, *, timeout_ms: float | None = None, max_version: int | None = None) -> Any:
@@ -62,16 +62,16 @@ class CoordinatorSender:
         )
 
     def forget(self, reason: str) -> None:
-        _logger.info("group %s: looking for the coordinator again: %s", self._group_id, reason)
+        _logger.info("Group %s: coordinator is unavailable, looking it up again: %s", self._group_id, reason)
         self._core.coordinators.forget(CoordinatorType.GROUP, self._group_id)
 
     def interrupt(self) -> None:
         if (node_id := self.node_id) is not None:
-            self._core.pool.disconnect(node_id, COORDINATOR, "a rebalance was broken off")
+            self._core.pool.disconnect(node_id, COORDINATOR, "a rebalance was cancelled")
 
 
 class CoordinatorClient:
-    """Checks replies, and forgets a coordinator that is none any more."""
+    """Sends requests through a `Sender`, and looks up the coordinator again after errors that suggest it moved."""
 
     def __init__(self, sender: Sender):
         self._sender = sender
@@ -90,8 +90,8 @@ class CoordinatorClient:
         self._sender.interrupt()
 
     def error(self, code: int) -> KafkaError | None:
-        """The error of a reply, if it is one."""
+        """Returns the error of a response; None for code 0."""
         error = error_for(code)
-        if isinstance(error, _MOVED):
+        if isinstance(error, _COORDINATOR_MOVED):
             self.forget(str(error))
         return error

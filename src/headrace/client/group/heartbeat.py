@@ -1,10 +1,10 @@
-"""Heartbeats in the background, and the watch over how often the user polls.
+"""Heartbeats in the background, and the limit of `max.poll.interval.ms`.
 
-Owner: the loop; `began` and `ended` are called by whichever thread polls.
+Owner: the loop; the thread that polls calls `began` and `ended`.
 
-While the member may beat (`Member.may_beat`), the coordinator hears from it every `heartbeat.interval.ms`. A program
-that does not come back to poll for `max.poll.interval.ms` would keep its partitions from others for ever; so the member
-then leaves the group (a static one just falls silent), and joins again when the program polls.
+The member sends a heartbeat every `heartbeat.interval.ms` while it may (`Member.may_heartbeat`). A program that does
+not poll for `max.poll.interval.ms` would keep its partitions from other members forever. So the member then leaves the
+group (a static member only stops its heartbeats), and rejoins when the program polls again.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 
 class PollTimer:
-    """When the user last polled. Within a poll time does not count."""
+    """Measures the time between polls. Time within a poll does not count."""
 
     def __init__(self, clock: Clock, limit_ms: float):
         self._clock = clock
@@ -43,7 +43,7 @@ class PollTimer:
         self._is_polling = True
 
     def restart(self) -> None:
-        """A subscription begins: the time before it does not count."""
+        """Ignores the time before a new subscription."""
         self._ended = self._clock.monotonic()
 
     def ended(self) -> None:
@@ -58,6 +58,8 @@ class PollTimer:
 
 
 class HeartbeatTask:
+    """Sends heartbeats and watches the poll interval."""
+
     def __init__(
         self,
         coordinator: CoordinatorClient,
@@ -67,8 +69,8 @@ class HeartbeatTask:
         interval_ms: float,
         session_timeout_ms: float,
         rejoin: Callable[[str], None],
-        failed: Callable[[KafkaError], None],
-        expired: Callable[[], Awaitable[None]],
+        on_failure: Callable[[KafkaError], None],
+        on_poll_timeout: Callable[[], Awaitable[None]],
     ):
         self._coordinator = coordinator
         self._member = member
@@ -76,57 +78,59 @@ class HeartbeatTask:
         self._interval = interval_ms / 1000
         self._timeout_ms = session_timeout_ms
         self._rejoin = rejoin
-        self._failed = failed
-        self._expired = expired
+        self._on_failure = on_failure
+        self._on_poll_timeout = on_poll_timeout
         self.sent = 0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             await asyncio.sleep(min(self._interval, max(self._polls.seconds_left, 0.001)))
-            if not self._member.may_beat:
+            if not self._member.may_heartbeat:
                 continue
             if self._polls.seconds_left <= 0:
                 _logger.warning(
-                    "%s: leaves its group: no poll for max.poll.interval.ms. Take longer intervals, or fewer records "
-                    "with a poll (max.poll.records)",
+                    "%s: leaving the group because the consumer poll timeout has expired: the time between polls "
+                    "was longer than max.poll.interval.ms. Increase max.poll.interval.ms or reduce max.poll.records",
                     self._member,
                 )
-                await self._expired()
+                await self._on_poll_timeout()
             else:
-                await self._beat()
+                await self._send_heartbeat()
 
-    async def _beat(self) -> None:
-        """A reply may come when the member is another already; it is then about one that is gone."""
-        member, asked = self._member, self._member.identity
+    async def _send_heartbeat(self) -> None:
+        """Sends one heartbeat. Ignores the response if the member id or generation has changed meanwhile."""
+        member, sent_as = self._member, self._member.identity
         request = HeartbeatRequest(
-            group_id=asked.group_id,
-            generation_id=asked.generation_id,
-            member_id=asked.member_id,
-            group_instance_id=asked.group_instance_id,
+            group_id=sent_as.group_id,
+            generation_id=sent_as.generation_id,
+            member_id=sent_as.member_id,
+            group_instance_id=sent_as.group_instance_id,
         )
         self.sent += 1
         try:
-            reply: HeartbeatResponse = await self._coordinator.send(request, timeout_ms=self._timeout_ms)
+            response: HeartbeatResponse = await self._coordinator.send(request, timeout_ms=self._timeout_ms)
         except KafkaError as error:
-            if not error.retriable and member.identity == asked:
-                self._failed(error)
-            _logger.debug("%s: no reply to a heartbeat: %s", member, error)
+            if not error.retriable and member.identity == sent_as:
+                self._on_failure(error)
+            _logger.debug("%s: heartbeat failed: %s", member, error)
             return
-        error_of = self._coordinator.error(reply.error_code)
-        if error_of is None or member.identity != asked:
+        response_error = self._coordinator.error(response.error_code)
+        if response_error is None or member.identity != sent_as:
             return
-        if isinstance(error_of, RebalanceInProgressError):
+        if isinstance(response_error, RebalanceInProgressError):
             if member.state is MemberState.STABLE:
-                self._rejoin("the group rebalances")
-        elif isinstance(error_of, UnknownMemberIdError | IllegalGenerationError):
-            _logger.warning("%s: the group has gone on without it: %s", member, error_of)
-            member.expelled(keep_id=isinstance(error_of, IllegalGenerationError))
-            self._rejoin("a heartbeat told that the group has gone on without this member")
-        elif isinstance(error_of, FencedInstanceIdError):  # another has taken its place and its partitions
-            member.expelled(keep_id=True)
-            self._failed(error_of)
-        elif isinstance(error_of, GroupAuthorizationFailedError):
-            self._failed(error_of)
-        elif not error_of.retriable:
-            _logger.warning("%s: a heartbeat was refused: %s", member, error_of)
+                self._rejoin("the group is rebalancing")
+        elif isinstance(response_error, UnknownMemberIdError | IllegalGenerationError):
+            _logger.warning("%s: no longer in the group, rejoining: %s", member, response_error)
+            member.reset_generation(keep_id=isinstance(response_error, IllegalGenerationError))
+            self._rejoin("a heartbeat found that this member is not in the group")
+        elif isinstance(
+            response_error, FencedInstanceIdError
+        ):  # another consumer with this instance id owns the partitions
+            member.reset_generation(keep_id=True)
+            self._on_failure(response_error)
+        elif isinstance(response_error, GroupAuthorizationFailedError):
+            self._on_failure(response_error)
+        elif not response_error.retriable:
+            _logger.warning("%s: heartbeat failed, retrying: %s", member, response_error)

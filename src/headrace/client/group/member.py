@@ -1,15 +1,15 @@
-"""Who this consumer is in its group, and where it is on its way into it.
+"""The identity and the state of this consumer as a member of its group.
 
-Owner: the loop; `identity` may be read by any thread.
+Owner: the loop; any thread may read `identity`.
 
-    OUT         not a member: not subscribed, or expelled, or gone for not polling
-    PREPARING   about to join: what must be given up is given up; still a member of the last generation, if of any
-    JOINING     JoinGroup is under way: no commits, no heartbeats
-    SYNCING     SyncGroup is under way: of the new generation, but what it will read is not known yet
-    STABLE      has an assignment (and maybe a listener is being told)
+    UNJOINED    not a member: not subscribed, removed from the group, or left it after max.poll.interval.ms
+    PREPARING   about to join: revoking partitions; still a member of the last generation, if there is one
+    JOINING     JoinGroup is in flight: no commits, no heartbeats
+    SYNCING     SyncGroup is in flight: a member of the new generation, with an unknown assignment
+    STABLE      has an assignment (a listener may still be running)
 
-Only `move` changes the state. `generation` is -1 for who is not a member: it was never one, or the coordinator has
-gone on without it, and what it still has may be read by others.
+Only `transition_to` changes the state. `generation` is -1 for a consumer that is not a member: it never joined, or the
+group has removed it and may have assigned its partitions to others.
 """
 
 import logging
@@ -24,7 +24,9 @@ _logger = logging.getLogger(__name__)
 
 
 class MemberState(Enum):
-    OUT = "out"
+    """The state of a group member; see the drawing above."""
+
+    UNJOINED = "unjoined"
     PREPARING = "preparing"
     JOINING = "joining"
     SYNCING = "syncing"
@@ -32,7 +34,7 @@ class MemberState(Enum):
 
 
 _PREDECESSORS = {
-    MemberState.OUT: frozenset(MemberState),
+    MemberState.UNJOINED: frozenset(MemberState),
     MemberState.PREPARING: frozenset(MemberState),
     MemberState.JOINING: frozenset((MemberState.PREPARING,)),
     MemberState.SYNCING: frozenset((MemberState.JOINING,)),
@@ -41,21 +43,23 @@ _PREDECESSORS = {
 
 
 class Member:
+    """Group id, member id, generation and state of this consumer."""
+
     def __init__(self, group_id: str, group_instance_id: str | None = None):
         self.group_id = group_id
         self.group_instance_id = group_instance_id
-        self.state = MemberState.OUT
+        self.state = MemberState.UNJOINED
         self.generation = NO_GENERATION
         self.member_id = ""
         self.protocol = ""
-        """The name of the assignor that the group has chosen."""
+        """The name of the assignor that the group uses."""
         self.is_leader = False
         self.was_member = False
-        """Whether it has ever joined since it subscribed: who has not cannot have been thrown out."""
+        """True if it has joined since it subscribed. Otherwise the group cannot have removed it."""
         self.identity = ConsumerGroupMetadata(group_id, NO_GENERATION, "", group_instance_id)
 
     def __str__(self) -> str:
-        return f"group {self.group_id}: member {self.member_id or '(new)'}"
+        return f"Group {self.group_id}, member {self.member_id or '(new)'}"
 
     @property
     def is_static(self) -> bool:
@@ -66,34 +70,34 @@ class Member:
         return self.generation != NO_GENERATION
 
     @property
-    def may_beat(self) -> bool:
-        """Heartbeats make sense: the coordinator knows the member and does not hold a request of its."""
+    def may_heartbeat(self) -> bool:
+        """True if the coordinator knows the member and holds none of its requests."""
         return self.is_member and self.state in (MemberState.PREPARING, MemberState.STABLE)
 
     @property
     def may_commit(self) -> bool:
-        return self.may_beat
+        return self.may_heartbeat
 
-    def move(self, state: MemberState) -> None:
+    def transition_to(self, state: MemberState) -> None:
         if self.state not in _PREDECESSORS[state]:
-            raise RuntimeError(f"{self} cannot go from {self.state.value} to {state.value}")
+            raise RuntimeError(f"{self}: illegal transition from {self.state.value} to {state.value}")
         if state is not self.state:
-            _logger.debug("%s: %s after %s", self, state.value, self.state.value)
+            _logger.debug("%s: state changed from %s to %s", self, self.state.value, state.value)
         self.state = state
 
-    def named(self, member_id: str) -> None:
-        """The coordinator has given an id and wants to see it again in a second JoinGroup (KIP-394)."""
+    def set_member_id(self, member_id: str) -> None:
+        """Sets the member id that the coordinator expects in the second JoinGroup (KIP-394)."""
         self._set(NO_GENERATION, member_id)
 
     def joined(self, generation: int, member_id: str, protocol: str, is_leader: bool) -> None:
-        self.move(MemberState.SYNCING)
+        self.transition_to(MemberState.SYNCING)
         self.protocol = protocol
         self.is_leader = is_leader
         self.was_member = True
         self._set(generation, member_id)
 
-    def expelled(self, keep_id: bool = False) -> None:
-        """The group has gone on without this member."""
+    def reset_generation(self, keep_id: bool = False) -> None:
+        """Clears generation and, by default, member id: the group has removed this member."""
         self.is_leader = False
         self._set(NO_GENERATION, self.member_id if keep_id else "")
 

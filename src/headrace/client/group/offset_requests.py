@@ -1,5 +1,7 @@
-"""OffsetCommit and OffsetFetch as this client writes and reads them: partitions flat, and either form of a request that
-changed its shape (OffsetFetch v8 asks for several groups)."""
+"""Builds OffsetCommit and OffsetFetch requests and reads their responses.
+
+OffsetFetch requests have both forms: one group at the top level, and a list of groups from v8 on.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -30,7 +32,8 @@ def commit_request(
 ) -> OffsetCommitRequest:
     topics = [
         OffsetCommitRequestTopic(
-            name=topic, partitions=[_commit_of(index, offsets[TopicPartition(topic, index)]) for index in partitions]
+            name=topic,
+            partitions=[_commit_partition(index, offsets[TopicPartition(topic, index)]) for index in partitions],
         )
         for topic, partitions in group_by_topic(offsets).items()
     ]
@@ -43,7 +46,7 @@ def commit_request(
     )
 
 
-def _commit_of(index: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:
+def _commit_partition(index: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:
     return OffsetCommitRequestPartition(
         partition_index=index,
         committed_offset=offset.offset,
@@ -52,24 +55,27 @@ def _commit_of(index: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPart
     )
 
 
-def commit_results(reply: OffsetCommitResponse) -> dict[TopicPartition, int]:
-    """The error code of each partition."""
+def commit_results(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
+    """Returns the error code of each partition."""
     return {
-        TopicPartition(topic.name, each.partition_index): each.error_code
-        for topic in reply.topics
-        for each in topic.partitions
+        TopicPartition(topic.name, partition.partition_index): partition.error_code
+        for topic in response.topics
+        for partition in topic.partitions
     }
 
 
 def fetch_request(group_id: str, tps: Iterable[TopicPartition], require_stable: bool) -> OffsetFetchRequest:
-    wanted = group_by_topic(sorted(tps))
+    by_topic = group_by_topic(sorted(tps))
     return OffsetFetchRequest(
         group_id=group_id,
-        topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in wanted.items()],
+        topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=indexes) for topic, indexes in by_topic.items()],
         groups=[
             OffsetFetchRequestGroup(
                 group_id=group_id,
-                topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=each) for topic, each in wanted.items()],
+                topics=[
+                    OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+                    for topic, indexes in by_topic.items()
+                ],
             )
         ],
         require_stable=require_stable,
@@ -77,20 +83,27 @@ def fetch_request(group_id: str, tps: Iterable[TopicPartition], require_stable: 
 
 
 def fetch_results(
-    reply: OffsetFetchResponse, group_id: str
+    response: OffsetFetchResponse, group_id: str
 ) -> tuple[int, dict[TopicPartition, tuple[int, OffsetAndMetadata | None]]]:
-    """The error code of the whole, and of each partition its error code and its offset, None if there is none."""
-    for group in reply.groups:
+    """Returns the top-level error code, and the error code and offset (None if there is none) of each
+    partition."""
+    for group in response.groups:
         if group.group_id == group_id:
-            parts = [(topic.name, each) for topic in group.topics for each in topic.partitions]
-            return group.error_code, {TopicPartition(n, each.partition_index): _found(each) for n, each in parts}
-    older = [(topic.name, each) for topic in reply.topics for each in topic.partitions]
-    return reply.error_code, {TopicPartition(name, each.partition_index): _found(each) for name, each in older}
+            parts = [(topic.name, partition) for topic in group.topics for partition in topic.partitions]
+            return group.error_code, {
+                TopicPartition(n, partition.partition_index): _committed_offset(partition) for n, partition in parts
+            }
+    older = [(topic.name, partition) for topic in response.topics for partition in topic.partitions]
+    return response.error_code, {
+        TopicPartition(name, partition.partition_index): _committed_offset(partition) for name, partition in older
+    }
 
 
-def _found(
-    each: OffsetFetchResponsePartition | OffsetFetchResponsePartitions,
+def _committed_offset(
+    partition: OffsetFetchResponsePartition | OffsetFetchResponsePartitions,
 ) -> tuple[int, OffsetAndMetadata | None]:
-    if each.committed_offset < 0:
-        return each.error_code, None
-    return each.error_code, OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch)
+    if partition.committed_offset < 0:
+        return partition.error_code, None
+    return partition.error_code, OffsetAndMetadata(
+        partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
+    )

@@ -50,18 +50,20 @@ __all__ = ["Rebalance", "RetryJoin"]
 _logger = logging.getLogger(__name__)
 
 _JOIN_MARGIN_MS = 5000
-"""A JoinGroup is answered after the rebalance timeout at the latest, and then the reply has to travel."""
+"""Added to the rebalance timeout, after which the coordinator responds to JoinGroup at the latest."""
 
 
 class RetryJoin(Exception):
-    """The rebalance has to be begun again: at once, or after a wait."""
+    """The rebalance must start again: immediately, or after a backoff."""
 
-    def __init__(self, reason: str, at_once: bool = False):
+    def __init__(self, reason: str, immediately: bool = False):
         super().__init__(reason)
-        self.at_once = at_once
+        self.immediately = immediately
 
 
 class Rebalance:
+    """The steps of a rebalance, and what the last one resulted in."""
+
     def __init__(
         self,
         coordinator: CoordinatorClient,
@@ -76,7 +78,7 @@ class Rebalance:
         request_timeout_ms: float,
         rack: str | None,
         find_topics: Callable[[frozenset[str]], Awaitable[Topics]],
-        commit_done: Callable[[], Awaitable[None]],
+        commit_processed: Callable[[], Awaitable[None]],
     ):
         self._coordinator = coordinator
         self._member = member
@@ -89,13 +91,13 @@ class Rebalance:
         self._join_timeout_ms = max(request_timeout_ms, rebalance_timeout_ms + _JOIN_MARGIN_MS)
         self._rack = rack
         self._find_topics = find_topics
-        self._commit_done = commit_done
+        self._commit_processed = commit_processed
         self.joined_topics: frozenset[str] = frozenset()
-        """What was subscribed to at the last join."""
+        """The subscribed topics at the last join."""
         self.group_topics: frozenset[str] = frozenset()
-        """What all members together have subscribed to, if this member leads."""
+        """The subscribed topics of all members, if this member is the leader."""
         self.assigned_topics: Topics | None = None
-        """What the leader has given out: its topics as they were. None for other members."""
+        """The topics that the last assignment was computed from, if this member is the leader; otherwise None."""
 
     # ---- prepare
 
@@ -106,17 +108,17 @@ class Rebalance:
         elif self._protocol == "eager":
             await self.revoke(owned)
         else:
-            wanted = self._subscription.topics
-            await self.revoke(frozenset(tp for tp in owned if tp.topic not in wanted))
+            subscribed = self._subscription.topics
+            await self.revoke(frozenset(tp for tp in owned if tp.topic not in subscribed))
 
     async def revoke(self, tps: frozenset[TopicPartition]) -> None:
-        """Gives partitions up. If the member is expelled before that is done, all are lost instead."""
+        """Revokes partitions. If the group removes the member meanwhile, all partitions are lost instead."""
         if not tps:
             return
         self._subscription.start_revoking(tps)
         await self._hooks.at_poll()
         if self._member.is_member:
-            await self._commit_done()
+            await self._commit_processed()
         if not self._member.is_member:
             await self.lose(self._subscription.assigned)
             return
@@ -137,7 +139,7 @@ class Rebalance:
 
     async def join(self, reason: str) -> JoinGroupResponse:
         member = self._member
-        member.move(MemberState.JOINING)
+        member.transition_to(MemberState.JOINING)
         self.joined_topics = self._subscription.topics
         request = JoinGroupRequest(
             group_id=member.group_id,
@@ -146,33 +148,33 @@ class Rebalance:
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[self._offer(assignor) for assignor in self._assignors.values()],
+            protocols=[self._join_protocol(assignor) for assignor in self._assignors.values()],
             reason=reason[:255],
         )
-        reply: JoinGroupResponse = await self._coordinator.send(request, timeout_ms=self._join_timeout_ms)
-        error = self._coordinator.error(reply.error_code)
+        response: JoinGroupResponse = await self._coordinator.send(request, timeout_ms=self._join_timeout_ms)
+        error = self._coordinator.error(response.error_code)
         if error is None:
-            if reply.protocol_type not in (None, PROTOCOL_TYPE) or reply.protocol_name not in self._assignors:
+            if response.protocol_type not in (None, PROTOCOL_TYPE) or response.protocol_name not in self._assignors:
                 raise InconsistentGroupProtocolError(
-                    f"{member}: the group follows {reply.protocol_name!r} of {reply.protocol_type!r}: expected one of "
-                    f"{', '.join(self._assignors)} of {PROTOCOL_TYPE!r}"
+                    f"{member}: the group uses protocol {response.protocol_name!r} of type {response.protocol_type!r}: "
+                    f"expected one of {', '.join(self._assignors)} of type {PROTOCOL_TYPE!r}"
                 )
-            is_leader = reply.leader == reply.member_id
-            member.joined(reply.generation_id, reply.member_id, reply.protocol_name, is_leader)
-            _logger.info("%s: in generation %d%s", member, member.generation, ", which it leads" if is_leader else "")
-            return reply
+            is_leader = response.leader == response.member_id
+            member.joined(response.generation_id, response.member_id, response.protocol_name, is_leader)
+            _logger.info("%s: joined generation %d%s", member, member.generation, " as leader" if is_leader else "")
+            return response
         if isinstance(error, MemberIdRequiredError):
-            member.named(reply.member_id)
-            raise RetryJoin("the coordinator has given this member an id", at_once=True)
+            member.set_member_id(response.member_id)
+            raise RetryJoin("the coordinator has assigned a member id", immediately=True)
         if isinstance(error, UnknownMemberIdError):
-            member.expelled()
-            raise RetryJoin("the coordinator does not know this member", at_once=True)
+            member.reset_generation()
+            raise RetryJoin("the coordinator does not know this member", immediately=True)
         if isinstance(error, IllegalGenerationError):
-            member.expelled(keep_id=True)
-            raise RetryJoin("the group has gone on without this member", at_once=True)
-        raise self._failed(error)
+            member.reset_generation(keep_id=True)
+            raise RetryJoin("this member is no longer in the group", immediately=True)
+        raise self._to_exception(error)
 
-    def _offer(self, assignor: Assignor) -> JoinGroupRequestProtocol:
+    def _join_protocol(self, assignor: Assignor) -> JoinGroupRequestProtocol:
         subscription = Subscription(
             topics=tuple(sorted(self.joined_topics)),
             user_data=assignor.user_data(self.joined_topics),
@@ -183,81 +185,85 @@ class Rebalance:
         return JoinGroupRequestProtocol(name=assignor.name, metadata=encode_subscription(subscription))
 
     @staticmethod
-    def _failed(error: KafkaError) -> Exception:
+    def _to_exception(error: KafkaError) -> Exception:
         if error.retriable or isinstance(error, RebalanceInProgressError):
-            return RetryJoin(str(error), at_once=isinstance(error, RebalanceInProgressError))
+            return RetryJoin(str(error), immediately=isinstance(error, RebalanceInProgressError))
         return error
 
     # ---- sync
 
     async def sync(self, joined: JoinGroupResponse) -> Assignment:
-        member, asked = self._member, self._member.identity
+        member, sent_as = self._member, self._member.identity
         assignments = await self._assign(joined) if member.is_leader else {}
         if not member.is_leader:
             self.assigned_topics = None
         request = SyncGroupRequest(
             group_id=member.group_id,
-            generation_id=asked.generation_id,
-            member_id=asked.member_id,
+            generation_id=sent_as.generation_id,
+            member_id=sent_as.member_id,
             group_instance_id=member.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=member.protocol,
             assignments=[
-                SyncGroupRequestAssignment(member_id=each, assignment=encode_assignment(assignment))
-                for each, assignment in assignments.items()
+                SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(assignment))
+                for member_id, assignment in assignments.items()
             ],
         )
-        reply: SyncGroupResponse = await self._coordinator.send(request, timeout_ms=self._join_timeout_ms)
-        error = self._coordinator.error(reply.error_code)
-        if member.identity != asked:
-            raise RetryJoin("the member was expelled as it joined")
+        response: SyncGroupResponse = await self._coordinator.send(request, timeout_ms=self._join_timeout_ms)
+        error = self._coordinator.error(response.error_code)
+        if member.identity != sent_as:
+            raise RetryJoin("the group removed this member during the join")
         if error is None:
-            if reply.protocol_name not in (None, member.protocol):
+            if response.protocol_name not in (None, member.protocol):
                 raise InconsistentGroupProtocolError(
-                    f"{member}: was given an assignment by {reply.protocol_name!r}: expected {member.protocol!r}"
+                    f"{member}: received an assignment of protocol {response.protocol_name!r}: expected "
+                    f"{member.protocol!r}"
                 )
-            member.move(MemberState.STABLE)
-            return decode_assignment(reply.assignment)
+            member.transition_to(MemberState.STABLE)
+            return decode_assignment(response.assignment)
         if isinstance(error, UnknownMemberIdError | IllegalGenerationError):
-            member.expelled(keep_id=isinstance(error, IllegalGenerationError))
-            raise RetryJoin("the group has gone on without this member", at_once=True)
-        raise self._failed(error)
+            member.reset_generation(keep_id=isinstance(error, IllegalGenerationError))
+            raise RetryJoin("this member is no longer in the group", immediately=True)
+        raise self._to_exception(error)
 
     async def _assign(self, joined: JoinGroupResponse) -> dict[str, Assignment]:
-        """What the leader gives to whom."""
+        """Computes the assignment of all members, as the leader."""
         members = {
-            each.member_id: decode_subscription(each.metadata, each.group_instance_id) for each in joined.members
+            joined_member.member_id: decode_subscription(joined_member.metadata, joined_member.group_instance_id)
+            for joined_member in joined.members
         }
-        self.group_topics = frozenset(topic for each in members.values() for topic in each.topics)
+        self.group_topics = frozenset(topic for subscription in members.values() for topic in subscription.topics)
         topics = self.assigned_topics = await self._find_topics(self.group_topics)
-        if joined.skip_assignment:  # a static leader is back, and the group goes on as it was (KIP-814)
+        if joined.skip_assignment:  # a static leader has restarted: the group keeps its assignment (KIP-814)
             return {}
         assignor = self._assignors[self._member.protocol]
-        given = assignor.assign(topics, members)
-        for stranger in given.keys() - members.keys():
-            raise ValueError(f"the assignor {assignor.name} gave partitions to {stranger!r}, which is not a member")
-        return {each: Assignment(tuple(given.get(each, ()))) for each in members}
+        assigned = assignor.assign(topics, members)
+        for stranger in assigned.keys() - members.keys():
+            raise ValueError(
+                f"assignor {assignor.name} assigned partitions to {stranger!r}, which is not a member of the group"
+            )
+        return {member_id: Assignment(tuple(assigned.get(member_id, ()))) for member_id in members}
 
     # ---- apply
 
     async def apply(self, assignment: Assignment) -> str | None:
-        """Takes what was given. Returns the reason to join once more, if there is one."""
+        """Applies an assignment. Returns the reason to rejoin; None if there is no need."""
         generation = self._member.generation
-        given = frozenset(assignment.partitions)
-        if strangers := sorted({tp.topic for tp in given} - self.joined_topics):
-            return f"the leader gave partitions of {', '.join(strangers)}, which this member has not subscribed to"
-        gone = self._subscription.assigned - given
-        if gone:  # the eager protocol has revoked everything before
-            await self.revoke(gone)
-            self._check(generation)
-        added = given - self._subscription.assigned
-        self._assignors[self._member.protocol].on_assignment(sorted(given), generation)
-        self._subscription.assign_from_group(given)
+        assigned = frozenset(assignment.partitions)
+        if unsubscribed := sorted({tp.topic for tp in assigned} - self.joined_topics):
+            return f"the assignment has partitions of topics that are not subscribed: {', '.join(unsubscribed)}"
+        revoked = self._subscription.assigned - assigned
+        if revoked:  # cooperative protocol; the eager protocol has revoked all partitions before
+            await self.revoke(revoked)
+            self._check_generation(generation)
+        added = assigned - self._subscription.assigned
+        self._assignors[self._member.protocol].on_assignment(sorted(assigned), generation)
+        self._subscription.assign_from_group(assigned)
         self._subscription.changed()
-        _logger.info("%s: has %d partitions, %d of them new", self._member, len(given), len(added))
+        _logger.info("%s: %d partitions assigned, %d of them new", self._member, len(assigned), len(added))
         await self._hooks.assigned(added)
-        return "partitions were revoked, and others wait for them" if gone else None
+        return "revoked partitions can be assigned to other members" if revoked else None
 
-    def _check(self, generation: int) -> None:
+    def _check_generation(self, generation: int) -> None:
         if self._member.generation != generation:
-            raise RetryJoin("the member was expelled as it took its partitions", at_once=True)
+            raise RetryJoin("the group removed this member during the rebalance", immediately=True)

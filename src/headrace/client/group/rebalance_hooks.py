@@ -1,6 +1,6 @@
-"""What group membership asks of the consumer it belongs to.
+"""The interface through which the group membership calls the consumer.
 
-Owner: the loop. Every method is called, and every coroutine awaited, by the task of `ConsumerCoordinator`.
+Owner: the loop. The task of `ConsumerCoordinator` calls every method and awaits every coroutine.
 """
 
 from typing import Protocol
@@ -9,30 +9,32 @@ from headrace.common.types import TopicPartition
 
 
 class RebalanceHooks(Protocol):
-    """Implemented by the consumer. `revoked`, `assigned` and `lost` run the user's listener, if there is one, in the
-    thread that polls (blocking face) or await it (asyncio face); what a listener raises comes out of the user's poll.
+    """Implemented by `ConsumerCore`. `revoked`, `assigned` and `lost` run the user's rebalance listener, if there is
+    one, in the thread that polls (or await it in the asyncio consumer). The user's poll raises the errors of a
+    listener.
 
-    The order around a rebalance is: the partitions are stopped (`SubscriptionState.start_revoking`), `at_poll`, then
-    (if auto-commit is on) a commit of what the user is done with, `revoked`, the smaller assignment, [join and sync],
-    the same once more under the cooperative protocol, the new assignment, `assigned`. After a member was expelled it is
-    `lost` in place of `revoked`, without a commit.
+    The order in a rebalance is: `SubscriptionState.start_revoking` stops the partitions; `at_poll`; an automatic commit
+    of the processed records; `revoked`; the smaller assignment takes effect; JoinGroup and SyncGroup; with the
+    cooperative protocol the same steps once more; the new assignment takes effect; `assigned`. If the group has removed
+    the member, `lost` is called instead of `revoked`, and nothing is committed.
     """
 
     async def at_poll(self) -> None:
-        """Waits until the user is in a poll that has handed out nothing yet, or comes to the next one.
+        """Waits until the user is in a poll that has not returned records yet.
 
-        Only there may partitions be taken away: what earlier polls handed out counts as processed, and its offsets may
-        be committed. Heartbeats go on during the wait. Returns at once while the consumer is being closed.
+        Only then may partitions be revoked: the records of earlier polls count as processed, so their offsets may be
+        committed. Heartbeats continue during the wait. Returns immediately while the consumer is being closed.
         """
 
     async def revoked(self, tps: frozenset[TopicPartition]) -> None:
-        """Partitions are about to go to others; offsets may still be committed. Never called with none."""
+        """Partitions are about to be revoked; their offsets may still be committed. Never called with no partitions."""
 
     async def assigned(self, tps: frozenset[TopicPartition]) -> None:
-        """Partitions that came; called after each rebalance, also with none."""
+        """Partitions were added. Called after each rebalance, even if there are none."""
 
     async def lost(self, tps: frozenset[TopicPartition]) -> None:
-        """Partitions that others may have already: nothing of them can be committed. Never called with none."""
+        """Partitions were lost and may have other owners: nothing can be committed. Never called with no partitions."""
 
     def failed(self, error: Exception) -> None:
-        """The member cannot go on (not authorized, fenced, ...): the next poll raises this, and then it tries again."""
+        """The member cannot continue (not authorized, fenced, ...). The next poll raises the error, then it tries
+        again."""

@@ -170,7 +170,7 @@ def test_no_protocol_in_common() -> None:
         name = "only"
         protocols = ("cooperative",)
 
-    with pytest.raises(ConfigError, match="share a rebalance protocol"):
+    with pytest.raises(ConfigError, match="common rebalance protocol"):
         rebalance_protocol([Only(), RangeAssignor()])
 
 

@@ -1,6 +1,6 @@
-"""Who gets which partitions. The leader of a group runs the assignor that all members share.
+"""Partition assignors. The leader of a group runs the assignor that all members support.
 
-Of your own: a class with a name and `assign` (see `Assignor`), given in `partition.assignment.strategy`.
+To write your own, subclass `Assignor` (a name and `assign`) and set it in `partition.assignment.strategy`.
 """
 
 from headrace.client.group.assignors.assignor import Assignor, Topics, make_assignors, rebalance_protocol

@@ -1,7 +1,7 @@
-"""What an assignor is, and how the setting `partition.assignment.strategy` becomes some.
+"""The base class of assignors, and how `partition.assignment.strategy` selects them.
 
-Assignors are plain computation: they read what they are given and touch nothing. They belong to one member, on the
-loop; what `on_assignment` tells them they may remember until they make the next `user_data`.
+Assignors only compute: they read their arguments and change nothing else. An assignor object belongs to one member and
+runs on the loop. It may remember what `on_assignment` receives until the next call of `user_data`.
 """
 
 import importlib
@@ -16,21 +16,21 @@ from headrace.common.types import TopicPartition
 __all__ = ["Assignor", "Members", "RebalanceProtocol", "Topics", "make_assignors", "member_order", "rebalance_protocol"]
 
 RebalanceProtocol: TypeAlias = Literal["eager", "cooperative"]
-"""Eager: members give up all they have before they join. Cooperative (KIP-429): they keep it, give up what the new
-assignment takes from them, and join again for others to get that."""
+"""Eager: members revoke all partitions before they join. Cooperative (KIP-429): members keep their partitions, revoke
+those that the new assignment moves elsewhere, and rejoin so that the new owners get them."""
 
 Members: TypeAlias = Mapping[str, Subscription]
-"""By member id, in the order in which the coordinator lists them."""
+"""Subscriptions by member id, in the order of the coordinator's list."""
 
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics that the members want and that exist."""
+    """The existing topics among those that the members subscribe to."""
 
     counts: Mapping[str, int]
-    """The number of partitions of each."""
+    """The number of partitions of each topic."""
     racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
-    """Where the replicas of a partition are, as far as brokers name their rack."""
+    """The racks of a partition's replicas, as far as the brokers have racks."""
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in range(self.counts[topic])]
@@ -43,33 +43,33 @@ class Topics:
 
 
 class Assignor:
-    """The base of all assignors."""
+    """The base class of all assignors."""
 
     name: ClassVar[str] = ""
-    """What members agree on; goes over the wire."""
+    """The name that the members agree on; sent in JoinGroup."""
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = ("eager",)
 
     def assign(self, topics: Topics, members: Members) -> Mapping[str, Sequence[TopicPartition]]:
-        """The partitions of each member. Members that are left out get none.
+        """Returns the partitions of each member. Members that are left out get none.
 
-        An assignor that is used cooperatively may not give a partition to a member while another still owns it
-        (`Subscription.owned`): it leaves it out, and the members join once more when it is free.
+        A cooperative assignor must not assign a partition to a member while another one owns it (`Subscription.owned`).
+        It leaves the partition out, and the members rejoin when the partition is free.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no `assign`")
+        raise NotImplementedError(f"{type(self).__name__} does not implement assign()")
 
     def user_data(self, topics: Iterable[str]) -> bytes | None:  # noqa: ARG002
-        """What this member adds to its subscription for the leader's assignor to read."""
+        """Returns data that this member adds to its subscription for the assignor of the leader."""
         return None
 
     def on_assignment(self, tps: Sequence[TopicPartition], generation: int) -> None:
-        """What this member has been given."""
+        """Called with the partitions that this member received."""
 
 
 def member_order(members: Members) -> list[str]:
-    """The order in which Kafka's own leader visits members, wherever the outcome depends on one.
+    """Returns the member ids in the order in which Kafka's Java client visits them.
 
-    That is the order of a Java hash map: by bucket, and within one as they came. With it the sticky assignors choose
-    exactly as Kafka's do.
+    That is the order of a Java hash map: by bucket, and within a bucket by insertion. So the sticky assignors return
+    exactly the assignments that Kafka's return.
     """
     buckets = 16
     while len(members) > buckets * 3 // 4:
@@ -98,41 +98,46 @@ _BUILT_IN = {
 
 
 def make_assignors(strategies: str | Iterable[object]) -> list[Assignor]:
-    """The assignors of the setting: names, the class names of Kafka's own, `Assignor` classes or objects."""
+    """Returns the assignors of `partition.assignment.strategy`: names, class names of Kafka's assignors, subclasses of
+    `Assignor`, or objects."""
     items: list[object] = (
-        [each.strip() for each in strategies.split(",")] if isinstance(strategies, str) else list(strategies)
+        [name.strip() for name in strategies.split(",")] if isinstance(strategies, str) else list(strategies)
     )
-    made = [_make(item) for item in items]
-    names = [assignor.name for assignor in made]
-    if not made or len(set(names)) < len(names):
-        raise ConfigError(f"partition.assignment.strategy={strategies!r}: expected assignors with different names")
-    return made
+    assignors = [_make_assignor(item) for item in items]
+    names = [assignor.name for assignor in assignors]
+    if not assignors or len(set(names)) < len(names):
+        raise ConfigError(
+            f"partition.assignment.strategy={strategies!r}: expected at least one assignor, each with a different name"
+        )
+    return assignors
 
 
-def _make(item: object) -> Assignor:
+def _make_assignor(item: object) -> Assignor:
     if isinstance(item, type) and issubclass(item, Assignor):
         item = item()
     if isinstance(item, Assignor):
         if not item.name:
-            raise ConfigError(f"{type(item).__name__} has no name: expected one that all members of the group know")
+            raise ConfigError(f"assignor {type(item).__name__} has no name: set the class attribute `name`")
         return item
     if isinstance(item, str):
         short = item.rpartition(".")[2]
         for name, (module, cls) in _BUILT_IN.items():
             if item == name or short == cls:
-                found: type[Assignor] = getattr(importlib.import_module(f"{__package__}.{module}"), cls)
-                return found()
+                assignor_class: type[Assignor] = getattr(importlib.import_module(f"{__package__}.{module}"), cls)
+                return assignor_class()
     raise ConfigError(
-        f"partition.assignment.strategy={item!r} is not an assignor: expected {', '.join(_BUILT_IN)}, "
-        f"or a class derived from {__name__}.Assignor"
+        f"partition.assignment.strategy={item!r} is not a known assignor: expected {', '.join(_BUILT_IN)}, "
+        "or a subclass of headrace.Assignor"
     )
 
 
 def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """The protocol that a member with these assignors follows: cooperative if all of them can."""
+    """Returns the rebalance protocol for these assignors: cooperative if all of them support it."""
     protocols: tuple[RebalanceProtocol, ...] = ("cooperative", "eager")
     for protocol in protocols:
         if all(protocol in assignor.protocols for assignor in assignors):
             return protocol
     names = ", ".join(assignor.name for assignor in assignors)
-    raise ConfigError(f"partition.assignment.strategy={names}: expected assignors that share a rebalance protocol")
+    raise ConfigError(
+        f"partition.assignment.strategy={names}: the assignors do not support a common rebalance protocol"
+    )

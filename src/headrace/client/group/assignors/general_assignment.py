@@ -1,12 +1,12 @@
-"""The sticky assignment of members that do not all want the same topics.
+"""The sticky assignment for members with different subscriptions.
 
-What is free goes, the topics with the fewest takers first, to the taker with the smallest share. Then partitions move,
-in the same order, to the taker with the smallest share as long as there is one with two less than the partition's
-owner; first only those that were free, so that what somebody has stays put if that is enough. The outcome of the moves
-is dropped if it is no more even than what was there before them.
+Unassigned partitions go to the subscriber with the fewest partitions; topics with the fewest subscribers come first.
+Then partitions move, in the same order, to the subscriber with the fewest partitions, as long as it has at least two
+less than the owner. The partitions that were unassigned move first, so that owners keep theirs if that is enough. If
+the moves do not make the assignment more balanced, they are undone.
 
-Two rules keep moves few: a partition goes back to who had it in an earlier generation if that is as good; and instead
-of a move from A to B after one of the same topic from B to A, the latter is taken back.
+Two rules keep the moves few. A partition returns to its owner in an earlier generation if that is as good. And instead
+of a move from A to B after a move of the same topic from B to A, the latter is reverted.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ __all__ = ["GeneralAssignment"]
 
 
 class _Moves:
-    """The net moves so far: a partition that went from A to B to C has moved from A to C."""
+    """The net moves so far: a partition that moved from A to B to C has moved from A to C."""
 
     def __init__(self) -> None:
         self._route: dict[TopicPartition, tuple[str, str]] = {}
@@ -31,8 +31,8 @@ class _Moves:
         if source != target:
             self._route[tp] = source, target
 
-    def better(self, tp: TopicPartition, source: str, target: str) -> TopicPartition:
-        """The partition to move in place of `tp`: one of its topic that came the opposite way."""
+    def replacement(self, tp: TopicPartition, source: str, target: str) -> TopicPartition:
+        """Returns the partition to move instead of `tp`: one of its topic that moved in the opposite direction."""
         if tp in self._route:
             source = self._route[tp][0]
         opposite = [each for each, route in self._route.items() if route == (target, source) and each.topic == tp.topic]
@@ -40,120 +40,135 @@ class _Moves:
 
 
 def _set_order(tp: TopicPartition) -> tuple[int, int]:
-    """The order of a small Java set, so that the choice is Kafka's."""
+    """The order of a small Java set, for the same choice as in Kafka."""
     value = (31 * (31 + tp.partition) + java_hash(tp.topic)) & 0xFFFFFFFF
     return bucket(value, 16), tp.partition
 
 
 class GeneralAssignment:
-    """One assignment in the making."""
+    """Computes one assignment; `run` returns it."""
 
     def __init__(
         self,
         topics: Topics,
         members: Members,
         owned: Mapping[str, list[TopicPartition]],
-        before: Mapping[TopicPartition, str],
+        previous_owner: Mapping[TopicPartition, str],
         racks: Racks,
-        keep_far: bool,
+        keep_other_rack: bool,
     ):
-        """`keep_far`: members keep what they have although none of its replicas is in their rack."""
+        """`keep_other_rack`: members keep partitions without a replica in their rack."""
         self._topics = topics
-        self._wants = {member: [t for t in members[member].topics if t in topics.counts] for member in members}
-        self._takers: dict[str, list[str]] = {topic: [] for topic in topics.counts}
-        for member, wanted in self._wants.items():
-            for topic in wanted:
-                self._takers[topic].append(member)
-        self._before = before
+        self._subscribed = {member: [t for t in members[member].topics if t in topics.counts] for member in members}
+        self._subscribers: dict[str, list[str]] = {topic: [] for topic in topics.counts}
+        for member, topics_of_member in self._subscribed.items():
+            for topic in topics_of_member:
+                self._subscribers[topic].append(member)
+        self._previous_owner = previous_owner
         self._racks = racks
         self._moves = _Moves()
         self._owner: dict[TopicPartition, str] = {}
-        self._share: Counter[str] = Counter(dict.fromkeys(members, 0))
+        self._counts: Counter[str] = Counter(dict.fromkeys(members, 0))
         self._was_revoked = False
         for member, tps in owned.items():
             for tp in tps:
-                if tp.topic not in self._wants[member] or (not keep_far and racks.is_far(member, tp)):
+                if tp.topic not in self._subscribed[member] or (
+                    not keep_other_rack and racks.is_in_other_rack(member, tp)
+                ):
                     self._was_revoked = True
                 else:
-                    self._give(tp, member)
+                    self._assign_to(tp, member)
 
     def run(self) -> dict[str, list[TopicPartition]]:
-        by_takers = sorted(self._takers, key=lambda topic: (len(self._takers[topic]), topic))
-        everything = [tp for topic in by_takers for tp in self._topics.partitions(topic)]
-        free = [tp for tp in everything if tp not in self._owner]
+        by_subscribers = sorted(self._subscribers, key=lambda topic: (len(self._subscribers[topic]), topic))
+        all_partitions = [tp for topic in by_subscribers for tp in self._topics.partitions(topic)]
+        unassigned = [tp for tp in all_partitions if tp not in self._owner]
         is_fresh = not self._owner
-        self._give_out(free)
-        movable = {tp for tp in everything if len(self._takers[tp.topic]) > 1}
-        busy = self._who_may_change()
-        owner_before, share_before = dict(self._owner), Counter(self._share)
+        self._assign_unassigned(unassigned)
+        movable = {tp for tp in all_partitions if len(self._subscribers[tp.topic]) > 1}
+        changeable = self._changeable_members()
+        owner_before, counts_before = dict(self._owner), Counter(self._counts)
         if not self._was_revoked:
-            self._move([tp for tp in free if tp in movable], busy)
-        moved = self._move([tp for tp in everything if tp in movable], busy)
-        if moved and not is_fresh and self._unevenness(busy, self._share) >= self._unevenness(busy, share_before):
+            self._move([tp for tp in unassigned if tp in movable], changeable)
+        moved = self._move([tp for tp in all_partitions if tp in movable], changeable)
+        if (
+            moved
+            and not is_fresh
+            and self._imbalance(changeable, self._counts) >= self._imbalance(changeable, counts_before)
+        ):
             self._owner = owner_before
-        given: dict[str, list[TopicPartition]] = {member: [] for member in self._wants}
+        assigned: dict[str, list[TopicPartition]] = {member: [] for member in self._subscribed}
         for tp, member in sorted(self._owner.items()):
-            given[member].append(tp)
-        return given
+            assigned[member].append(tp)
+        return assigned
 
-    def _give(self, tp: TopicPartition, member: str) -> None:
+    def _assign_to(self, tp: TopicPartition, member: str) -> None:
         if tp in self._owner:
-            self._share[self._owner[tp]] -= 1
+            self._counts[self._owner[tp]] -= 1
         self._owner[tp] = member
-        self._share[member] += 1
+        self._counts[member] += 1
 
-    def _smallest(self, tp: TopicPartition, near: bool = False) -> str | None:
-        takers = [each for each in self._takers[tp.topic] if not (near and self._racks.is_far(each, tp))]
-        return min(takers, key=lambda member: (self._share[member], member), default=None)
+    def _with_fewest(self, tp: TopicPartition, in_rack_only: bool = False) -> str | None:
+        subscribers = [
+            each
+            for each in self._subscribers[tp.topic]
+            if not (in_rack_only and self._racks.is_in_other_rack(each, tp))
+        ]
+        return min(subscribers, key=lambda member: (self._counts[member], member), default=None)
 
-    def _give_out(self, free: list[TopicPartition]) -> None:
-        for near in (True, False) if self._racks.rack_of else (False,):
-            for tp in free:
-                if tp not in self._owner and (member := self._smallest(tp, near)) is not None:
-                    self._give(tp, member)
+    def _assign_unassigned(self, unassigned: list[TopicPartition]) -> None:
+        for in_rack_only in (True, False) if self._racks.rack_of else (False,):
+            for tp in unassigned:
+                if tp not in self._owner and (member := self._with_fewest(tp, in_rack_only)) is not None:
+                    self._assign_to(tp, member)
 
-    def _who_may_change(self) -> list[str]:
-        """Members that lack something that they could have, or have something that others could."""
-        shared = {self._owner[tp] for tp in self._owner if len(self._takers[tp.topic]) > 1}
-        limit = {member: sum(self._topics.counts[t] for t in wanted) for member, wanted in self._wants.items()}
-        return [member for member in self._wants if self._share[member] < limit[member] or member in shared]
+    def _changeable_members(self) -> list[str]:
+        """Returns members that could get more partitions, or own partitions that others could get."""
+        shared = {self._owner[tp] for tp in self._owner if len(self._subscribers[tp.topic]) > 1}
+        limit = {
+            member: sum(self._topics.counts[t] for t in topics_of_member)
+            for member, topics_of_member in self._subscribed.items()
+        }
+        return [member for member in self._subscribed if self._counts[member] < limit[member] or member in shared]
 
-    def _move(self, tps: list[TopicPartition], busy: list[str]) -> bool:
-        """Whether anything was moved."""
+    def _move(self, tps: list[TopicPartition], changeable: list[str]) -> bool:
+        """Moves partitions to members with fewer. Returns True if any was moved."""
         has_moved = False
         while True:
             was_moved = False
             for tp in tps:
-                if self._is_even(busy):
+                if self._is_balanced(changeable):
                     break
                 if (target := self._target(tp)) is not None:
-                    better = self._moves.better(tp, self._owner[tp], target)
-                    self._moves.add(better, self._owner[better], target)
-                    self._give(better, target)
+                    replacement = self._moves.replacement(tp, self._owner[tp], target)
+                    self._moves.add(replacement, self._owner[replacement], target)
+                    self._assign_to(replacement, target)
                     was_moved = has_moved = True
             if not was_moved:
                 return has_moved
 
     def _target(self, tp: TopicPartition) -> str | None:
-        enough = self._share[self._owner[tp]] - 2
-        earlier = self._before.get(tp)
-        if earlier in self._takers[tp.topic] and self._share[earlier] <= enough:
-            return earlier
-        smallest = self._smallest(tp)
-        return smallest if smallest is not None and self._share[smallest] <= enough else None
+        limit = self._counts[self._owner[tp]] - 2
+        previous = self._previous_owner.get(tp)
+        if previous in self._subscribers[tp.topic] and self._counts[previous] <= limit:
+            return previous
+        with_fewest = self._with_fewest(tp)
+        return with_fewest if with_fewest is not None and self._counts[with_fewest] <= limit else None
 
-    def _is_even(self, busy: list[str]) -> bool:
-        """Whether no member can get a partition from one that has two more."""
-        shares = [self._share[member] for member in busy]
-        if max(shares) - min(shares) <= 1:
+    def _is_balanced(self, changeable: list[str]) -> bool:
+        """Returns True if no member can get a partition from a member that has two more."""
+        counts = [self._counts[member] for member in changeable]
+        if max(counts) - min(counts) <= 1:
             return True
         most: dict[str, int] = {}
         for tp, member in self._owner.items():
-            most[tp.topic] = max(most.get(tp.topic, 0), self._share[member])
-        return all(self._share[member] + 1 >= most[topic] for member in busy for topic in self._wants[member])
+            most[tp.topic] = max(most.get(tp.topic, 0), self._counts[member])
+        return all(
+            self._counts[member] + 1 >= most[topic] for member in changeable for topic in self._subscribed[member]
+        )
 
     @staticmethod
-    def _unevenness(busy: list[str], share: Counter[str]) -> int:
-        """The sum of the differences of all pairs."""
-        shares = sorted(share[member] for member in busy)
-        return sum(share * (2 * place - len(shares) + 1) for place, share in enumerate(shares))
+    def _imbalance(changeable: list[str], count: Counter[str]) -> int:
+        """Returns the sum of the differences of all pairs."""
+        counts = sorted(count[member] for member in changeable)
+        return sum(count * (2 * place - len(counts) + 1) for place, count in enumerate(counts))

@@ -1,4 +1,4 @@
-"""Racks of members and of partitions, for the assignors that heed them (KIP-881)."""
+"""The racks of members and partitions, for rack-aware assignors (KIP-881)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,13 +10,14 @@ __all__ = ["Racks", "are_racks_useful"]
 
 
 def are_racks_useful(member_racks: Iterable[str], racks: Mapping[TopicPartition, frozenset[str]]) -> bool:
-    """Whether it matters who reads what: there are members near to some partition, and partitions not near to all."""
+    """Returns True if racks matter: a member shares a rack with a replica, and not all partitions have the same
+    racks."""
     everywhere = frozenset().union(*racks.values())
     return not everywhere.isdisjoint(member_racks) and any(each != everywhere for each in racks.values())
 
 
 class Racks:
-    """All racks of a group. Where they do not matter, no member has one."""
+    """The racks of a group. If racks do not matter, no member has one."""
 
     def __init__(self, topics: Topics, members: Members):
         rack_of = {member: rack for member, each in members.items() if (rack := each.rack)}
@@ -27,14 +28,15 @@ class Racks:
         in_rack = Counter(rack_of.values())
         self._readers = {tp: sum(in_rack[rack] for rack in racks) for tp, racks in partitions.items()}
 
-    def is_far(self, member: str, tp: TopicPartition) -> bool:
+    def is_in_other_rack(self, member: str, tp: TopicPartition) -> bool:
+        """Returns True if the member has a rack and no replica is in it."""
         rack = self.rack_of.get(member)
         return rack is not None and rack not in self._partitions.get(tp, ())
 
-    def is_near(self, member: str, tp: TopicPartition) -> bool:
-        """Both racks are known, and match."""
+    def is_in_rack(self, member: str, tp: TopicPartition) -> bool:
+        """Returns True if a replica is in the member's rack."""
         return self.rack_of.get(member) in self._partitions.get(tp, ())
 
-    def hardest_first(self, tps: list[TopicPartition]) -> list[TopicPartition]:
-        """Partitions with few members near to them come first."""
+    def fewest_members_first(self, tps: list[TopicPartition]) -> list[TopicPartition]:
+        """Sorts partitions by the number of members in their racks, ascending."""
         return sorted(tps, key=lambda tp: self._readers.get(tp, 0))

@@ -1,8 +1,8 @@
-"""Round robin: all partitions in a row, dealt to the members one by one.
+"""The round-robin assignor: assigns all partitions to the members in turn.
 
-Topics and partitions are dealt in order, to members in order: static ones first, by their instance id, then the others
-by member id. A member that does not want the topic is passed over. With equal subscriptions shares differ by at most
-one.
+Topics and partitions are sorted, and so are the members: static members first, by instance id, then the others by
+member id. A member that does not subscribe to a topic is skipped. With equal subscriptions the members' partition
+counts differ by at most one.
 """
 
 from headrace.client.group.assignors.assignor import Assignor, Members, Topics
@@ -13,7 +13,8 @@ __all__ = ["RoundRobinAssignor", "in_order"]
 
 
 def in_order(members: Members) -> list[str]:
-    """Static members keep their place when their member id changes, so they come first."""
+    """Returns the member ids in order. Static members come first: they keep their place when their member id
+    changes."""
 
     def key(item: tuple[str, Subscription]) -> tuple[bool, str]:
         member, subscription = item
@@ -24,19 +25,21 @@ def in_order(members: Members) -> list[str]:
 
 
 class RoundRobinAssignor(Assignor):
+    """Assigns partitions one by one to the members in turn."""
+
     name = "roundrobin"
 
     def assign(self, topics: Topics, members: Members) -> dict[str, list[TopicPartition]]:
-        given: dict[str, list[TopicPartition]] = {member: [] for member in members}
-        wanted = {member: frozenset(members[member].topics) for member in members}
-        ring = in_order(members)
+        assigned: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        subscribed = {member: frozenset(members[member].topics) for member in members}
+        ordered = in_order(members)
         turn = 0
         for topic in sorted(topics.counts):
-            if not any(topic in each for each in wanted.values()):
+            if not any(topic in each for each in subscribed.values()):
                 continue
             for tp in topics.partitions(topic):
-                while topic not in wanted[ring[turn % len(ring)]]:
+                while topic not in subscribed[ordered[turn % len(ordered)]]:
                     turn += 1
-                given[ring[turn % len(ring)]].append(tp)
+                assigned[ordered[turn % len(ordered)]].append(tp)
                 turn += 1
-        return given
+        return assigned

@@ -1,18 +1,18 @@
-"""Sticky: shares as even as can be, and as many partitions as can be stay where they are.
+"""The sticky assignors: balanced assignments that move as few partitions as possible.
 
-A member tells the leader what it had and in which generation, in the user data of its subscription (sticky, which is
-eager: by the time it joins it has given all up) or as its owned partitions (cooperative-sticky):
+A member sends the leader its previous partitions and their generation, either in the user data of its subscription
+(sticky, an eager assignor: the member owns nothing when it joins) or as owned partitions (cooperative-sticky):
 
     sticky               v0: [topic string, [partition int32]]
                          v1: v0 and generation int32
-    cooperative-sticky   generation int32; the subscription itself has it from v2 on (KIP-792)
+    cooperative-sticky   generation int32; part of the subscription itself from v2 on (KIP-792)
 
-Of two members that claim a partition the one with the later generation had it; if both claim it for the same
-generation, neither did.
+If two members claim a partition, the one with the later generation owned it. If both claim it for the same generation,
+neither did.
 
-Given equal subscriptions (`_assign_equal`): every member gets the low quota, some one more. Members keep what they had
-up to their quota; what is left is dealt, in order, to those below the low quota, and then one each to those at it.
-Otherwise see `sticky_balance`.
+With equal subscriptions (`_assign_equal`) every member gets the minimum quota, some members get one more. Members keep
+their partitions up to the quota. The rest goes, in order, to members below the minimum quota, then one each to
+members at the minimum. For different subscriptions see `general_assignment`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,29 +30,35 @@ __all__ = ["CooperativeStickyAssignor", "StickyAssignor", "StickyUserData"]
 
 
 class StickyTopic(Message):
+    """The previous partitions of one topic."""
+
     topic: str = field(STRING, "0+")
     partitions: list[int] = field([INT32], "0+")
 
 
 class StickyUserData(Message, versions="0-1", flexible=""):
+    """The user data of the sticky assignor."""
+
     previous_assignment: list[StickyTopic] = field([StickyTopic], "0+")
     generation: int = field(INT32, "1+", default=NO_GENERATION)
 
 
 class CooperativeUserData(Message, versions="0-0", flexible=""):
+    """The user data of the cooperative-sticky assignor."""
+
     generation: int = field(INT32, "0+", default=NO_GENERATION)
 
 
 class _Claims:
-    """Who had which partition before."""
+    """The previous owners of partitions, according to the members."""
 
     def __init__(self, topics: Topics, claims: dict[str, tuple[Iterable[TopicPartition], int]]):
         self.owned: dict[str, list[TopicPartition]] = {member: [] for member in claims}
         self.owner: dict[TopicPartition, str] = {}
         self.disputed: set[TopicPartition] = set()
         """Claimed by two members for the same generation."""
-        self.before: dict[TopicPartition, str] = {}
-        """Who had a partition in an earlier generation."""
+        self.previous_owner: dict[TopicPartition, str] = {}
+        """The owner of a partition in an earlier generation."""
         latest = max((generation for _, generation in claims.values()), default=NO_GENERATION)
         since: dict[TopicPartition, int] = {}
         for member, (tps, generation) in claims.items():
@@ -60,7 +66,7 @@ class _Claims:
                 if tp in topics:
                     self._claim(member, tp, generation, claims)
                 if generation < latest and generation > since.get(tp, NO_GENERATION - 1):
-                    self.before[tp] = member
+                    self.previous_owner[tp] = member
                     since[tp] = generation
 
     def _claim(
@@ -82,28 +88,30 @@ class _Claims:
 
 
 class StickyAssignor(Assignor):
+    """Balances partitions and keeps previous owners. Eager."""
+
     name = "sticky"
-    _keeps_far: ClassVar[bool] = False
-    """Whether, among members that want different topics, what is far from its owner stays with it."""
+    _keeps_other_rack: ClassVar[bool] = False
+    """With different subscriptions: True if members keep partitions without a replica in their rack."""
 
     def __init__(self) -> None:
-        self._had: Sequence[TopicPartition] | None = None
+        self._previous: Sequence[TopicPartition] | None = None
         self._generation = NO_GENERATION
 
     def on_assignment(self, tps: Sequence[TopicPartition], generation: int) -> None:
-        self._had = tuple(tps)
+        self._previous = tuple(tps)
         self._generation = generation
 
     def user_data(self, topics: Iterable[str]) -> bytes | None:  # noqa: ARG002
-        if self._had is None:
+        if self._previous is None:
             return None
         previous = [
-            StickyTopic(topic=topic, partitions=numbers) for topic, numbers in group_by_topic(self._had).items()
+            StickyTopic(topic=topic, partitions=numbers) for topic, numbers in group_by_topic(self._previous).items()
         ]
         return encode(StickyUserData(previous_assignment=previous, generation=self._generation), 1)
 
     def _claims_of(self, subscription: Subscription) -> tuple[Sequence[TopicPartition], int]:
-        """What a member had, and when."""
+        """Returns the previous partitions of a member, and their generation."""
         if not subscription.user_data:
             return (), NO_GENERATION
         for version in (1, 0):
@@ -111,10 +119,10 @@ class StickyAssignor(Assignor):
                 data = decode(StickyUserData, version, subscription.user_data)
             except ProtocolError:
                 continue
-            had = [
+            previous_partitions = [
                 TopicPartition(each.topic, number) for each in data.previous_assignment for number in each.partitions
             ]
-            return had, data.generation
+            return previous_partitions, data.generation
         return (), NO_GENERATION
 
     def assign(self, topics: Topics, members: Members) -> dict[str, list[TopicPartition]]:
@@ -125,17 +133,19 @@ class StickyAssignor(Assignor):
         racks = Racks(topics, members)
         if len({frozenset(each.topics) for each in members.values()}) <= 1:
             return _assign_equal(topics, claims, racks), claims
-        return GeneralAssignment(topics, members, claims.owned, claims.before, racks, self._keeps_far).run(), claims
+        return GeneralAssignment(
+            topics, members, claims.owned, claims.previous_owner, racks, self._keeps_other_rack
+        ).run(), claims
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """As sticky, in two steps: what changes hands is first given to nobody."""
+    """The sticky assignor in two steps: a partition that moves is first assigned to nobody."""
 
     name = "cooperative-sticky"
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = ("cooperative", "eager")
-    _keeps_far: ClassVar[bool] = True
-    """Here Kafka's own assignor differs: it takes a partition from an owner that is far from it, may find nobody who is
-    near and has room, and so can hand it to and fro between two that are far for ever, a rebalance each time."""
+    _keeps_other_rack: ClassVar[bool] = True
+    """Kafka's assignor differs: it takes a partition from an owner in another rack even if no member in a matching rack
+    has room, so the partition can move between two members forever, with a rebalance each time."""
 
     def user_data(self, topics: Iterable[str]) -> bytes | None:  # noqa: ARG002
         return encode(CooperativeUserData(generation=self._generation), 0)
@@ -150,95 +160,101 @@ class CooperativeStickyAssignor(StickyAssignor):
         return subscription.owned, generation
 
     def assign(self, topics: Topics, members: Members) -> dict[str, list[TopicPartition]]:
-        given, claims = self._assign(topics, members)
+        assigned, claims = self._assign(topics, members)
         return {
             member: [tp for tp in tps if tp not in claims.disputed and claims.owner.get(tp, member) == member]
-            for member, tps in given.items()
+            for member, tps in assigned.items()
         }
 
 
 def _assign_equal(topics: Topics, claims: _Claims, racks: Racks) -> dict[str, list[TopicPartition]]:
     everything = topics.all_partitions()
-    low, extras = divmod(len(everything), len(claims.owned))
-    high = low + (extras > 0)
-    given: dict[str, list[TopicPartition]] = {}
-    below: list[str] = []
-    at_low: list[str] = []
+    min_quota, extras = divmod(len(everything), len(claims.owned))
+    max_quota = min_quota + (extras > 0)
+    assigned: dict[str, list[TopicPartition]] = {}
+    below_min: list[str] = []
+    at_min: list[str] = []
     for member, owned in claims.owned.items():
         kept = sorted(
-            (tp for tp in owned if tp not in claims.disputed and not racks.is_far(member, tp)),
+            (tp for tp in owned if tp not in claims.disputed and not racks.is_in_other_rack(member, tp)),
             key=lambda tp: (tp.partition, tp.topic),
         )
-        if len(kept) < low:
-            below.append(member)
-        elif len(kept) >= high and extras > 0:
+        if len(kept) < min_quota:
+            below_min.append(member)
+        elif len(kept) >= max_quota and extras > 0:
             extras -= 1
-            kept = kept[:high]
+            kept = kept[:max_quota]
         else:
-            kept = kept[:low]
-            at_low.append(member)
-        given[member] = kept
-    taken = {tp for tps in given.values() for tp in tps}
-    free = racks.hardest_first([tp for tp in everything if tp not in taken])
-    dealer = _Dealer(given, sorted(below), sorted(at_low), low, extras)
+            kept = kept[:min_quota]
+            at_min.append(member)
+        assigned[member] = kept
+    taken = {tp for tps in assigned.values() for tp in tps}
+    unassigned = racks.fewest_members_first([tp for tp in everything if tp not in taken])
+    assigner = _QuotaAssigner(assigned, sorted(below_min), sorted(at_min), min_quota, extras)
     if racks.rack_of:
-        free = dealer.deal_near(free, racks)
-    dealer.deal(free)
-    return given
+        unassigned = assigner.assign_in_rack(unassigned, racks)
+    assigner.assign(unassigned)
+    return assigned
 
 
-class _Dealer:
-    """Deals partitions to members that are below the low quota, in turns, and then one each to those that are at it."""
+class _QuotaAssigner:
+    """Assigns partitions in turn to members below the minimum quota, then one each to members at the minimum."""
 
     def __init__(
-        self, given: dict[str, list[TopicPartition]], below: list[str], at_low: list[str], low: int, extras: int
+        self,
+        assigned: dict[str, list[TopicPartition]],
+        below_min: list[str],
+        at_min: list[str],
+        min_quota: int,
+        extras: int,
     ):
-        self._given = given
-        self._below = below
-        self._at_low = at_low
-        self._low = low
+        self._assigned = assigned
+        self._below_min = below_min
+        self._at_min = at_min
+        self._min_quota = min_quota
         self._extras = extras
-        """How many members may still get one more than the low quota."""
+        """The number of members that may still get one more than the minimum."""
         self._turn = 0
 
-    def deal(self, free: list[TopicPartition]) -> None:
+    def assign(self, unassigned: list[TopicPartition]) -> None:
         self._turn = 0
-        for tp in free:
-            if self._below:
-                self._give_below(tp, self._turn % len(self._below))
+        for tp in unassigned:
+            if self._below_min:
+                self._assign_below_min(tp, self._turn % len(self._below_min))
             else:
-                self._give_extra(tp, self._at_low[0])
+                self._assign_extra(tp, self._at_min[0])
 
-    def deal_near(self, free: list[TopicPartition], racks: Racks) -> list[TopicPartition]:
-        """Deals to members near to a partition only; returns what is left."""
+    def assign_in_rack(self, unassigned: list[TopicPartition], racks: Racks) -> list[TopicPartition]:
+        """Assigns partitions to members in a rack with a replica. Returns the remaining partitions."""
         left = []
-        for tp in free:
-            size = len(self._below)
+        for tp in unassigned:
+            size = len(self._below_min)
             turns = [(self._turn + step) % size for step in range(size)]
-            below = next((index for index in turns if racks.is_near(self._below[index], tp)), None)
-            if below is not None:
-                self._give_below(tp, below)
+            below_min = next((index for index in turns if racks.is_in_rack(self._below_min[index], tp)), None)
+            if below_min is not None:
+                self._assign_below_min(tp, below_min)
                 continue
-            member = next((each for each in self._at_low if racks.is_near(each, tp)), None)
+            member = next((each for each in self._at_min if racks.is_in_rack(each, tp)), None)
             if member is None or not self._extras:
                 left.append(tp)
             else:
-                self._give_extra(tp, member)
+                self._assign_extra(tp, member)
         return left
 
-    def _give_extra(self, tp: TopicPartition, member: str) -> None:
-        self._given[member].append(tp)
-        self._at_low.remove(member)
+    def _assign_extra(self, tp: TopicPartition, member: str) -> None:
+        self._assigned[member].append(tp)
+        self._at_min.remove(member)
         self._extras -= 1
 
-    def _give_below(self, tp: TopicPartition, index: int) -> None:
-        """Whoever reaches the low quota leaves the round; the turn is then at the one that stood behind."""
-        member = self._below[index]
-        self._given[member].append(tp)
+    def _assign_below_min(self, tp: TopicPartition, index: int) -> None:
+        """Assigns to a member below the minimum. A member that reaches it leaves the round, and its successor is
+        next."""
+        member = self._below_min[index]
+        self._assigned[member].append(tp)
         self._turn = index + 1
-        if len(self._given[member]) >= self._low:
-            del self._below[index]
+        if len(self._assigned[member]) >= self._min_quota:
+            del self._below_min[index]
             self._turn = index
-            self._at_low.append(member)
-        if self._turn >= len(self._below):
+            self._at_min.append(member)
+        if self._turn >= len(self._below_min):
             self._turn = 0
