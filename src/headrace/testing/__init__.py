@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.testing.embedded import EmbeddedBroker
 
-__all__ = ["EmbeddedBroker"]
+__all__ = ["EmbeddedBroker", "UnusedFaultWarning"]
+
+
+class UnusedFaultWarning(UserWarning):
+    """A test has ordered a fault that no request met, so it has not tested what it was written for."""
 
 
 def __getattr__(name: str) -> object:

@@ -36,6 +36,7 @@ _PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.002
 _PORT_TRIES = 50
 _LOWEST_PORT = 10_000
+_RETENTION_KEYS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 
 
 class EmbeddedBroker:
@@ -125,12 +126,16 @@ class EmbeddedBroker:
         self._topics.clear()
 
     def _properties(self, port: int) -> dict[str, object]:
-        return {
+        properties: dict[str, object] = {
             "listeners": f"PLAINTEXT://{HOST}:{port}",
             "log.dirs": str(self.data_dir),
             "group.initial.rebalance.delay.ms": 0,  # a test's group is complete when its members have joined
-            **self._given,
         }
+        if not any(key in self._given for key in _RETENTION_KEYS):
+            # Tests write records with fixed timestamps. Retention would delete those that are older than a week when
+            # it runs for the first time, 30 seconds after the start: under a test that happens to run then.
+            properties["log.retention.ms"] = -1
+        return properties | self._given
 
     def stop(self) -> None:
         """Stops it in order, as SIGTERM does. Does nothing if it is not running."""

@@ -10,7 +10,7 @@ be given from any thread; the broker's loop asks `intercept`, and carries out.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from headrace.broker.dispatch import Action, RequestContext
@@ -42,6 +42,10 @@ class Fault:
         self._times = times
         self._when = when
         self._struck = threading.Condition()
+
+    def __str__(self) -> str:
+        times = "" if self._times is None else f", times={self._times}"
+        return f"{self._action} of {self.api.name}{times}"
 
     def strike(self, context: RequestContext) -> Action | None:
         """What happens to a request, if this fault is for it."""
@@ -89,6 +93,9 @@ class Faults:
 
     def __len__(self) -> int:
         return len(self._faults)
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self._faults)
 
     # ---- orders
 
@@ -171,6 +178,9 @@ class Delay:
     def __init__(self, ms: int):
         self.ms = ms
 
+    def __str__(self) -> str:
+        return f"delay by {self.ms} ms"
+
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
         def go_on() -> None:
             if not context.connection.closed:
@@ -183,6 +193,9 @@ class ReplyError:
     def __init__(self, code: int):
         self.code = code
 
+    def __str__(self) -> str:
+        return f"error {self.code}"
+
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
         if context.slot is None:
             context.close("a fault that a test asked for")
@@ -191,6 +204,9 @@ class ReplyError:
 
 
 class DropConnection:
+    def __str__(self) -> str:
+        return "drop_connection"
+
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
         context.close("a fault that a test asked for")
 
@@ -199,6 +215,9 @@ class DropReply:
     def __init__(self, silenced: list[RequestContext] | None):
         """With a list, what has lost its reply is noted there; without, its connection is closed."""
         self._silenced = silenced
+
+    def __str__(self) -> str:
+        return "drop_reply"
 
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
         if context.slot is not None:

@@ -5,10 +5,13 @@ Nothing of the broker is imported before a test asks for it, so a run that does 
 
 import itertools
 import re
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from headrace.testing import UnusedFaultWarning
 
 if TYPE_CHECKING:
     from headrace.testing.embedded import EmbeddedBroker
@@ -35,8 +38,8 @@ def headrace_properties() -> dict[str, object]:
 def headrace_broker(
     headrace_properties: dict[str, object], request: pytest.FixtureRequest
 ) -> "Iterator[EmbeddedBroker]":
-    """A running broker, the same for all tests of a run. After each test its faults are cleared; if the test has paused
-    or stopped it, it goes on."""
+    """A running broker, the same for all tests of a run. After each test its faults are cleared, with a warning about
+    those that no request has met; if the test has paused or stopped it, it goes on."""
     from headrace.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(headrace_properties) as broker:
@@ -56,8 +59,10 @@ def headrace_topic(headrace_broker: "EmbeddedBroker", request: pytest.FixtureReq
     name = f"{re.sub(r'[^A-Za-z0-9-]+', '-', request.node.name)[:_MOST_OF_A_NAME]}-{next(_NUMBERS)}"
     headrace_broker.create_topic(name, partitions, configs)
     yield name
-    _put_right(headrace_broker)
-    headrace_broker.delete_topic(name, missing_ok=True)
+    try:
+        _put_right(headrace_broker)
+    finally:
+        headrace_broker.delete_topic(name, missing_ok=True)
 
 
 def _what_is_marked(partitions: int = 1, configs: Any = None) -> tuple[int, Any]:
@@ -72,8 +77,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def _put_right(broker: "EmbeddedBroker") -> None:
-    """The next test finds the broker as this one did."""
+    """Restores the broker for the next test, and warns of faults that no request has met."""
+    unused = [fault for fault in broker.faults if not fault.hits]
     broker.faults.clear()
     broker.resume()
     if not broker.is_running:
         broker.start()
+    if unused:
+        listed = "; ".join(map(str, unused))
+        warnings.warn(UnusedFaultWarning(f"No request met these faults of the test: {listed}"), stacklevel=2)

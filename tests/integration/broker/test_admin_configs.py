@@ -107,10 +107,10 @@ def test_settings_survive_a_restart(broker: EmbeddedBroker) -> None:
 
 
 def test_a_topic_of_the_same_name_begins_without_settings(client: WireClient) -> None:
-    create_topic(client, "t", retention_ms="7000")
+    create_topic(client, "t", segment_ms="7000")
     assert delete_topic(client, "t").error_code == 0
     create_topic(client, "t")
-    assert describe_configs(client, TOPIC, "t", "retention.ms") == {"retention.ms": (str(7 * 24 * 3_600_000), DEFAULT)}
+    assert describe_configs(client, TOPIC, "t", "segment.ms") == {"segment.ms": (str(7 * 24 * 3_600_000), DEFAULT)}
 
 
 def test_levels_of_loggers(broker: EmbeddedBroker, client: WireClient) -> None:
@@ -130,7 +130,7 @@ def test_what_can_have_settings_is_listed(broker: EmbeddedBroker, client: WireCl
 
 def test_settings_of_very_many_topics(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "t")
-    asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"])
+    asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=["segment.ms"])
     reply = client.call(DescribeConfigsRequest(resources=[asked] * 1000))
     assert len(reply.results) == 1000
     assert {result.configs[0].value for result in reply.results} == {str(7 * 24 * 3_600_000)}

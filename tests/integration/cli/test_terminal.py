@@ -194,10 +194,11 @@ class TestInterrupted:
                 assert terminal.end() == 130
         assert "1 records sent, 1 not" in terminal.shown
 
-    def test_told_to_end(self, servers: str, topic: str) -> None:
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    def test_told_to_end(self, servers: str, topic: str, unbuffered: str) -> None:
         """As `timeout` does it, which sends the signal twice."""
-        args = ("--topic", topic, "--group", f"ended-{topic}", "--from-beginning")
-        with Terminal("console-consumer", "--bootstrap-server", servers, *args) as terminal:
+        args = ("--bootstrap-server", servers, "--topic", topic, "--group", f"ended-{topic}", "--from-beginning")
+        with Terminal("console-consumer", *args, env={"PYTHONUNBUFFERED": unbuffered}) as terminal:
             terminal.wait_for("value 19")
             terminal.interrupt(signal.SIGTERM)
             terminal.interrupt(signal.SIGTERM)

@@ -4,38 +4,18 @@ The build is shown to notice a read behind the end of a frame, which otherwise m
 """
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.integration.records.test_sanitized_kernel import FLAGS, FUZZ_ROUNDS, PROJECT, SanitizedKernel
+from tests.support.sanitizers.build import FUZZ_ROUNDS, SanitizedPackage, build_sanitized
 
 
 @pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> SanitizedKernel:
-    """A copy of the sources in which only the codec is built: it needs no other compiled module."""
-    copy = tmp_path_factory.mktemp("sanitized")
-    ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
-    shutil.copytree(PROJECT / "src", copy / "src", ignore=ignored)
-    for path in (copy / "src" / "headrace" / "records").glob("*.pyx"):
-        path.unlink()
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy2(PROJECT / name, copy / name)
-    build = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--build-temp", "objects", "-j", "2"],
-        cwd=copy,
-        env=os.environ | {"HEADRACE_CFLAGS": FLAGS},
-        capture_output=True,
-        text=True,
-    )
-    assert build.returncode == 0, build.stdout + build.stderr
-    return SanitizedKernel(copy / "src")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> SanitizedPackage:
+    return build_sanitized(tmp_path_factory.mktemp("sanitized"), "protocol")
 
 
-def test_the_whole_codec_is_sanitized(sanitized: SanitizedKernel) -> None:
+def test_the_whole_codec_is_sanitized(sanitized: SanitizedPackage) -> None:
     protocol = sanitized.source / "headrace" / "protocol"
     modules = sorted(path.stem for path in protocol.glob("*.pyx"))
     built = sorted(protocol.glob("*.so"))
@@ -45,7 +25,7 @@ def test_the_whole_codec_is_sanitized(sanitized: SanitizedKernel) -> None:
 
 
 @pytest.mark.parametrize("seed", [201, 202])
-def test_no_frame_makes_the_codec_leave_its_memory(sanitized: SanitizedKernel, seed: int) -> None:
+def test_no_frame_makes_the_codec_leave_its_memory(sanitized: SanitizedPackage, seed: int) -> None:
     run = sanitized.run("-m", "tests.support.protocol.fuzzer", "--seed", str(seed), "--rounds", str(4 * FUZZ_ROUNDS))
     assert run.returncode == 0, f"seed {seed}: {run.stderr}"
     result = json.loads(run.stdout)
@@ -54,7 +34,7 @@ def test_no_frame_makes_the_codec_leave_its_memory(sanitized: SanitizedKernel, s
     assert len(result["reasons"]) > 10
 
 
-def test_the_unit_tests_hold_on_the_sanitized_codec(sanitized: SanitizedKernel) -> None:
+def test_the_unit_tests_hold_on_the_sanitized_codec(sanitized: SanitizedPackage) -> None:
     """All but those that measure memory, fuzz (which is done above), or look at files of the project."""
     chosen = "not cost_no_memory and not rounds and not our_errors and not test_generated and not test_stubs"
     run = sanitized.run("-m", "pytest", "tests/unit/protocol", "-q", "-p", "no:cacheprovider", "-k", chosen)
@@ -76,7 +56,7 @@ print("unnoticed")
 """
 
 
-def test_reading_past_the_end_would_be_noticed(sanitized: SanitizedKernel) -> None:
+def test_reading_past_the_end_would_be_noticed(sanitized: SanitizedPackage) -> None:
     run = sanitized.run("-c", READ_PAST_THE_END.format(source=str(sanitized.source)))
     assert run.stdout == "30\n"
     assert run.returncode != 0

@@ -5,68 +5,22 @@ therefore also be shown to end it.
 """
 
 import json
-import os
-import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support.sanitizers.build import FLAGS, FUZZ_ROUNDS, SanitizedPackage, build_sanitized
 
-PROJECT = Path(__file__).parents[3]
-FLAGS = "-fsanitize=address,undefined -fno-wrapv -fno-omit-frame-pointer -O1 -g"
 FUZZ_SEEDS = (101, 102, 103, 104)
-FUZZ_ROUNDS = int(os.environ.get("HEADRACE_FUZZ_ROUNDS", "1000"))
-
-
-def sanitizer_library(name: str) -> str:
-    found = subprocess.run(
-        ["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    assert Path(found).is_absolute(), f"gcc has no {name}: install it to run these tests"
-    return found
-
-
-@dataclass(frozen=True)
-class SanitizedKernel:
-    source: Path
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs Python with the sanitized kernel in front of the ordinary one."""
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(self.source), str(PROJECT)]),
-            "LD_PRELOAD": f"{sanitizer_library('libasan.so')} {sanitizer_library('libubsan.so')}",
-            # Python's own allocator would hide where one object ends and the next begins.
-            "PYTHONMALLOC": "malloc",
-            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
-            "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-        }
-        command = [sys.executable, *arguments]
-        return subprocess.run(
-            command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120 + FUZZ_ROUNDS
-        )
 
 
 @pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> SanitizedKernel:
-    copy = tmp_path_factory.mktemp("sanitized")
-    shutil.copytree(PROJECT / "src", copy / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info"))
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy2(PROJECT / name, copy / name)
-    build = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--build-temp", "objects", "-j", "2"],
-        cwd=copy,
-        env=os.environ | {"HEADRACE_CFLAGS": FLAGS},
-        capture_output=True,
-        text=True,
-    )
-    assert build.returncode == 0, build.stdout + build.stderr
-    return SanitizedKernel(copy / "src")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> SanitizedPackage:
+    return build_sanitized(tmp_path_factory.mktemp("sanitized"), "records")
 
 
-def test_the_whole_kernel_is_sanitized(sanitized: SanitizedKernel) -> None:
+def test_the_whole_kernel_is_sanitized(sanitized: SanitizedPackage) -> None:
     records = sanitized.source / "headrace" / "records"
     modules = sorted(path.stem for path in records.glob("*.pyx"))
     built = sorted(records.glob("*.so"))
@@ -77,7 +31,7 @@ def test_the_whole_kernel_is_sanitized(sanitized: SanitizedKernel) -> None:
         assert b"__ubsan_handle" in compiled, path
 
 
-def test_no_batch_makes_the_kernel_leave_its_memory(sanitized: SanitizedKernel) -> None:
+def test_no_batch_makes_the_kernel_leave_its_memory(sanitized: SanitizedPackage) -> None:
     def fuzz(seed: int) -> subprocess.CompletedProcess[str]:
         return sanitized.run("-m", "tests.support.records.fuzzer", "--seed", str(seed), "--rounds", str(FUZZ_ROUNDS))
 
@@ -91,7 +45,7 @@ def test_no_batch_makes_the_kernel_leave_its_memory(sanitized: SanitizedKernel) 
         assert len(result["reasons"]) > 50
 
 
-def test_the_unit_tests_hold_on_the_sanitized_kernel(sanitized: SanitizedKernel) -> None:
+def test_the_unit_tests_hold_on_the_sanitized_kernel(sanitized: SanitizedPackage) -> None:
     """All but those that measure memory or fuzz, which is done above."""
     chosen = "not test_a_bomb and not test_fuzz"
     run = sanitized.run("-m", "pytest", "tests/unit/records", "-q", "-p", "no:cacheprovider", "-k", chosen)
@@ -112,7 +66,7 @@ print("unnoticed")
 """
 
 
-def test_reading_past_the_end_would_be_noticed(sanitized: SanitizedKernel) -> None:
+def test_reading_past_the_end_would_be_noticed(sanitized: SanitizedPackage) -> None:
     """A buffer that says it is longer than its memory is what a missing check in the kernel would amount to."""
     run = sanitized.run("-c", READ_PAST_THE_END.format(source=str(sanitized.source)))
     assert run.stdout == "as it should be [0, 1, 2]\n"
@@ -121,7 +75,7 @@ def test_reading_past_the_end_would_be_noticed(sanitized: SanitizedKernel) -> No
     assert "scan_records" in run.stderr
 
 
-def test_undefined_behaviour_would_be_noticed(sanitized: SanitizedKernel, tmp_path: Path) -> None:
+def test_undefined_behaviour_would_be_noticed(sanitized: SanitizedPackage, tmp_path: Path) -> None:
     """The kernel has none that could be called for, so this is a function of its own."""
     source, library = tmp_path / "shift.c", tmp_path / "shift.so"
     source.write_text("int shift(int bits) { return 1 << bits; }\n")

@@ -46,6 +46,21 @@ def test_properties_are_kafkas(tmp_path: Path) -> None:
         EmbeddedBroker({"num.partition": 4}).__enter__()
 
 
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({}, -1),
+        ({"log.retention.hours": 2}, 7_200_000),
+        ({"log.retention.minutes": 3}, 180_000),
+        ({"log.retention.ms": 5}, 5),
+    ],
+)
+def test_keeps_records_whatever_their_timestamps(properties: dict[str, object], expected: int) -> None:
+    """Retention would delete records that a test writes with a timestamp of long ago, whenever it runs."""
+    with EmbeddedBroker(properties, topics={"t": 1}) as broker:
+        assert broker.call(lambda inside: inside.configs.topic("t").log.retention_ms) == expected
+
+
 def test_a_block_of_asyncio() -> None:
     async def use() -> None:
         async with EmbeddedBroker(topics={"t": 1}) as broker:

@@ -24,6 +24,7 @@ seen = []
 def partitions(broker, topic):
     return broker.call(lambda inside: len([p for p in inside.replicas if p.tp.topic == topic]))
 
+@pytest.mark.filterwarnings("ignore::headrace.testing.UnusedFaultWarning")
 def test_a_topic(headrace_broker, headrace_topic):
     seen.append((headrace_broker, headrace_topic))
     assert partitions(headrace_broker, headrace_topic) == 1
@@ -46,6 +47,22 @@ def test_another(headrace_broker, headrace_topic, odd):
     headrace_broker.pause()
 """
 
+FAULTS = """
+import headrace
+from headrace.protocol import ApiKey
+
+def test_never_met(headrace_broker):
+    headrace_broker.faults.error(ApiKey.FETCH, 1, times=2)
+    headrace_broker.faults.delay(ApiKey.PRODUCE, 5)
+    headrace_broker.faults.drop_reply(ApiKey.METADATA).remove()
+
+def test_met(headrace_broker):
+    fault = headrace_broker.faults.delay(ApiKey.METADATA, 1)
+    with headrace.Admin(bootstrap_servers=headrace_broker.bootstrap_servers) as admin:
+        admin.list_topics()
+    assert fault.hits
+"""
+
 NO_BROKER = """
 import sys
 
@@ -55,11 +72,11 @@ def test_nothing_of_the_broker_is_imported():
 """
 
 
-def run(directory: Path, **files: str) -> str:
+def run(directory: Path, *, warnings: str = "error", **files: str) -> str:
     for name, content in files.items():
         (directory / f"{name}.py").write_text(content)
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "--strict-markers", "-p", "no:cacheprovider", "."],
+        [sys.executable, "-m", "pytest", "-q", "-W", warnings, "--strict-markers", "-p", "no:cacheprovider", "."],
         cwd=directory,
         capture_output=True,
         text=True,
@@ -71,6 +88,13 @@ def run(directory: Path, **files: str) -> str:
 
 def test_fixtures(tmp_path: Path) -> None:
     assert "3 passed" in run(tmp_path, conftest=CONFTEST, test_it=TESTS)
+
+
+def test_warns_of_faults_that_no_request_met(tmp_path: Path) -> None:
+    said = run(tmp_path, warnings="default", test_it=FAULTS)
+    assert "2 passed, 1 warning" in said
+    assert "test_it.py::test_never_met" in said
+    assert "No request met these faults of the test: error 1 of FETCH, times=2; delay by 5 ms of PRODUCE" in said
 
 
 def test_pytest_starts_without_the_broker(tmp_path: Path) -> None:

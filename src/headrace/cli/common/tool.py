@@ -50,15 +50,47 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, as `timeout` and `kill` send it: the same end as after Ctrl-C, with another code."""
 
 
-def _end_properly() -> None:
-    """Lets a tool leave its group and show its totals when it is told to end."""
+class Interrupts:
+    """Ctrl-C and SIGTERM, which a tool may hold back for a moment while it does two things that belong together.
 
-    def end(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it twice
-        raise Terminated
+    Between `hold` and `release` nothing may wait: a second Ctrl-C raises all the same.
+    """
 
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, end)
+    def __init__(self) -> None:
+        self._is_held = False
+        self._held_back: type[KeyboardInterrupt] | None = None
+
+    def hold(self) -> None:
+        self._is_held = True
+
+    def release(self) -> None:
+        """Raises the interrupt that was held back, if any."""
+        self._is_held = False
+        held_back, self._held_back = self._held_back, None
+        if held_back is not None:
+            raise held_back
+
+    def install(self) -> None:
+        """Lets a tool leave its group and show its totals when it is told to end."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._handle)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._handle)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        kind = KeyboardInterrupt
+        if number == signal.SIGTERM:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it twice
+            kind = Terminated
+        if self._is_held and self._held_back is None:
+            self._held_back = kind
+        else:
+            raise kind
+
+
+interrupts = Interrupts()
 
 
 class _Kafka(click.Command):
@@ -79,7 +111,7 @@ class _Kafka(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         _log_in_lines()
-        _end_properly()
+        interrupts.install()
         try:
             return super().invoke(ctx)
         except click.UsageError as error:

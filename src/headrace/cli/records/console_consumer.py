@@ -5,14 +5,15 @@ there is no group at all, where Kafka's tool makes one: so the first record need
 what was polled and is not printed yet when the tool ends is left to the group.
 """
 
+import io
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from headrace.cli.common.connection import Connection, client_settings, connects, key_values, read_config
 from headrace.cli.common.output import json_option
-from headrace.cli.common.tool import LONG_MAX, Failure, Tool, check_expression, sentence
+from headrace.cli.common.tool import LONG_MAX, Failure, Tool, check_expression, interrupts, sentence
 from headrace.cli.records.message_format import formatter, json_line
 from headrace.common.clock import SystemClock
 from headrace.common.types import TopicPartition
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.client.consumer.consumer import Consumer
 
 _POLL_MS = 500
+_BUFFER_BYTES = 256 * 1024
 
 
 @click.command("console-consumer", cls=Tool)
@@ -156,6 +158,15 @@ def _assign(consumer: "Consumer", tp: TopicPartition, start: int | str) -> None:
         consumer.seek(tp, start)
 
 
+def standard_output() -> BinaryIO:
+    """Standard output behind a buffer. Python's own has none under PYTHONUNBUFFERED: each write would be a system call,
+    and might write only a part."""
+    try:
+        return open(sys.stdout.fileno(), "wb", _BUFFER_BYTES, closefd=False)
+    except io.UnsupportedOperation:  # replaced, as by a test
+        return sys.stdout.buffer
+
+
 class Printer:
     """From the consumer to standard output, until there is a reason to stop."""
 
@@ -163,7 +174,8 @@ class Printer:
         self._consumer, self._write = consumer, write
         self._most = None if most is None or most < 0 else most
         self._timeout_ms, self._skip_errors = timeout_ms, skip_errors
-        self._out = sys.stdout.buffer
+        self._out = standard_output()
+        self._buffered_bytes = 0
         self._clock = SystemClock()
         self._first: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}
@@ -185,31 +197,41 @@ class Printer:
             self._next = dict(self._first)
             for tp, records in polled.items():
                 for record in records:
-                    self._print(record)
-                    self._next[tp] = record.offset + 1
+                    self._print(tp, record)
                 del self._next[tp]
             if polled:
                 last = self._clock.monotonic()
                 self.flush()
         return 0
 
-    def _print(self, record: Any) -> None:
+    def _print(self, tp: TopicPartition, record: Any) -> None:
         try:
             shown = memoryview(self._write(record))
         except Exception as error:  # also of formatters and deserializers that the user wrote
-            where = f"{record.topic}-{record.partition} at {record.offset}"
+            where = f"{tp} at {record.offset}"
             said = f"{type(error).__name__}: {sentence(error)}"
             if not self._skip_errors:
                 # It counts as read, as with Kafka's tool: the next one to try gets past it.
-                self._next[TopicPartition(record.topic, record.partition)] = record.offset + 1
+                self._next[tp] = record.offset + 1
                 raise Failure(f"the record of {where} cannot be shown: {said}") from error
             click.echo(f"skipped the record of {where}: {said}", err=True)
-        else:
+            shown = memoryview(b"")
+        self._buffered_bytes += shown.nbytes
+        if self._buffered_bytes > _BUFFER_BYTES:
+            self._out.flush()  # which may wait for the reader, and be interrupted
+            self._buffered_bytes = shown.nbytes
+        # A record that is in the buffer counts: no interrupt comes in between.
+        interrupts.hold()
+        try:
             self._out.write(shown)
-        self.count += 1
+            self.count += 1
+            self._next[tp] = record.offset + 1
+        finally:
+            interrupts.release()
 
     def flush(self) -> None:
         self._out.flush()
+        self._buffered_bytes = 0
         self._first = {}
 
     def give_back(self) -> None:
