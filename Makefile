@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNEL := $(shell find src -name "*.pyx" -o -name "*.pxd")
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour test quick check bench soak docs site dist clean
+.PHONY: help build run tour test quick check bench soak docs site dist clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -38,6 +38,8 @@ $(VENV)/.built: $(VENV)/.installed $(KERNEL)
 	  echo "==> building the kernel"; $(BIN)/python setup.py -q build_ext --inplace; fi
 	@touch $@
 
+build: $(VENV)/.built  ## the virtual environment and the compiled modules, for PYTHON=python3
+
 EVENTS ?= 100000
 MASTER ?= local[*]
 HOST ?= 127.0.0.1
@@ -59,13 +61,15 @@ test: $(VENV)/.built  ## unit, property, integration and compatibility tests: WO
 quick: $(VENV)/.built  ## unit and property tests, in under two minutes: PYTHON=python3.12
 	@$(PYTEST) tests/unit tests/property
 
-check: $(VENV)/.built  ## format, lint, types, import rules
+check: $(VENV)/.built  ## format, lint, types, import rules, layout of the tests
 	@echo "==> ruff"
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
 	@echo "==> mypy"
 	@$(BIN)/mypy
 	@echo "==> import rules"
 	@$(BIN)/lint-imports --no-cache
+	@echo "==> tests/unit mirrors src"
+	@$(BIN)/python tools/check_test_layout.py
 
 bench: $(VENV)/.built  ## measure against peers in one run; results go to bench/results
 	@$(BIN)/python -m bench
@@ -74,6 +78,7 @@ soak: $(VENV)/.built  ## the long versions of the crash, power-loss and model te
 	@HEADRACE_KILL_ROUNDS=500 HEADRACE_POWER_SEEDS=20000 HEADRACE_MODEL_EXAMPLES=20000 HEADRACE_FUZZ_ROUNDS=100000 \
 	  HEADRACE_CODEC_EXAMPLES=300 HEADRACE_HOSTILE_ROUNDS=500 HEADRACE_HOSTILE_SEED=0 \
 	  HEADRACE_CONTROLLER_SEEDS=20000 HEADRACE_BROKER_KILL_ROUNDS=200 HEADRACE_TRANSACTION_ROUNDS=200 \
+	  HEADRACE_PIPELINE_KILLS=all \
 	  $(BIN)/python -m pytest --timeout 0 tests/integration tests/sim tests/property \
 	  tests/compat/broker/test_kill_restart.py tests/compat/broker/test_exactly_once.py
 

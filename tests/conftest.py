@@ -11,27 +11,31 @@ from typing import Any
 import pytest
 
 GROUPS = {
-    "spark connector": (
-        "tests/compat/spark/test_source*.py",
-        "tests/compat/spark/test_sink*.py",
-        "tests/compat/spark/test_options.py",
-        "tests/compat/spark/test_checkpoints.py",
-    ),
-    "spark": ("tests/integration/spark/*", "tests/integration/pipelines/*"),
-    "broker and other clients": ("tests/compat/broker/*",),
+    "Spark beside Spark's own connector": ("tests/compat/spark/test_[!s]*.py", "tests/compat/spark/test_stream.py"),
+    "Spark": ("tests/integration/spark/*", "tests/integration/pipelines/*", "tests/integration/shop/test_[!k]*.py"),
+    "other clients in groups": ("tests/compat/broker/test_group*.py", "tests/compat/client/test_group*.py"),
+    "other clients on one broker": ("tests/compat/broker/*",),
     "files of Apache Kafka": ("tests/compat/test_apache_kafka_*.py",),
+    "Kafka's tools": ("tests/compat/cli/*",),
 }
 """Names of groups, and patterns of the files in them."""
 
 LONGEST_FIRST = (
-    "spark",
-    "broker and other clients",
+    "tests/integration/shop/test_kills.py",
+    "tests/compat/spark/test_standalone.py",
+    "Spark",
+    "Spark beside Spark's own connector",
+    "other clients on one broker",
+    "other clients in groups",
+    "Kafka's tools",
+    "files of Apache Kafka",
+    "tests/integration/*/test_sanitized*",
     "tests/compat/*",
     "tests/integration/*",
     "tests/sim/*",
     "tests/property/*",
 )
-"""Groups or patterns of groups, in the order in which they start; the others follow."""
+"""Groups, or patterns of files, in the order in which they start; the others follow."""
 
 
 def group_of(nodeid: str) -> str:

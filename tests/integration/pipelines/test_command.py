@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.apache_kafka.jvm import KafkaUnavailable, require_java
-from tests.support.spark.session import worker_environment
+from tests.support.spark.session import QUICK_JVM, worker_environment
 from tests.support.spark.topic_rows import put, values
 
 from headrace.testing import EmbeddedBroker
@@ -31,6 +31,7 @@ def start(broker: EmbeddedBroker, directory: Path, *more: str) -> "subprocess.Po
     command = [sys.executable, "-m", "headrace", "pipeline", "run", str(directory / "mine.py")]
     command += ["--bootstrap-server", broker.bootstrap_servers, "--checkpoint", str(directory / "checkpoint")]
     command += ["--metrics", str(directory / "metrics"), "--master", "local[2]", *more]
+    command += ["--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}"]
     return subprocess.Popen(
         command,
         cwd=directory,
