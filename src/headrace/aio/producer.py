@@ -1,8 +1,9 @@
-"""The producer for asyncio. Lives on the loop that `start` is called on, and on no other thread."""
+"""The asyncio producer. Belongs to the event loop on which `start` was called."""
 
 import asyncio
 import warnings
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -11,12 +12,11 @@ from headrace.client.config.keywords import ProducerKeywords
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
-from headrace.client.producer._send import SendPath, SendRequest
-from headrace.client.producer.core import ProducerCore, check_settings, check_timeout, set_up_path
-from headrace.client.producer.interceptors import OutgoingRecord
+from headrace.client.producer.base import BaseProducer
+from headrace.client.producer.config import check_timeout
+from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.types import Headers, OnDelivery
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata
-from headrace.common.clock import SystemClock
 from headrace.common.errors import KafkaError
 from headrace.common.types import TopicPartition
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 
-class Producer(SendPath):
+class Producer(BaseProducer):
     """Sends records to topics.
 
         async with Producer(bootstrap_servers="localhost:9092") as producer:
@@ -36,41 +36,44 @@ class Producer(SendPath):
             metadata = await future                                         # acknowledged
             await producer.send_and_wait("orders", b"value")                # both
 
-    Settings are those of `headrace.Producer`.
+    Takes the same configs as `headrace.Producer`.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[ProducerKeywords]):
-        self.config = check_settings(PRODUCER_KEYS.load(config, **keywords))
-        """The parsed configuration, such as `config.acks`."""
-        set_up_path(self, self.config, SystemClock())
-        self._gate = self._not_started
+        super().__init__(PRODUCER_KEYS.load(config, **keywords))
+        self._check_state = self._raise_not_started
         self._started: ProducerCore | None = None
         self._is_closed = False
 
     @property
     def _core(self) -> ProducerCore:
+        return self._check_usable()
+
+    def _check_usable(self) -> ProducerCore:
+        """Returns the core. Raises if the producer is not open or belongs to another event loop."""
         if self._started is None or self._is_closed:
-            self._not_started()
+            self._raise_not_started()
         assert self._started is not None
         check_loop(self._started.client.loop)
         return self._started
 
-    def _not_started(self) -> None:
+    def _raise_not_started(self) -> None:
         raise IllegalStateError(
-            "this producer is closed"
+            "Cannot perform operation after producer has been closed"
             if self._is_closed
-            else "this producer is not started: await start(), or use async with"
+            else "The producer is not started: await start(), or use async with"
         )
 
     async def start(self) -> None:
-        """Makes the producer live on the running loop. Needs no broker yet."""
+        """Starts the producer on the running event loop. Does not need a broker yet."""
         if self._started is not None or self._is_closed:
-            raise IllegalStateError("this producer was started before")
-        core = self._started = ProducerCore(self.config)
-        self._topics = core.accumulator.topics
-        self._gate = None if core.transactions is None else core.transactions.check_open
+            raise IllegalStateError("The producer was already started: create a new one")
+        self._started = ProducerCore(self.config)
+        self._start(self._started)
 
-    async def send(
+    # ---- sending
+
+    async def send(  # type: ignore[override]
         self,
         topic: str,
         value: Any = None,
@@ -80,21 +83,11 @@ class Producer(SendPath):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> FutureRecordMetadata:
-        """Puts a record into its batch, and returns its future, which can be awaited. Waits only where the topic is not
-        known yet or the memory is used up, for at most `max.block.ms`."""
-        interceptors = self._core.interceptors
-        if interceptors:
-            record = interceptors.on_send(OutgoingRecord(topic, value, key, headers, partition, timestamp_ms))
-            topic, value, key, headers, partition, timestamp_ms = record
-        try:
-            outcome = super().send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-            future: FutureRecordMetadata = outcome if isinstance(outcome, FutureRecordMetadata) else await outcome
-        except Exception as error:
-            interceptors.on_acknowledgement(error, None)
-            raise
-        if interceptors:
-            future.add_done(interceptors.on_acknowledgement)
-        return future
+        """Appends a record to the batch of its partition and returns the record's future, which can be awaited. Waits
+        only for missing metadata or memory, up to `max.block.ms`."""
+        self._check_usable()
+        result = self._try_append(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return result if isinstance(result, FutureRecordMetadata) else await self._append(result)
 
     async def send_and_wait(
         self,
@@ -108,83 +101,102 @@ class Producer(SendPath):
         """Sends a record and waits until it is acknowledged."""
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
-    def _place(self, request: SendRequest) -> Coroutine[Any, Any, FutureRecordMetadata]:
-        return self._core.place(self, request)
-
     async def send_arrow(
         self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None
     ) -> "ArrowFuture":
-        """As `headrace.Producer.send_arrow`; the future can be awaited."""
-        from headrace.client.producer.arrow import send_arrow_async
+        """Sends every row of an Arrow table or record batch, as `headrace.Producer.send_arrow`. Returns one future,
+        which can be awaited."""
+        from headrace.client.producer.arrow import send_arrow
 
-        return await send_arrow_async(self, self._core, topic, data, partition)
+        return await send_arrow(self, topic, data, partition)
+
+    async def _wait_for_partition(self, topic: str, partition: int, deadline: float) -> None:
+        core = self._core
+        left_ms = max(0.0, (deadline - core.clock.monotonic()) * 1000)
+        await core.metadata.wait_for_partition(topic, partition, left_ms)
+
+    async def _wait_for_memory(self, size: int, deadline: float, wants_buffer: bool = True) -> bytearray | None:
+        core = self._core
+        return await core.wait_for_memory(size, deadline - core.clock.monotonic(), wants_buffer)
+
+    async def _yield_to_sender(self) -> None:
+        await asyncio.sleep(0)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Sends everything at once, and waits until all of it is acknowledged or has failed."""
+        """Sends all records now and waits until they are acknowledged or have failed. Raises KafkaTimeoutError after
+        `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._core.flush()
         except TimeoutError:
-            raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s") from None
+            raise KafkaTimeoutError(f"Not all records were acknowledged within {timeout} s") from None
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, known or asked for."""
-        await self._core.wait_for_metadata(topic, -1, self.config.max_block_ms)
-        return set(range(len(self._topics[topic].queues)))
-
-    def bootstrap_connected(self) -> bool:
-        """Whether the cluster is known."""
-        return bool(self._core.client.metadata.view.nodes)
+        """Returns the partitions of a topic. Waits for its metadata if necessary."""
+        await self._wait_for_partition(topic, -1, self._block_deadline())
+        return self._partitions(topic)
 
     async def metrics(self) -> dict[str, Any]:
-        """What `stats_cb` would be told at this moment, with librdkafka's names. Windows begin anew."""
+        """Returns the statistics that `stats_cb` receives, with librdkafka's names. Resets their time windows."""
         return await self._core.metrics()
 
-    # ---- transactions
+    # ---- transactions: see headrace.Producer
 
     async def init_transactions(self, transactional_id: str | None = None) -> None:
-        """Once, before the first transaction. With a transactional id, also between transactions: the producer goes on
-        under that one, with the connections that it has."""
-        await self._core.transact("init_transactions", transactional_id)
+        """Gets the producer ID and epoch of the transactional ID and fences other producers with the same ID. Call it
+        once, before the first transaction; with a transactional ID, also between transactions to continue under it."""
+        await self._core.init_transactions(transactional_id)
 
     async def begin_transaction(self) -> None:
-        """From here on, what is sent belongs to a transaction, until it is committed or aborted."""
-        await self._core.transact("begin_transaction")
+        """Begins a transaction. All records sent until it is committed or aborted belong to it."""
+        await self._core.begin_transaction()
 
     async def send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
-        """Commits a consumer's offsets with the transaction: `consumer.group_metadata()`, or a group's id alone."""
-        await self._core.transact("send_offsets_to_transaction", offsets, group_metadata)
+        """Commits a consumer group's offsets with the transaction."""
+        await self._core.send_offsets_to_transaction(offsets, group_metadata)
 
     async def commit_transaction(self) -> None:
-        """Returns when all records are written and the decision too. After KafkaTimeoutError it may be called again,
-        and goes on waiting for the same commit."""
-        await self._core.transact("commit_transaction")
+        """Commits the transaction. After KafkaTimeoutError, call it again to wait for the same commit."""
+        await self._core.commit_transaction()
 
     async def abort_transaction(self) -> None:
-        """Records that were not sent fail with TransactionAbortedError; the others are never seen by readers of
-        committed records."""
-        await self._core.transact("abort_transaction")
+        """Aborts the transaction. Unsent records fail with TransactionAbortedError."""
+        await self._core.abort_transaction()
 
-    def transaction(self) -> "Transaction":
-        """`async with producer.transaction():` begins one, and commits it at the end of the block. An exception in the
-        block aborts it, and so does an error of the commit that is `abortable`."""
-        return Transaction(self)
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """`async with producer.transaction():` begins a transaction and commits it at the end of the block. An
+        exception in the block aborts it, and so does an `abortable` error of the commit. Both exceptions are raised
+        again."""
+        await self.begin_transaction()
+        try:
+            yield self
+        except BaseException as error:
+            if not getattr(error, "fatal", False):
+                await self.abort_transaction()
+            raise
+        try:
+            await self.commit_transaction()
+        except KafkaError as error:
+            if error.abortable:
+                await self.abort_transaction()
+            raise
 
-    # ---- the end
+    # ---- closing
 
     async def close(self, timeout: float | None = None) -> None:
-        """Sends what is there and closes, after `timeout` seconds at the latest."""
+        """Sends the queued records and closes the producer. Records that are not sent after `timeout` seconds fail."""
         check_timeout(timeout)
         if self._is_closed:
             return
         if self._started is not None:
             check_loop(self._started.client.loop)
         self._is_closed = True
-        self._gate = self._not_started
+        self._check_state = self._raise_not_started
         if self._started is not None:
             await self._started.close(timeout)
 
@@ -193,7 +205,7 @@ class Producer(SendPath):
     def __del__(self) -> None:
         if getattr(self, "_started", None) is not None and not self._is_closed:
             warnings.warn(
-                "a headrace Producer was left open: await close()", ResourceWarning, source=self, stacklevel=2
+                "A headrace Producer was left open: await close()", ResourceWarning, source=self, stacklevel=2
             )
 
     async def __aenter__(self) -> Self:
@@ -204,27 +216,3 @@ class Producer(SendPath):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-class Transaction:
-    """What `Producer.transaction()` returns."""
-
-    def __init__(self, producer: Producer):
-        self._producer = producer
-
-    async def __aenter__(self) -> Producer:
-        await self._producer.begin_transaction()
-        return self._producer
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            try:
-                await self._producer.commit_transaction()
-            except KafkaError as failure:
-                if failure.abortable:
-                    await self._producer.abort_transaction()
-                raise
-        elif not getattr(error, "fatal", False):
-            await self._producer.abort_transaction()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from headrace.client.config.producer import PRODUCER_KEYS
-from headrace.client.producer.core import check_settings
+from headrace.client.producer.config import check_settings
 from headrace.common.errors import ConfigError
 from headrace.spark.options import client_settings, lower_keys
 

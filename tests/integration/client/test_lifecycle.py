@@ -154,7 +154,7 @@ for number in range(1000):
 import sys
 from headrace import Producer
 from headrace.client.producer import producer as module
-module._LAST_SECONDS = 0.1
+module._UNCLOSED_FLUSH_SECONDS = 0.1
 producer = Producer(bootstrap_servers=sys.argv[1])
 producer.partitions_for(sys.argv[2])
 producer.send(sys.argv[2], b"value")

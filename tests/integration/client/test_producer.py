@@ -15,9 +15,9 @@ from tests.support.client.producer_logs import read_records, read_values
 from headrace import aio
 from headrace.client.errors import IllegalArgumentError, IllegalStateError, KafkaTimeoutError
 from headrace.client.producer import producer as producer_module
-from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.interceptors import OutgoingRecord
 from headrace.client.producer.producer import Producer
+from headrace.client.producer.sender_loop import SenderLoop
 from headrace.common.errors import (
     ClusterAuthorizationFailedError,
     ConfigError,
@@ -65,19 +65,19 @@ class TestTurns:
         self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         turns = 0
-        give_turn = ProducerCore.give_turn
+        wake_and_wait = SenderLoop.wake_and_wait
 
-        def counted(core: ProducerCore, seconds: float) -> None:
+        def counted(sender_loop: SenderLoop, timeout: float) -> None:
             nonlocal turns
             turns += 1
-            give_turn(core, seconds)
+            wake_and_wait(sender_loop, timeout)
 
-        monkeypatch.setattr(ProducerCore, "give_turn", counted)
+        monkeypatch.setattr(SenderLoop, "wake_and_wait", counted)
         with make(broker, **{"batch.size": 16_384}) as producer:
             for number in range(1000):
                 producer.send(topic, b"%01000d" % number, partition=0)
             assert turns == 0
-            monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
+            monkeypatch.setattr(producer_module, "_BACKLOG_BYTES", 0)
             for number in range(1000, 2000):
                 producer.send(topic, b"%01000d" % number, partition=0)
             assert turns >= 60  # one for each batch
@@ -86,7 +86,7 @@ class TestTurns:
     def test_a_broker_that_does_not_answer_holds_nobody_up(
         self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
+        monkeypatch.setattr(producer_module, "_BACKLOG_BYTES", 0)
         with make(broker) as producer:
             producer.send(topic, b"first").get(PATIENCE)
             broker.pause()
@@ -99,8 +99,8 @@ class TestTurns:
 
     def test_callbacks_may_send(self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """They run on the loop, which cannot wait for itself."""
-        monkeypatch.setattr(producer_module, "_AHEAD_BYTES", 0)
-        monkeypatch.setattr(producer_module, "_TURN_SECONDS", PATIENCE)
+        monkeypatch.setattr(producer_module, "_BACKLOG_BYTES", 0)
+        monkeypatch.setattr(producer_module, "_SENDER_TURN_SECONDS", PATIENCE)
         done = threading.Event()
         with make(broker) as producer:
 
@@ -221,7 +221,7 @@ def test_records_that_can_never_be_sent(broker: EmbeddedBroker, topic: str) -> N
         assert heard == [MessageSizeTooLargeError]
         with pytest.raises(InvalidTopicError):
             producer.send("no such/topic", b"v")
-        with pytest.raises(TypeError, match="is bytes or None, not str"):
+        with pytest.raises(TypeError, match="must be bytes or None, not str"):
             producer.send(topic, "text")
 
 
@@ -229,7 +229,7 @@ def test_a_topic_or_partition_that_there_is_not(broker: EmbeddedBroker, topic: s
     with make(broker, max_block_ms=300) as producer:
         with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError)):
             producer.send("nowhere", b"v")
-        with pytest.raises(KafkaTimeoutError, match="partition 7"):
+        with pytest.raises(KafkaTimeoutError, match="Partition 7"):
             producer.send(topic, b"v", partition=7)
 
 
@@ -435,9 +435,9 @@ def test_a_partition_that_there_is_not_is_seen_before_the_first_row(
     data = pa.table({"value": values, "partition": partitions})
     with make(broker) as producer:
         for each in (data, data.to_batches()[0]):
-            with pytest.raises(IllegalArgumentError, match=f"has {wrong}; the topic has 3 partitions"):
+            with pytest.raises(IllegalArgumentError, match=f"contains {wrong}, but the topic has 3 partitions"):
                 producer.send_arrow(topic, each)
-        with pytest.raises(IllegalArgumentError, match="holds string; expected integers"):
+        with pytest.raises(IllegalArgumentError, match="has type string: expected integers"):
             producer.send_arrow(topic, table(1, partition=pa.array(["0"])))
         producer.flush(PATIENCE)
     assert [read_values(broker, topic, partition) for partition in range(3)] == [[], [], []]
@@ -486,7 +486,7 @@ def test_a_transaction_with_a_part_of_a_table_is_not_committed(broker: EmbeddedB
         producer.init_transactions()
         producer.begin_transaction()
         future = producer.send_arrow(topic, too_large_at_the_end(), partition=0)
-        with pytest.raises(MessageSizeTooLargeError, match="the transaction must be aborted"):
+        with pytest.raises(MessageSizeTooLargeError, match="The transaction must be aborted"):
             producer.commit_transaction()
         producer.abort_transaction()
         assert future.failed()

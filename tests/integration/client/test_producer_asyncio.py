@@ -159,7 +159,7 @@ def test_before_the_start_and_after_the_end(broker: EmbeddedBroker, topic: str) 
         with pytest.raises(IllegalStateError, match="not started"):
             await producer.send(topic, b"v")
         await producer.start()
-        with pytest.raises(IllegalStateError, match="started before"):
+        with pytest.raises(IllegalStateError, match="already started"):
             await producer.start()
         future = await producer.send(topic, b"v", partition=0)
         await producer.stop()

@@ -12,7 +12,7 @@ from tests.support.client.producer_logs import read_values
 from tests.support.net.wire_client import WireClient
 
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError, TransactionAbortedError
-from headrace.client.producer.core import ProducerCore
+from headrace.client.producer.network_client import NetworkClient
 from headrace.client.producer.producer import Producer
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.errors import (
@@ -48,10 +48,10 @@ def broker() -> Iterator[EmbeddedBroker]:
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The version of transactions (KIP-890): the broker has the second, and serves producers that have the first."""
 
-    async def answer(core: ProducerCore, key: str) -> int:
+    async def answer(network: NetworkClient, transactional_id: str) -> int:
         return int(request.param)
 
-    monkeypatch.setattr(ProducerCore, "transaction_version", answer)
+    monkeypatch.setattr(NetworkClient, "transaction_version", answer)
     return int(request.param)
 
 

@@ -1,25 +1,28 @@
-"""A sender and its brokers without sockets and without a loop, in the test's own time.
+"""A simulated sender and brokers, without sockets and event loop, on the test's clock.
 
-`SimCluster` stands for the network and the leaders: it takes Produce requests, checks sequences as a leader does, and
-answers when the test says, in the order of requests on a connection. What goes wrong is the test's to say.
+`SimCluster` simulates network and leaders: it takes Produce requests, checks sequence numbers as a leader does, and
+responds when the test says so, in the order of the requests. The test also injects the faults.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.producer._batch import FutureRecordMetadata
-from headrace.client.producer._send import SendPath, SendRequest
+from headrace.client.producer._send import RecordAppender, SerializedRecord
 from headrace.client.producer.accumulator import Accumulator, AccumulatorSettings
 from headrace.client.producer.buffer_pool import BufferPool
-from headrace.client.producer.sender import OnReply, Sender, SenderSettings
-from headrace.client.producer.sequences import ProducerIdentity, Sequences
+from headrace.client.producer.idempotence import IdempotenceManager
+from headrace.client.producer.metadata import ProducerMetadata
+from headrace.client.producer.network_client import NetworkClient, OnResponse
+from headrace.client.producer.sender import Sender, SenderSettings
+from headrace.client.producer.sequences import ProducerIdAndEpoch, Sequences
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
-    DuplicateSequenceNumberError,
     KafkaError,
     NotLeaderForPartitionError,
     OutOfOrderSequenceNumberError,
@@ -43,7 +46,7 @@ _KEPT_BATCHES = 5
 
 @dataclass
 class Log:
-    """A partition: its records, and what it remembers of its producers."""
+    """A partition's records and producer states."""
 
     values: list[bytes] = field(default_factory=list)
     epochs: dict[int, int] = field(default_factory=dict)
@@ -62,7 +65,7 @@ class Log:
             is_new = batch.producer_epoch != self.epochs.get(producer)
             expected = 0 if is_new else (self.last[producer] + 1) & 0x7FFFFFFF
             if producer not in self.epochs and batch.base_sequence != 0:
-                # As Kafka: a log that knows nothing of the producer takes it from anywhere.
+                # As Kafka: a log without state of the producer accepts any sequence.
                 expected = batch.base_sequence
             if batch.base_sequence != expected:
                 raise OutOfOrderSequenceNumberError(f"{batch.base_sequence}, expected {expected}")
@@ -76,10 +79,12 @@ class Log:
         return offset
 
 
-class _Waiting:
-    def __init__(self, request: ProduceRequest, on_reply: OnReply):
+class _InFlightRequest:
+    """A Produce request without a response. Keeps the bytes as they were when it was sent."""
+
+    def __init__(self, request: ProduceRequest, on_response: OnResponse):
         self.request = request
-        self.on_reply = on_reply
+        self.on_response = on_response
         self.records = [
             (topic.name, part.index, bytes(part.records or b""))
             for topic in request.topic_data
@@ -87,27 +92,26 @@ class _Waiting:
         ]
 
 
-class SimCluster:
-    """Network and metadata of a sender."""
+class SimCluster(NetworkClient):
+    """The brokers, in place of the sender's network client."""
 
     def __init__(self) -> None:
+        self.connection_errors = {}
         self.logs: dict[TopicPartition, Log] = {}
         self.leaders: dict[TopicPartition, int] = {}
         self.ready: set[int] = set()
-        self.waiting: dict[int, deque[_Waiting]] = {}
-        self.updates: list[set[str]] = []
-        self.hints: list[tuple[TopicPartition, int]] = []
+        self.waiting: dict[int, deque[_InFlightRequest]] = {}
         self.refuse: Callable[[TopicPartition, RecordBatch], type[KafkaError] | None] = lambda tp, batch: None
         self.hint: tuple[int, int] | None = None
         self.sent = 0
         self.largest_in_flight = 0
 
-    # ---- what the sender calls
+    # ---- the sender
 
     def is_ready(self, node_id: int) -> bool:
         return node_id in self.ready
 
-    def ready_in(self, node_id: int) -> float:
+    def reconnect_delay(self, node_id: int) -> float:
         return 0.0
 
     def connect(self, node_id: int) -> None:
@@ -119,36 +123,27 @@ class SimCluster:
         request: ProduceRequest,
         min_version: int | None,
         max_version: int | None,
-        on_reply: OnReply,
+        on_response: OnResponse,
     ) -> None:
         if node_id not in self.ready:
             raise KafkaConnectionError("not connected")
         self.sent += 1
-        waiting = self.waiting.setdefault(node_id, deque())
-        waiting.append(_Waiting(request, on_reply))
-        self.largest_in_flight = max(self.largest_in_flight, len(waiting))
+        requests = self.waiting.setdefault(node_id, deque())
+        requests.append(_InFlightRequest(request, on_response))
+        self.largest_in_flight = max(self.largest_in_flight, len(requests))
 
-    def request_update(self, topics: set[str]) -> None:
-        self.updates.append(set(topics))
-
-    def topic_id(self, topic: str) -> Uuid:
-        return Uuid(int=hash(topic) & 0xFFFF | 1)
-
-    def note_leader(self, tp: TopicPartition, leader: int, leader_epoch: int, node: Node | None) -> None:
-        self.hints.append((tp, leader))
-
-    # ---- what a test does
+    # ---- the test
 
     def in_flight(self, node_id: int = 1) -> int:
         return len(self.waiting.get(node_id, ()))
 
     def handle(self, node_id: int = 1) -> ProduceResponse:
-        """Carries out the oldest request, whose reply does not go out yet: it is what is returned."""
+        """Handles the oldest request and returns the response, which is not sent yet."""
         return self._handle(node_id, self.waiting[node_id][0])
 
-    def _handle(self, node_id: int, waiting: _Waiting) -> ProduceResponse:
+    def _handle(self, node_id: int, in_flight: _InFlightRequest) -> ProduceResponse:
         topics: dict[str, TopicProduceResponse] = {}
-        for name, index, data in waiting.records:
+        for name, index, data in in_flight.records:
             tp = TopicPartition(name, index)
             batch = RecordBatch(data)
             batch.check_crc()
@@ -169,38 +164,54 @@ class SimCluster:
             topic.partition_responses.append(reply)
         return ProduceResponse(responses=list(topics.values()))
 
-    def reply(self, node_id: int = 1) -> None:
-        """Carries out the oldest request and answers it."""
-        waiting = self.waiting[node_id].popleft()
-        waiting.on_reply(self._handle(node_id, waiting), None)
+    def respond(self, node_id: int = 1) -> None:
+        """Handles the oldest request and sends the response."""
+        in_flight = self.waiting[node_id].popleft()
+        in_flight.on_response(self._handle(node_id, in_flight), None)
 
-    def reply_all(self, node_id: int = 1) -> None:
+    def respond_to_all(self, node_id: int = 1) -> None:
         while self.in_flight(node_id):
-            self.reply(node_id)
+            self.respond(node_id)
 
     def cut(self, node_id: int = 1, handled: int = 0) -> None:
-        """Cuts the connection; the first requests have been carried out, and their replies are lost."""
+        """Cuts the connection. The broker has handled the first `handled` requests; their responses are lost."""
         self.ready.discard(node_id)
         lost, self.waiting[node_id] = self.waiting.get(node_id, deque()), deque()
-        for number, waiting in enumerate(lost):
+        for number, in_flight in enumerate(lost):
             if number < handled:
-                self._handle(node_id, waiting)
-        for waiting in lost:
-            waiting.on_reply(None, KafkaConnectionError("cut", sent=True))
+                self._handle(node_id, in_flight)
+        for in_flight in lost:
+            in_flight.on_response(None, KafkaConnectionError("cut", sent=True))
 
     def values(self, topic: str = "t", partition: int = 0) -> list[bytes]:
         log = self.logs.get(TopicPartition(topic, partition))
         return [] if log is None else log.values
 
 
-class SimGuard:
-    """Sequences without a coordinator: the identity is there when it is needed."""
+class SimMetadata(ProducerMetadata):
+    """Metadata that the test sets at the accumulator. Notes what the sender requests and learns."""
 
-    transactional_id = None
+    def __init__(self) -> None:
+        self.updates: list[set[str]] = []
+        self.noted_leaders: list[tuple[TopicPartition, int]] = []
+
+    def request_update(self, topics: AbstractSet[str]) -> None:
+        self.updates.append(set(topics))
+
+    def topic_id(self, topic: str) -> Uuid:
+        return Uuid(int=hash(topic) & 0xFFFF | 1)
+
+    def note_leader(self, tp: TopicPartition, leader: int, leader_epoch: int, node: Node | None) -> None:
+        self.noted_leaders.append((tp, leader))
+
+
+class SimIdempotenceManager(IdempotenceManager):
+    """An idempotence manager that has its producer ID from the start."""
 
     def __init__(self, producer_id: int = 7):
         self.sequences = Sequences()
-        self.sequences.set_identity(ProducerIdentity(producer_id, 0))
+        self.transactional_id = None
+        self.sequences.set_identity(ProducerIdAndEpoch(producer_id, 0))
         self.bumps = 0
 
     def prepare(self) -> None:
@@ -210,42 +221,9 @@ class SimGuard:
             self.bumps += 1
             self.sequences.bump()
 
-    def versions(self) -> tuple[int | None, int | None]:
-        return None, None
 
-    def may_drain(self, batch: Any) -> bool:
-        return self.sequences.may_drain(batch)
-
-    def drained(self, batch: Any) -> None:
-        self.sequences.drained(batch)
-
-    def is_next(self, batch: Any) -> bool:
-        return self.sequences.is_next(batch)
-
-    def is_unresolved(self, tp: TopicPartition) -> bool:
-        return self.sequences.is_unresolved(tp)
-
-    def acked(self, batch: Any) -> None:
-        self.sequences.acked(batch)
-
-    def failed(self, batch: Any, error: BaseException, known_unwritten: bool) -> None:
-        self.sequences.failed(batch, known_unwritten)
-        if isinstance(error, OutOfOrderSequenceNumberError | DuplicateSequenceNumberError):
-            self.sequences.request_bump(batch.tp)
-
-    def replaced(self, batch: Any, parts: Any) -> None:
-        self.sequences.replaced(batch, parts)
-
-    def may_retry(self) -> bool:
-        return True
-
-    def lost_sequence(self, tp: TopicPartition) -> bool:
-        self.sequences.request_bump(tp)
-        return True
-
-
-class SimProducer(SendPath):
-    """Everything of a producer but the loop and the network."""
+class SimProducer(RecordAppender):
+    """A producer without event loop and network."""
 
     def __init__(
         self,
@@ -264,7 +242,8 @@ class SimProducer(SendPath):
     ):
         self._clock = self.clock = ManualClock()
         self.cluster = SimCluster()
-        self.guard = SimGuard() if idempotent else None
+        self.metadata = SimMetadata()
+        self.idempotence = SimIdempotenceManager() if idempotent else None
         self.buffers = BufferPool(memory_bytes, first_bytes or batch_bytes)
         self.wakes = 0
         random = random or make_random(0)
@@ -277,7 +256,7 @@ class SimProducer(SendPath):
             adaptive=adaptive,
         )
         self.accumulator = Accumulator(
-            settings, self.buffers, self.clock, random, Backoff(100, 1000, random), self._wake, self.guard
+            settings, self.buffers, self.clock, random, Backoff(100, 1000, random), self._wake, self.idempotence
         )
         self.accumulator.set_leaders("t", [1] * partitions)
         self._topics = self.accumulator.topics
@@ -285,18 +264,19 @@ class SimProducer(SendPath):
             SenderSettings(delivery_timeout=delivery_timeout, **sender),
             self.accumulator,
             self.cluster,
-            self.cluster,
+            self.metadata,
             self.clock,
-            self.guard,
+            self._wake,
+            self.idempotence,
         )
 
     def _wake(self) -> None:
         self.wakes += 1
 
-    def _place(self, request: SendRequest) -> Any:
-        self._choose_partition(request)
-        outcome = self.accumulator.append(request)
-        return None if isinstance(outcome, int) else outcome
+    def _append_to_accumulator(self, record: SerializedRecord) -> Any:
+        self._choose_partition(record)
+        result = self.accumulator.append(record)
+        return None if isinstance(result, int) else result
 
     def put(self, value: bytes, partition: int | None = 0) -> FutureRecordMetadata:
         future: FutureRecordMetadata = self.send("t", value, partition=partition)
@@ -304,7 +284,7 @@ class SimProducer(SendPath):
         return future
 
     def poll(self, advance_ms: int = 0) -> float:
-        """Polls until nothing more is sent: connections come up at once here."""
+        """Polls until no more requests are sent. Connections are established at once."""
         self.clock.advance(advance_ms)
         while True:
             sent, ready = self.cluster.sent, len(self.cluster.ready)

@@ -22,7 +22,7 @@ cdef class TopicQueues:
     cdef public int64_t sticky_from
 
 
-cdef class SendRequest:
+cdef class SerializedRecord:
     cdef readonly str topic
     cdef readonly object key
     cdef readonly object value
@@ -38,9 +38,10 @@ cdef class SerializeMethod:
     cdef readonly bint wants_headers
 
 
-cdef class SendPath:
+cdef class RecordAppender:
     cdef public dict _topics
-    cdef public object _gate
+    cdef public object _check_state
+    cdef public object _interceptors
     cdef public object _key_serializer
     cdef public object _value_serializer
     cdef public object _partitioner
@@ -48,6 +49,6 @@ cdef class SendPath:
     cdef bint _is_system_time
     cdef public object _on_delivery
     cdef public bint _ignore_keys
-    cdef public Py_ssize_t _max_request_bytes
+    cdef public Py_ssize_t _max_record_bytes
 
-    cdef int32_t _by_key(self, object key, TopicQueues queues) except -2
+    cdef int32_t partition_of(self, object key, TopicQueues queues) except -2

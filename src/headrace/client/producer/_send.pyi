@@ -3,6 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.client.producer._batch import FutureRecordMetadata, ProducerBatch
+from headrace.client.producer.interceptors import Interceptors
 from headrace.client.producer.partitioners import Partitioner
 from headrace.client.producer.types import Headers, OnDelivery
 from headrace.common.clock import Clock
@@ -31,7 +32,7 @@ class TopicQueues:
     def topic(self) -> str: ...
     def set_leaders(self, leaders: list[int]) -> None: ...
 
-class SendRequest:
+class SerializedRecord:
     partition: int
     @property
     def topic(self) -> str: ...
@@ -44,22 +45,23 @@ class SendRequest:
     @property
     def on_delivery(self) -> OnDelivery | None: ...
     @property
-    def largest_size(self) -> int: ...
+    def batch_size_bytes(self) -> int: ...
     def append_to(self, batch: ProducerBatch) -> FutureRecordMetadata | None: ...
-    def refuse(self, error: BaseException) -> FutureRecordMetadata: ...
+    def fail(self, error: BaseException) -> FutureRecordMetadata: ...
 
 class SerializeMethod:
     def __init__(self, function: Callable[..., Any], wants_headers: bool) -> None: ...
 
-class SendPath:
+class RecordAppender:
     _topics: dict[str, TopicQueues]
-    _gate: Callable[[], None] | None
+    _check_state: Callable[[], None] | None
+    _interceptors: Interceptors | None
     _key_serializer: Any
     _value_serializer: Any
     _partitioner: Partitioner | None
     _on_delivery: OnDelivery | None
     _ignore_keys: bool
-    _max_request_bytes: int
+    _max_record_bytes: int
     _clock: Clock
     def send(
         self,
@@ -70,6 +72,16 @@ class SendPath:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-    ) -> Any: ...
-    def _choose_partition(self, request: SendRequest) -> bool: ...
-    def _place(self, request: SendRequest) -> Any: ...
+    ) -> FutureRecordMetadata: ...
+    def _try_append(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata | SerializedRecord: ...
+    def _choose_partition(self, record: SerializedRecord) -> bool: ...
+    def _append_to_accumulator(self, record: SerializedRecord) -> FutureRecordMetadata: ...

@@ -1,13 +1,14 @@
-"""The way of one record from `send()` into the open batch of its partition: what happens a million times a second.
+"""`send()`: serializes a record, chooses its partition and appends it to the partition's open batch.
 
-    serialize ─▶ choose a partition ─▶ put into the partition's open batch ─▶ future
+    interceptors ─▶ serializers ─▶ partition ─▶ open batch of the partition ─▶ future
+                                                     │ unknown topic, full batch, no batch
+                                                     ▼
+                                   BaseProducer: waits for metadata and memory, appends to the accumulator
 
-Any thread may send. There is no lock here: from the look at the open batch to the record in it and the callback beside
-it, no Python code runs and nothing is allocated that could start the garbage collector, so no other thread gets the GIL
-in between. The loop closes a batch under the GIL too, and a closed batch refuses.
-
-Whatever is not this plain case leaves as a SendRequest to `_place`, which may take the accumulator's lock, make a
-batch, or wait: an unknown topic, a full batch, no memory, a partition that there is not.
+This is the hot path, about a million records per second. Any thread may send, and no lock is needed: between reading
+the open batch and writing the record and its callback into it, no Python code runs and nothing is allocated that could
+start the garbage collector, so no other thread gets the GIL. The event loop closes batches while it holds the GIL, and
+a closed batch refuses records.
 """
 
 cimport cython
@@ -33,8 +34,8 @@ from headrace.common.types import TopicPartition
 
 @cython.final
 cdef class PartitionQueue:
-    """The batches of a partition that wait to be sent, the oldest first; the accumulator's lock guards them. Records go
-    into `open_batch`, which is the last of them, or None. `closed_bytes` is what closed batches have had so far."""
+    """A partition's batches that wait to be sent, oldest first. The accumulator's lock guards them. `open_batch` is the
+    last of them and takes records, or is None. `closed_bytes` is the total size of the batches closed so far."""
 
     def __init__(self, tp):
         self.tp = tp
@@ -48,7 +49,8 @@ cdef class PartitionQueue:
 
 @cython.final
 cdef class TopicQueues:
-    """The partitions of a topic. `queues` is replaced by a longer list when the topic grows, never changed."""
+    """The queues of a topic's partitions. When the topic gets more partitions, a longer list replaces `queues`; the list
+    itself never changes."""
 
     def __init__(self, str topic not None):
         self.topic = topic
@@ -56,7 +58,7 @@ cdef class TopicQueues:
         self.available = []
 
     def set_leaders(self, list leaders not None):
-        """The leader of each partition, -1 for none. A topic may get more partitions, never fewer."""
+        """Sets the leader of each partition, -1 for none. A topic may get more partitions, never fewer."""
         cdef PartitionQueue queue
         cdef Py_ssize_t known = len(self.queues)
         more = [PartitionQueue(TopicPartition(self.topic, index)) for index in range(known, len(leaders))]
@@ -68,23 +70,23 @@ cdef class TopicQueues:
 
 
 @cython.final
-cdef class SendRequest:
-    """One record, serialized, on its way. `partition` is -1 as long as none is chosen."""
+cdef class SerializedRecord:
+    """A serialized record that is not in a batch yet. `partition` is -1 until one is chosen, and for the sticky one."""
 
     def __init__(self):
-        raise TypeError("requests come from SendPath")
+        raise TypeError("Only Producer.send() creates SerializedRecord objects")
 
     @property
-    def largest_size(self):
-        """What the record takes at most as the only one of a batch."""
+    def batch_size_bytes(self):
+        """The upper bound of the size of a batch that contains only this record."""
         return HEADER_BYTES + largest_size(&self._parts)
 
     def append_to(self, ProducerBatch batch not None):
-        """The record's future, or None if it does not fit the batch or comes too late for it."""
+        """Returns the record's future, or None if the batch is closed or has no room for the record."""
         return _append(batch, &self._parts, self.timestamp, self._headers, self.on_delivery)
 
-    def refuse(self, error):
-        """A future that has failed; the delivery callback hears of it at once."""
+    def fail(self, error):
+        """Returns a failed future, and calls the delivery callback."""
         cdef FutureRecordMetadata future = _new_future(&self._parts, self.timestamp)
         future.batch = ProducerBatch.failed(TopicPartition(self.topic, self.partition), error)
         if self.on_delivery is not None:
@@ -103,10 +105,11 @@ cdef inline FutureRecordMetadata _new_future(RecordParts* parts, int64_t timesta
 
 cdef inline FutureRecordMetadata _append(ProducerBatch batch, RecordParts* parts, int64_t timestamp, list headers,
                                          object on_delivery):
+    """Returns the record's future, or None if the batch is closed or has no room for the record."""
     cdef FutureRecordMetadata future = _new_future(parts, timestamp)
     cdef int32_t index
     cdef tuple entry = None if on_delivery is None else (future, BOTH, on_delivery)
-    # From here on nothing that could run Python code.
+    # From here on, nothing may run Python code.
     index = batch.put(parts, timestamp, headers)
     if index < 0:
         return None
@@ -119,23 +122,23 @@ cdef inline FutureRecordMetadata _append(ProducerBatch batch, RecordParts* parts
 
 @cython.final
 cdef class SerializeMethod:
-    """The `serialize` of an object: called with (topic, data), or with (topic, headers, data)."""
+    """The `serialize` method of a serializer object: called with (topic, data) or with (topic, headers, data)."""
 
     def __init__(self, function, bint wants_headers):
         self.function = function
         self.wants_headers = wants_headers
 
 
-cdef class SendPath:
-    """What both faces of the producer inherit `send` from.
+cdef class RecordAppender:
+    """The compiled part of a producer: `send` up to the open batch.
 
-    `_gate` is None while records may be sent; else it is called to raise what stands in the way. `_place(request)` is
-    the subclass's.
+    `_check_state` is None while records may be sent; otherwise it is called to raise the reason why not. The subclass
+    implements `_append_to_accumulator(record)`.
     """
 
     def __cinit__(self):
         self._topics = {}
-        self._max_request_bytes = INT_MAX // 4
+        self._max_record_bytes = INT_MAX // 4
         self._clock = SystemClock()
 
     @property
@@ -149,105 +152,143 @@ cdef class SendPath:
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None,
              on_delivery=None):
-        """Sends a record and returns its future at once; it goes out with its batch.
+        """Appends a record to the batch of its partition and returns the record's future.
 
-        `headers` are pairs of a name and bytes. Without `partition` the key decides, or else the partitioner. When the
-        producer has no memory left, or does not know the topic yet, this waits for at most `max.block.ms`.
-        `on_delivery(error, metadata)` is called when the outcome is known.
+        `headers` are pairs of a name and bytes. Without `partition`, the partitioner chooses one, by default from the
+        key. If the producer has no memory left or no metadata of the topic yet, this waits up to `max.block.ms`. The
+        producer calls `on_delivery(error, metadata)` when the record is acknowledged or has failed.
         """
-        cdef RecordParts parts
-        cdef list encoded = None
-        cdef TopicQueues queues
-        cdef PartitionQueue queue = None
-        cdef ProducerBatch batch
-        cdef FutureRecordMetadata future
-        cdef SendRequest request
-        cdef int64_t timestamp
-        cdef int32_t chosen = -1
-        if self._gate is not None:
-            self._gate()
-        cdef str name = <str>topic if PyUnicode_CheckExact(topic) else _as_name(topic)
-        if _wants_headers(self._key_serializer) or _wants_headers(self._value_serializer):
-            headers = list(headers.items() if isinstance(headers, dict) else headers or ())
-        if self._key_serializer is not None:
-            key = _serialize(self._key_serializer, name, headers, key, "key")
-        if self._value_serializer is not None:
-            value = _serialize(self._value_serializer, name, headers, value, "value")
-        if key is not None and not PyBytes_CheckExact(key):
-            key = _as_bytes(key, "key")
-        if value is not None and not PyBytes_CheckExact(value):
-            value = _as_bytes(value, "value")
-        parts.key = parts.value = NULL
-        bytes_of(key, "key", &parts.key, &parts.key_size)
-        bytes_of(value, "value", &parts.value, &parts.value_size)
-        parts.headers_size = 0
-        if headers:
-            encoded = encode_headers(headers.items() if isinstance(headers, dict) else headers, &parts.headers_size)
-        if timestamp_ms is None:
-            timestamp = system_time_ms() if self._is_system_time else self._time.time_ms()
-        else:
-            timestamp = _whole(timestamp_ms, INT64_MAX, "timestamp_ms is milliseconds since 1970")
-        if partition is not None:
-            chosen = <int32_t>_whole(partition, INT_MAX, "a partition is at least 0 and below 2**31")
-        if on_delivery is None:
-            on_delivery = self._on_delivery
-        queues = <TopicQueues>self._topics.get(name)
-        if queues is not None and fits(&parts) and largest_size(&parts) + HEADER_BYTES <= self._max_request_bytes:
-            if chosen < 0:
-                chosen = self._by_key(key, queues)
-            if chosen < 0:
-                queue = queues.sticky
-            elif chosen < len(queues.queues):
-                queue = <PartitionQueue>queues.queues[chosen]
-            if queue is not None:
-                batch = queue.open_batch
-                if batch is not None:
-                    future = _append(batch, &parts, timestamp, encoded, on_delivery)
-                    if future is not None:
-                        return future
-        request = SendRequest.__new__(SendRequest)
-        request.topic = name
-        request.key = key
-        request.value = value
-        request._headers = encoded
-        request._parts = parts
-        request.timestamp = timestamp
-        request.partition = chosen
-        request.on_delivery = on_delivery
-        return self._place(request)
+        result = _try_append(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return result if type(result) is FutureRecordMetadata else self._append_to_accumulator(result)
 
-    cdef int32_t _by_key(self, object key, TopicQueues queues) except -2:
-        """The partition that the partitioner, or else the key, says; -1 for the sticky one."""
+    def _try_append(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+        """Appends a record to the open batch of its partition and returns its future. If that needs metadata or memory
+        first, returns the SerializedRecord."""
+        return _try_append(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    cdef int32_t partition_of(self, object key, TopicQueues queues) except -2:
+        """Returns the partition that the partitioner or the key determines; -1 stands for the sticky partition."""
         cdef Py_ssize_t count = len(queues.queues)
-        cdef int32_t chosen
+        cdef int32_t partition
         if self._partitioner is not None:
-            chosen = self._partitioner(key, list(range(count)), queues.available)
-            if not 0 <= chosen < count:
-                raise IllegalArgumentError(f"the partitioner chose partition {chosen} of {queues.topic}, which has {count}")
-            return chosen
+            partition = self._partitioner(key, list(range(count)), queues.available)
+            if not 0 <= partition < count:
+                raise IllegalArgumentError(
+                    f"The partitioner returned partition {partition} for topic {queues.topic!r}, "
+                    f"which has {count} partitions")
+            return partition
         if key is None or self._ignore_keys or count == 0:
             return -1
         return (murmur2_of(<const unsigned char*><const char*><bytes>key, len(<bytes>key)) & 0x7FFFFFFF) % <int32_t>count
 
-    def _choose_partition(self, SendRequest request not None):
-        """Chooses for a request that has come without one. False if the topic is not known, or has no such
+    def _choose_partition(self, SerializedRecord record not None):
+        """Chooses the partition if the record has none. Returns False if the metadata does not have the topic or the
         partition."""
-        cdef TopicQueues queues = <TopicQueues>self._topics.get(request.topic)
+        cdef TopicQueues queues = <TopicQueues>self._topics.get(record.topic)
         if queues is None or len(queues.queues) == 0:
             return False
-        if request.partition < 0:
-            request.partition = self._by_key(request.key, queues)
-        return request.partition < <int32_t>len(queues.queues)
+        if record.partition < 0:
+            record.partition = self.partition_of(record.key, queues)
+        return record.partition < <int32_t>len(queues.queues)
 
-    def _place(self, SendRequest request):
+    def _append_to_accumulator(self, SerializedRecord record):
         raise NotImplementedError
+
+
+cdef inline object _try_append(
+    RecordAppender self, topic, value, key, headers, partition, timestamp_ms, on_delivery
+):
+    if on_delivery is None:
+        on_delivery = self._on_delivery
+    if self._interceptors is None:
+        return _serialize_and_append(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    return _intercept_and_append(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+cdef object _intercept_and_append(
+    RecordAppender self, topic, value, key, headers, partition, timestamp_ms, on_delivery
+):
+    topic, value, key, headers, partition, timestamp_ms = self._interceptors.on_send(
+        topic, value, key, headers, partition, timestamp_ms)
+    on_delivery = self._interceptors.callback(on_delivery)
+    try:
+        return _serialize_and_append(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    except Exception as error:
+        self._interceptors.on_acknowledgement(error, None)
+        raise
+
+
+cdef inline object _serialize_and_append(
+    RecordAppender self, topic, value, key, headers, partition, timestamp_ms, on_delivery
+):
+    cdef RecordParts parts
+    cdef list encoded = None
+    cdef TopicQueues queues
+    cdef PartitionQueue queue = None
+    cdef FutureRecordMetadata future
+    cdef SerializedRecord record
+    cdef int64_t timestamp
+    cdef int32_t chosen = -1
+    if self._check_state is not None:
+        self._check_state()
+
+    # Serialize.
+    cdef str name = <str>topic if PyUnicode_CheckExact(topic) else _as_name(topic)
+    if _wants_headers(self._key_serializer) or _wants_headers(self._value_serializer):
+        headers = list(headers.items() if isinstance(headers, dict) else headers or ())
+    if self._key_serializer is not None:
+        key = _serialize(self._key_serializer, name, headers, key, "key")
+    if self._value_serializer is not None:
+        value = _serialize(self._value_serializer, name, headers, value, "value")
+    if key is not None and not PyBytes_CheckExact(key):
+        key = _as_bytes(key, "key")
+    if value is not None and not PyBytes_CheckExact(value):
+        value = _as_bytes(value, "value")
+    parts.key = parts.value = NULL
+    bytes_of(key, "key", &parts.key, &parts.key_size)
+    bytes_of(value, "value", &parts.value, &parts.value_size)
+    parts.headers_size = 0
+    if headers:
+        encoded = encode_headers(headers.items() if isinstance(headers, dict) else headers, &parts.headers_size)
+    if timestamp_ms is None:
+        timestamp = system_time_ms() if self._is_system_time else self._time.time_ms()
+    else:
+        timestamp = _whole_number(timestamp_ms, INT64_MAX, "timestamp_ms", "milliseconds since 1970")
+
+    # Choose the partition.
+    if partition is not None:
+        chosen = <int32_t>_whole_number(partition, INT_MAX, "partition", "a number from 0 to 2**31 - 1")
+    queues = <TopicQueues>self._topics.get(name)
+    if queues is not None and fits(&parts) and largest_size(&parts) + HEADER_BYTES <= self._max_record_bytes:
+        if chosen < 0:
+            chosen = self.partition_of(key, queues)
+        if chosen < 0:
+            queue = queues.sticky
+        elif chosen < len(queues.queues):
+            queue = <PartitionQueue>queues.queues[chosen]
+
+        # Append to the open batch.
+        if queue is not None and queue.open_batch is not None:
+            future = _append(queue.open_batch, &parts, timestamp, encoded, on_delivery)
+            if future is not None:
+                return future
+    record = SerializedRecord.__new__(SerializedRecord)
+    record.topic = name
+    record.key = key
+    record.value = value
+    record._headers = encoded
+    record._parts = parts
+    record.timestamp = timestamp
+    record.partition = chosen
+    record.on_delivery = on_delivery
+    return record
 
 
 cdef inline bint _wants_headers(object serializer) noexcept:
     return type(serializer) is SerializeMethod and (<SerializeMethod>serializer).wants_headers
 
 
-cdef object _serialize(object serializer, str topic, object headers, object data, str what):
+cdef object _serialize(object serializer, str topic, object headers, object data, str field):
     cdef SerializeMethod method
     try:
         if type(serializer) is not SerializeMethod:
@@ -255,30 +296,31 @@ cdef object _serialize(object serializer, str topic, object headers, object data
         method = <SerializeMethod>serializer
         return method.function(topic, headers, data) if method.wants_headers else method.function(topic, data)
     except Exception as error:
-        raise SerializationError(f"the serializer of the {what} for topic {topic!r} failed: {error!r}") from error
+        raise SerializationError(f"The {field} serializer failed for topic {topic!r}: {error!r}") from error
 
 
 cdef str _as_name(object topic):
     if not isinstance(topic, str):
-        raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
-    return str.__str__(topic)  # of a subclass, an enum say, which may print itself in another way
+        raise TypeError(f"Topic names must be str, not {type(topic).__name__}")
+    return str.__str__(topic)  # subclasses of str, such as enums, may override __str__
 
 
-cdef int64_t _whole(object number, int64_t most, str expected) except -1:
-    """A whole number of any kind, and no float."""
+cdef int64_t _whole_number(object number, int64_t highest, str name, str expected) except -1:
+    """Accepts integers of any type, but no float."""
     cdef int overflow = 0
     cdef int64_t value
     if not PyIndex_Check(number):
-        raise TypeError(f"{expected}, a whole number, not {type(number).__name__}")
+        raise TypeError(f"{name} must be an int ({expected}), not {type(number).__name__}")
     value = PyLong_AsLongLongAndOverflow(number, &overflow)
-    if overflow or not 0 <= value <= most:
-        raise IllegalArgumentError(f"{expected}, not {number}")
+    if overflow or not 0 <= value <= highest:
+        raise IllegalArgumentError(f"{name}={number} is not valid: expected {expected}")
     return value
 
 
-cdef bytes _as_bytes(object data, str what):
+cdef bytes _as_bytes(object data, str field):
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise TypeError(
-        f"a record's {what} is bytes or None, not {type(data).__name__}; a {what}_serializer makes bytes of other things"
+        f"A record's {field} must be bytes or None, not {type(data).__name__}: "
+        f"configure a {field}_serializer to send other types"
     )

@@ -1,22 +1,23 @@
-"""Batches that wait to be sent: which partitions have some, which of them are due, and which go into a request.
+"""The record accumulator: queues of batches per partition, which of them are due, and which go into a record.
 
     queue of a partition        oldest  [ full ] [ full ] [ open ]  <- records
-                                drain ─▶                              a partition gives one batch to a request
+                                drain ─▶                              one batch of a partition per request
 
-A batch is due when it is full, or older than `linger.ms`, or a flush, a commit, a lack of memory or the end of the
-producer hurries it, and its partition has a leader, is not muted, and is not waiting to try again.
+A batch is due if it is full or older than `linger.ms`, or if a flush, a commit, exhausted memory or `close` requires
+it, and if its partition has a leader, is not muted and has no retry backoff.
 
-`append` is any thread's; the rest is the loop's. The lock guards queues and books, and is not held while callbacks, the
-codec or anyone else's code run. A record that fits the open batch of its partition does not come here (see `_send`).
+Any thread may call the methods up to the section "the loop"; the event loop calls the others. The lock guards the
+queues and is never held while callbacks, compression or other foreign code run. A record that fits the open batch of
+its partition does not get here (see `_send`).
 """
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.errors import KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata, ProducerBatch
-from headrace.client.producer._send import PartitionQueue, SendRequest, TopicQueues
+from headrace.client.producer._send import PartitionQueue, SerializedRecord, TopicQueues
 from headrace.client.producer.buffer_pool import BufferPool
 from headrace.client.producer.partitioners import Loads, choose, weigh
 from headrace.common.backoff import Backoff
@@ -25,22 +26,27 @@ from headrace.common.ids import Random
 from headrace.common.types import TopicPartition
 from headrace.records import Compression
 
-__all__ = ["Accumulator", "AccumulatorSettings", "Flush", "Order", "Ready"]
+if TYPE_CHECKING:
+    from headrace.client.producer.idempotence import IdempotenceManager
+
+__all__ = ["Accumulator", "AccumulatorSettings", "Flush", "Ready"]
 
 NEVER = float("inf")
 TOPIC_FORGOTTEN = -1
-"""What `append` returns for a topic that nobody has used for so long that it must be asked for again."""
+"""`append` returns this if the topic was dropped because it was not used for long: its metadata must be requested."""
 MIDDLE_BYTES = 128 * 1024
-"""What a batch grows to, step by step, before it gets a large buffer: with many partitions there is none for each."""
+"""A batch doubles up to this size, then it gets a large buffer: there is not one for each of many partitions."""
 _LOADS_FRESH_SECONDS = 0.01
-"""Queue lengths are looked at no more often than that."""
+"""Queue lengths are sampled at this interval."""
 
 
 class AccumulatorSettings(NamedTuple):
+    """The accumulator's configs. Times are in seconds."""
+
     batch_bytes: int
-    """What a batch may grow to."""
+    """The maximum size of a batch."""
     first_bytes: int
-    """What a batch begins with; also what a sticky partition gets before another is chosen."""
+    """The initial size of a batch, and the bytes that a sticky partition gets before another one is chosen."""
     linger: float
     delivery_timeout: float
     max_request_bytes: int
@@ -49,16 +55,8 @@ class AccumulatorSettings(NamedTuple):
     adaptive: bool = True
 
 
-class Order(Protocol):
-    """Who decides whether a batch may go out now, and gives it its place (sequence numbers)."""
-
-    def may_drain(self, batch: ProducerBatch) -> bool: ...
-
-    def drained(self, batch: ProducerBatch) -> None: ...
-
-
 class Ready(NamedTuple):
-    """What `ready` found: queues that are due by leader, when to look again, topics that lack a leader."""
+    """The result of `ready`: due queues by leader, the time of the next check, and topics without a leader."""
 
     by_leader: dict[int, list[PartitionQueue]]
     next_check: float
@@ -66,7 +64,7 @@ class Ready(NamedTuple):
 
 
 class Flush:
-    """A wait for the batches of a moment. `wake` is called once, when they are all done."""
+    """A wait for all batches that existed when it started. `wake` is called once, when they are all done."""
 
     def __init__(self, pending: set[ProducerBatch], wake: Callable[[], None]):
         self.pending = pending
@@ -74,6 +72,8 @@ class Flush:
 
 
 class Accumulator:
+    """All batches of a producer that are queued or in flight."""
+
     def __init__(
         self,
         settings: AccumulatorSettings,
@@ -82,24 +82,21 @@ class Accumulator:
         random: Random,
         backoff: Backoff,
         wake: Callable[[], None],
-        order: Order | None = None,
-        admit: Callable[[TopicPartition], None] | None = None,
+        idempotence: "IdempotenceManager | None" = None,
     ):
-        """`wake` makes the loop look at what is due. `admit` hears of every partition that a batch is opened for, in
-        the thread that sends."""
+        """`wake` polls the sender. `idempotence` assigns sequence numbers and holds batches back."""
         self.settings = settings
         self.pool = pool
         self.topics: dict[str, TopicQueues] = {}
         self.next_check = NEVER
-        """When the loop looks again of its own accord."""
+        """When the sender polls next without a wake-up."""
         self.slow_leaders: frozenset[int] = frozenset()
-        """Leaders that have taken nothing for `partitioner.availability.timeout.ms`."""
+        """Leaders that have accepted no batch for `partitioner.availability.timeout.ms`."""
         self._clock = clock
         self._random = random
         self._backoff = backoff
         self._wake = wake
-        self._order = order
-        self._admit = admit
+        self._idempotence = idempotence
         self._lock = threading.Lock()
         self._loads: dict[str, tuple[Loads | None, float]] = {}
         self._busy: dict[PartitionQueue, None] = {}
@@ -110,7 +107,7 @@ class Accumulator:
     # ---- any thread
 
     def set_leaders(self, topic: str, leaders: list[int]) -> None:
-        """What is known of a topic's partitions: the leader of each, -1 for none."""
+        """Sets the leader of each partition of a topic, -1 for none."""
         with self._lock:
             queues = self.topics.get(topic)
             if queues is not None:
@@ -118,41 +115,42 @@ class Accumulator:
                 return
             queues = TopicQueues(topic)
             queues.set_leaders(leaders)
-            self._stick(queues, self._clock.monotonic())
+            self._choose_sticky(queues, self._clock.monotonic())
             self.topics[topic] = queues
 
-    def append(self, request: SendRequest, buffer: bytearray | None = None) -> FutureRecordMetadata | int:
-        """Puts a record into a batch, a new one if need be. Returns the bytes that a new batch needs if there is no
-        memory for it: to be called again with a buffer of that size. A buffer that was given is used or given back."""
+    def append(self, record: SerializedRecord, buffer: bytearray | None = None) -> FutureRecordMetadata | int:
+        """Appends a record to a batch, if necessary to a new one. If there is no memory for a new batch, returns the
+        size that it needs: the caller waits for a buffer of that size and calls again with it. A buffer that turns out
+        not to be needed goes back to the pool."""
         due = False
         try:
             with self._lock:
                 if self._closed is not None:
                     raise self._closed
                 now = self._clock.monotonic()
-                queues = self.topics.get(request.topic)
+                queues = self.topics.get(record.topic)
                 if queues is None:
                     return TOPIC_FORGOTTEN
-                queue = queues.sticky if request.partition < 0 else queues.queues[request.partition]
-                future = self._append_open(queue, request)
-                if future is None and request.partition < 0 and self._has_enough(queues, request.largest_size):
-                    self._stick(queues, now)
+                queue = queues.sticky if record.partition < 0 else queues.queues[record.partition]
+                future = self._append_open(queue, record)
+                if future is None and record.partition < 0 and self._sticky_is_full(queues, record.batch_size_bytes):
+                    self._choose_sticky(queues, now)
                     due = True
                     queue = queues.sticky
-                    future = self._append_open(queue, request)
+                    future = self._append_open(queue, record)
                 if future is not None:
                     return future
                 due |= bool(queue.batches)
-                size = max(self.settings.first_bytes, request.largest_size)
+                size = max(self.settings.first_bytes, record.batch_size_bytes)
                 if buffer is None:
                     buffer = self.pool.take(size)
                     if buffer is None:
                         return size
-                if self._admit is not None:
-                    self._admit(queue.tp)
+                if self._idempotence is not None:
+                    self._idempotence.maybe_add_partition(queue.tp)
                 batch = ProducerBatch(queue.tp, buffer, now, self.settings.codec, self.settings.level, size)
                 buffer = None
-                future = request.append_to(batch)
+                future = record.append_to(batch)
                 assert future is not None
                 queue.open_batch = batch
                 due |= self._enqueue(queue, batch)
@@ -163,49 +161,51 @@ class Accumulator:
             if due:
                 self._wake()
 
-    def _append_open(self, queue: PartitionQueue, request: SendRequest) -> FutureRecordMetadata | None:
-        """Puts a record into the open batch of a queue, or closes that if it does not fit."""
+    def _append_open(self, queue: PartitionQueue, record: SerializedRecord) -> FutureRecordMetadata | None:
+        """Appends a record to the open batch of a queue. Closes the batch if the record does not fit."""
         batch = queue.open_batch
         if batch is None:
             return None
-        future = request.append_to(batch)
-        if future is None and self._grow(batch, request.largest_size):
-            future = request.append_to(batch)
+        future = record.append_to(batch)
+        if future is None and self._grow(batch, record.batch_size_bytes):
+            future = record.append_to(batch)
         if future is None:
             self._close_open(queue)
         return future
 
     def _grow(self, batch: ProducerBatch, more_bytes: int) -> bool:
-        """Makes room for a record, if the batch may be so large and there is memory."""
-        wanted = batch.size_in_bytes + more_bytes
-        if batch.is_closed or wanted > self.settings.batch_bytes:
+        """Enlarges a batch for a record, if `batch.size` and the memory allow it."""
+        needed = batch.size_in_bytes + more_bytes
+        if batch.is_closed or needed > self.settings.batch_bytes:
             return False
-        if self.pool.large_bytes and wanted > MIDDLE_BYTES:
+        if self.pool.large_bytes and needed > MIDDLE_BYTES:
             buffer = self.pool.exchange(batch.capacity)
             if buffer is None:
                 return False
             batch.move(buffer)
             return True
-        capacity = min(max(2 * batch.capacity, wanted), self.settings.batch_bytes)
+        capacity = min(max(2 * batch.capacity, needed), self.settings.batch_bytes)
         if not self.pool.take_over(capacity - batch.capacity):
             return False
         batch.grow(capacity)
         return True
 
-    def _has_enough(self, queues: TopicQueues, more_bytes: int) -> bool:
-        """Whether the sticky partition has had its share, with the record that is to come."""
+    def _sticky_is_full(self, queues: TopicQueues, more_bytes: int) -> bool:
+        """Returns True if the sticky partition, with the next record, has received its share of bytes."""
         return queues.sticky.closed_bytes - queues.sticky_from + more_bytes >= self.settings.first_bytes
 
-    def _stick(self, queues: TopicQueues, now: float) -> None:
-        loads, among = None, queues.available
+    def _choose_sticky(self, queues: TopicQueues, now: float) -> None:
+        """Chooses the next sticky partition (KIP-794)."""
+        loads, candidates = None, queues.available
         if self.slow_leaders:
-            among = [index for index in among if queues.queues[index].leader not in self.slow_leaders] or among
-        if self.settings.adaptive and len(among) > 1:
+            fast = [index for index in candidates if queues.queues[index].leader not in self.slow_leaders]
+            candidates = fast or candidates
+        if self.settings.adaptive and len(candidates) > 1:
             loads, fresh_until = self._loads.get(queues.topic, (None, 0.0))
             if fresh_until <= now:
-                loads = weigh([(index, len(queues.queues[index].batches)) for index in among])
+                loads = weigh([(index, len(queues.queues[index].batches)) for index in candidates])
                 self._loads[queues.topic] = loads, now + _LOADS_FRESH_SECONDS
-        queues.sticky = queues.queues[choose(self._random, len(queues.queues), among, loads)]
+        queues.sticky = queues.queues[choose(self._random, len(queues.queues), candidates, loads)]
         queues.sticky_from = queues.sticky.closed_bytes
 
     def _close_open(self, queue: PartitionQueue) -> None:
@@ -216,35 +216,34 @@ class Accumulator:
             queue.open_batch = None
 
     def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Returns whether the loop would otherwise look too late."""
+        """Queues a new batch. Returns True if the sender must be woken to send it in time."""
         queue.batches.append(batch)
         self._incomplete[batch] = None
         self._busy[queue] = None
         return batch.is_closed or batch.created_at + self.settings.linger < self.next_check
 
     def next_sticky(self, topic: str) -> int:
-        """The partition for a batch of records without keys; another one each time."""
+        """Returns the sticky partition, for a whole batch of records without keys, and chooses the next one."""
         with self._lock:
             queues = self.topics[topic]
-            chosen = queues.sticky.partition
-            self._stick(queues, self._clock.monotonic())
-            return chosen
+            partition = queues.sticky.partition
+            self._choose_sticky(queues, self._clock.monotonic())
+            return partition
 
     def append_batch(self, tp: TopicPartition, batch: ProducerBatch) -> None:
-        """Queues a batch that is complete already, behind what its partition has."""
+        """Queues a complete batch behind the other batches of its partition."""
         with self._lock:
             if self._closed is not None:
                 raise self._closed
             queue = self.topics[tp.topic].queues[tp.partition]
-            if self._admit is not None:
-                self._admit(tp)
+            if self._idempotence is not None:
+                self._idempotence.maybe_add_partition(tp)
             self._close_open(queue)
             self._enqueue(queue, batch)
         self._wake()
 
     def flush(self, wake: Callable[[], None]) -> Flush | None:
-        """Hurries everything that is here now, and calls `wake` (from the loop) when that is done. None if nothing
-        is."""
+        """Makes all batches due, and calls `wake` on the loop when they are done. Returns None if there are none."""
         with self._lock:
             if not self._incomplete:
                 return None
@@ -254,14 +253,14 @@ class Accumulator:
         return flush
 
     def leave(self, flush: Flush) -> None:
-        """Gives up a wait."""
+        """Ends a wait early."""
         with self._lock:
             if flush in self._flushes:
                 self._flushes.remove(flush)
 
     @property
     def incomplete_count(self) -> int:
-        """Batches that are queued or in flight."""
+        """The number of batches that are queued or in flight."""
         return len(self._incomplete)
 
     def queued_batches(self) -> dict[TopicPartition, int]:
@@ -271,46 +270,47 @@ class Accumulator:
     # ---- the loop
 
     def ready(self, now: float) -> Ready:
+        """Returns the queues whose first batch is due."""
         by_leader: dict[int, list[PartitionQueue]] = {}
         leaderless: set[str] = set()
         next_check = NEVER
         with self._lock:
-            hurry = self._is_hurried()
+            send_all = self._must_send_all()
             for queue in self._busy:
                 leader = queue.leader
                 if leader < 0:
                     leaderless.add(queue.tp.topic)
                 elif not queue.is_muted:
-                    due = self._due_at(queue, hurry)
+                    due = self._due_at(queue, send_all)
                     if due <= now:
                         by_leader.setdefault(leader, []).append(queue)
                     elif due < next_check:
                         next_check = due
         return Ready(by_leader, next_check, leaderless)
 
-    def _due_at(self, queue: PartitionQueue, hurry: bool) -> float:
+    def _due_at(self, queue: PartitionQueue, send_all: bool) -> float:
         batch: ProducerBatch = queue.batches[0]
         if batch.attempts > 0:
-            # With a new leader there is no reason to wait (KIP-951).
+            # A new leader needs no backoff (KIP-951).
             return batch.retry_at if queue.leader == batch.leader_id else 0.0
-        if hurry or batch.is_closed:
+        if send_all or batch.is_closed:
             return 0.0
         return batch.created_at + self.settings.linger
 
     def drain(self, leader: int, queues: Iterable[PartitionQueue], now: float) -> list[ProducerBatch]:
-        """One due batch of each queue for a request to this leader, within `max.request.size`. Queues that gave one go
-        to the end, so that none starves when not all fit."""
+        """Takes one due batch of each queue for a request to this leader, within `max.request.size`. Drained queues
+        move to the end, so that none starves if not all fit."""
         drained: list[ProducerBatch] = []
         size = 0
         with self._lock:
-            hurry = self._is_hurried()
+            send_all = self._must_send_all()
             for queue in queues:
-                if not queue.batches or queue.is_muted or self._due_at(queue, hurry) > now:
+                if not queue.batches or queue.is_muted or self._due_at(queue, send_all) > now:
                     continue
                 batch = queue.batches[0]
                 if drained and size + batch.size_in_bytes > self.settings.max_request_bytes:
                     break
-                if self._order is not None and not self._order.may_drain(batch):
+                if self._idempotence is not None and not self._idempotence.may_drain(batch):
                     continue
                 self._pop(queue)
                 del self._busy[queue]
@@ -319,18 +319,18 @@ class Accumulator:
                 size += batch.size_in_bytes
                 drained.append(batch)
         for batch in drained:
-            if self._order is not None:
-                self._order.drained(batch)
+            if self._idempotence is not None:
+                self._idempotence.assign_sequence(batch)
             batch.build()
             batch.drained_at = now
             batch.leader_id = leader
         return drained
 
-    def _is_hurried(self) -> bool:
+    def _must_send_all(self) -> bool:
         return bool(self._flushes or self._closed is not None or self.pool.is_exhausted)
 
     def mute(self, batches: Iterable[ProducerBatch], muted: bool) -> None:
-        """While a partition is muted nothing of it is due: with one request in flight, order needs no sequences."""
+        """Mutes or unmutes partitions. No batch of a muted partition is due: this keeps the order without sequences."""
         for batch in batches:
             self.queue(batch.tp).is_muted = muted
 
@@ -338,7 +338,7 @@ class Accumulator:
         return self.topics[tp.topic].queues[tp.partition]
 
     def requeue(self, batch: ProducerBatch, now: float) -> None:
-        """Back to the front, to be sent again; among others that are sent again, in sequence."""
+        """Puts a batch back to the front of its queue for a retry, in sequence with other retried batches."""
         batch.retry_at = now + self._backoff.wait_seconds(batch.attempts)
         batch.attempts += 1
         with self._lock:
@@ -355,7 +355,7 @@ class Accumulator:
         self._busy[queue] = None
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Queues the parts of a batch that was split, and gives back the memory of the whole."""
+        """Replaces a split batch by its parts and releases its memory."""
         with self._lock:
             self._incomplete.pop(batch, None)
             for flush in self._flushes:
@@ -368,12 +368,12 @@ class Accumulator:
         self.release(batch)
 
     def oldest(self, now: float) -> float:
-        """When the oldest batch that waits was opened; now if none does."""
+        """Returns the creation time of the oldest queued batch, or `now` if there is none."""
         with self._lock:
             return min((queue.batches[0].created_at for queue in self._busy), default=now)
 
     def expire(self, now: float) -> list[ProducerBatch]:
-        """Takes out the batches that have waited for longer than `delivery.timeout.ms`; the caller fails them."""
+        """Takes out the batches that are older than `delivery.timeout.ms`. The caller fails them."""
         expired: list[ProducerBatch] = []
         with self._lock:
             for queue in list(self._busy):
@@ -384,7 +384,7 @@ class Accumulator:
         return expired
 
     def take_unsent(self, also_sent: bool = False) -> list[ProducerBatch]:
-        """Takes out what was never sent, or all that is queued; the caller fails it."""
+        """Takes out the batches that were never sent, or all that are queued. The caller fails them."""
         taken: list[ProducerBatch] = []
         with self._lock:
             for queue in list(self._busy):
@@ -405,8 +405,8 @@ class Accumulator:
         return batch
 
     def finished(self, batch: ProducerBatch, keep_memory: bool = False) -> None:
-        """The batch is done and its callbacks have run: its memory goes back, and flushes hear of it. With
-        `keep_memory` the network may still read it, and `release` comes later."""
+        """Removes a batch that is done and whose callbacks have run. Releases its memory, unless `keep_memory`: the
+        network may still read it, and `release` follows. Ends flushes that waited for it."""
         done: list[Flush] = []
         with self._lock:
             self._incomplete.pop(batch, None)
@@ -422,7 +422,7 @@ class Accumulator:
             flush.wake()
 
     def release(self, batch: ProducerBatch) -> None:
-        """Gives back the memory of a batch; parts of split ones are not counted, as their time is short."""
+        """Returns the memory of a batch to the pool. Parts of split batches are short-lived and not counted."""
         is_counted = not batch.is_split
         data = batch.data
         buffer, size = batch.detach()
@@ -432,12 +432,12 @@ class Accumulator:
                 self.pool.keep(data)
 
     def close(self, error: BaseException) -> None:
-        """No more records: `append` raises the error. What is here is due at once."""
+        """Makes `append` raise the error, and all queued batches due."""
         with self._lock:
             self._closed = error
 
     def forget_topic(self, topic: str) -> None:
-        """Drops a topic that has no batches here or in flight, as when nothing was sent to it for long."""
+        """Drops a topic that was not used for long, unless it has batches that are queued or in flight."""
         with self._lock:
             if topic in self.topics and not any(batch.tp.topic == topic for batch in self._incomplete):
                 del self.topics[topic]
@@ -445,15 +445,18 @@ class Accumulator:
 
 
 def _follows(batch: ProducerBatch, other: ProducerBatch) -> bool:
-    """Whether the batch comes behind another one of the same partition; sequences wrap around."""
+    """Returns True if the batch follows another one of the same partition. Sequence numbers wrap around."""
     return ((batch.base_sequence - other.base_sequence) & 0x7FFFFFFF) < 2**30
 
 
-def timed_out(batch: ProducerBatch, timeout: float, last: BaseException | None = None) -> KafkaTimeoutError:
-    """`last` is what stood in the way."""
-    why = "" if last is None else f"; the last error: {last}"
+def delivery_timeout_error(
+    batch: ProducerBatch, timeout: float, last_error: BaseException | None = None
+) -> KafkaTimeoutError:
+    """Returns the error of a batch that was not acknowledged within `delivery.timeout.ms`, caused by `last_error`."""
+    reason = "" if last_error is None else f"; last error: {last_error}"
     error = KafkaTimeoutError(
-        f"{len(batch)} records for {batch.tp} were not acknowledged within {timeout:g} s (delivery.timeout.ms){why}"
+        f"Expiring {len(batch)} record(s) for {batch.tp}: not acknowledged within {timeout:g} s "
+        f"(delivery.timeout.ms){reason}"
     )
-    error.__cause__ = last
+    error.__cause__ = last_error
     return error

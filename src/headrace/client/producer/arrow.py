@@ -1,12 +1,11 @@
-"""Arrow tables to topics: rows to partitions, partitions to batches, and one future for all.
+"""Sends Arrow tables: rows to partitions, partitions to batches, and one future for all.
 
     table ─▶ slices ─▶ partition of each row (`_rows`) ─▶ take ─▶ `records.arrow.encode_arrow` ─▶ accumulator ─▶ sender
 
-No Python object is made for a row. Batches are as large as a request may be, whatever `batch.size` says: the rows are
+No Python object is created per row. Batches are as large as a request allows, whatever `batch.size` says: all rows are
 there already, so nothing waits for a batch to fill. Runs in the thread that sends.
 """
 
-import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from headrace.client.errors import IllegalArgumentError
 from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer._rows import choose_rows, group_rows
-from headrace.client.producer._send import SendPath
+from headrace.client.producer.base import BaseProducer
 from headrace.client.producer.core import ProducerCore
 from headrace.common.errors import MessageSizeTooLargeError
 from headrace.common.extras import requires_extra
@@ -26,17 +25,17 @@ with requires_extra("arrow"):
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["ArrowFuture", "ArrowMetadata", "OffsetRange"]
+__all__ = ["ArrowFuture", "ArrowMetadata", "OffsetRange", "send_arrow"]
 
-_LARGEST_BATCH = 1_000_000
-"""Below what brokers take by default (message.max.bytes, 1048588)."""
-_REQUEST_ROOM = 1024
+_MAX_BATCH_BYTES = 1_000_000
+"""Below the broker's default message.max.bytes of 1048588."""
+_REQUEST_OVERHEAD_BYTES = 1024
 _SLICE_BATCHES = 8
-"""A slice with keys is so many batches long at most, so that each partition's share of it is not too small."""
+"""The size of a slice with keys, in batches: large enough that each partition's share is not too small."""
 
 
 class OffsetRange(NamedTuple):
-    """Rows that went to one partition one behind the other. `base_offset` is -1 if it is not known, as with acks=0."""
+    """Consecutive rows in one partition. `base_offset` is -1 if it is not known, as with acks=0."""
 
     partition: int
     base_offset: int
@@ -44,7 +43,7 @@ class OffsetRange(NamedTuple):
 
 
 class ArrowMetadata(NamedTuple):
-    """Where the rows of a table went. Within a partition they are in their order."""
+    """The offsets of a table's rows. Within a partition, rows keep their order."""
 
     topic: str
     rows: int
@@ -52,25 +51,25 @@ class ArrowMetadata(NamedTuple):
 
 
 class ArrowFuture:
-    """What becomes of a table. As a record's future; `get` raises the first error if any batch failed, or if sending
-    ended before the last row."""
+    """The result of sending a table, with the methods of a record's future. `get` raises the first error if any batch
+    failed, or if sending stopped before the last row."""
 
     def __init__(self, topic: str, rows: int, batches: list[ProducerBatch], stopped_by: Exception | None = None):
-        """`stopped_by` is why the batches are not the whole table."""
+        """`stopped_by` is the error because of which `batches` are not the whole table."""
         self._topic = topic
         self._rows = rows
         self._batches = batches
         self._stopped_by = stopped_by
         self._done = 0
-        """So many of them have their answer; a look from another thread may set it back, which costs time only."""
+        """The number of leading batches that are done. A race between threads may lower it, which only costs time."""
 
     def _leaves(self) -> Iterator[ProducerBatch]:
-        """The batches, with those that were split replaced by their parts."""
+        """Yields the batches; split batches as their parts."""
         for batch in self._batches:
             yield from _parts_of(batch)
 
     def _pending(self) -> ProducerBatch | None:
-        """The first that has no answer yet."""
+        """Returns the first batch that is not done."""
         for index in range(self._done, len(self._batches)):
             for leaf in _parts_of(self._batches[index]):
                 if not leaf.is_done:
@@ -96,12 +95,12 @@ class ArrowFuture:
 
     @property
     def value(self) -> ArrowMetadata | None:
-        """Where the rows are; None as long as that is not known, or if some are not."""
+        """The offsets of all rows; None until all are acknowledged."""
         return ArrowMetadata(self._topic, self._rows, self.acknowledged) if self.succeeded() else None
 
     @property
     def acknowledged(self) -> tuple[OffsetRange, ...]:
-        """What has been acknowledged so far, also if other rows failed."""
+        """The rows acknowledged so far, also if others failed."""
         return tuple(
             OffsetRange(batch.tp.partition, batch.base_offset, len(batch))
             for batch in self._leaves()
@@ -109,7 +108,7 @@ class ArrowFuture:
         )
 
     def get(self, timeout: float | None = None) -> ArrowMetadata:
-        """Waits until all rows are acknowledged; for `timeout` seconds, and raises KafkaTimeoutError then."""
+        """Waits until all rows are acknowledged. Raises KafkaTimeoutError after `timeout` seconds."""
         done = threading.Event()
         self.add_done(lambda *_: done.set())
         if not done.wait(timeout):
@@ -127,16 +126,16 @@ class ArrowFuture:
         return value
 
     def add_done(self, function: Callable[[BaseException | None, ArrowMetadata | None], Any]) -> "ArrowFuture":
-        """Calls `function(error, metadata)` when all rows have their answer."""
+        """Calls `function(error, metadata)` when all batches are done."""
 
-        def look(*_: Any) -> None:
+        def check(*_: Any) -> None:
             pending = self._pending()
             if pending is None:
                 function(self.exception, self.value)
             else:
-                pending.future().add_done(look)
+                pending.future().add_done(check)
 
-        look()
+        check()
         return self
 
     def add_callback(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> "ArrowFuture":
@@ -149,7 +148,7 @@ class ArrowFuture:
         while (pending := self._pending()) is not None:
             try:
                 yield from pending.future().__await__()
-            except Exception:  # noqa: BLE001 - told below, when all is known
+            except Exception:  # noqa: BLE001 - `_result` raises it when all batches are done
                 continue
         return self._result()
 
@@ -163,72 +162,40 @@ def _parts_of(batch: ProducerBatch) -> Iterator[ProducerBatch]:
         yield from _parts_of(part)
 
 
-def send_arrow(
-    path: SendPath,
-    core: ProducerCore,
-    topic: str,
-    data: pa.Table | pa.RecordBatch,
-    partition: int | None,
-    wait_for_topic: Callable[[str, int, float], None],
-    wait_for_room: Callable[[int, float], object],
+async def send_arrow(
+    producer: BaseProducer, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None
 ) -> ArrowFuture:
-    """For the blocking producer: `wait_for_*` block until a deadline."""
-    _check(path, core, data, partition)
-    deadline = core.clock.monotonic() + core.settings.max_block_ms / 1000
+    """Appends all rows to the accumulator, and waits for metadata and for the memory of each batch. Raises errors only
+    before the first batch; later errors are the future's."""
+    core = producer._core
+    _check(producer, data, partition)
+    deadline = producer._block_deadline()
     while not _is_known(core, topic, partition):
-        wait_for_topic(topic, -1 if partition is None else partition, deadline)
+        await producer._wait_for_partition(topic, -1 if partition is None else partition, deadline)
     batches: list[ProducerBatch] = []
     try:
-        for tp, encoded in _encode(path, core, topic, data, partition):
+        for tp, encoded in _encode(producer, topic, data, partition):
             if not core.buffers.take_over(len(encoded)):
-                wait_for_room(len(encoded), core.clock.monotonic() + core.settings.max_block_ms / 1000)
+                await producer._wait_for_memory(len(encoded), producer._block_deadline(), wants_buffer=False)
             batches.append(_append(core, tp, encoded))
+            await producer._yield_to_sender()
     except Exception as error:
         if not batches:
             raise
-        return _stopped(core, topic, data, batches, error)
+        core.fail_transaction(error)
+        return ArrowFuture(topic, data.num_rows, batches, error)
     return ArrowFuture(topic, data.num_rows, batches)
 
 
-async def send_arrow_async(
-    path: SendPath, core: ProducerCore, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None
-) -> ArrowFuture:
-    _check(path, core, data, partition)
-    deadline = core.clock.monotonic() + core.settings.max_block_ms / 1000
-    while not _is_known(core, topic, partition):
-        left_ms = max(0.0, (deadline - core.clock.monotonic()) * 1000)
-        await core.wait_for_metadata(topic, -1 if partition is None else partition, left_ms)
-    batches: list[ProducerBatch] = []
-    try:
-        for tp, encoded in _encode(path, core, topic, data, partition):
-            if not core.buffers.take_over(len(encoded)):
-                await core.wait_for_room(len(encoded), core.settings.max_block_ms / 1000, False)
-            batches.append(_append(core, tp, encoded))
-            await asyncio.sleep(0)
-    except Exception as error:
-        if not batches:
-            raise
-        return _stopped(core, topic, data, batches, error)
-    return ArrowFuture(topic, data.num_rows, batches)
-
-
-def _stopped(
-    core: ProducerCore, topic: str, data: pa.Table | pa.RecordBatch, batches: list[ProducerBatch], error: Exception
-) -> ArrowFuture:
-    """Some rows were sent, so an error alone would not tell what became of them: the future does."""
-    core.spoil(error)
-    return ArrowFuture(topic, data.num_rows, batches, error)
-
-
-def _check(path: SendPath, core: ProducerCore, data: Any, partition: int | None) -> None:
-    if path._gate is not None:
-        path._gate()
-    if core.fatal_error is not None:
-        raise core.fatal_error
+def _check(producer: BaseProducer, data: Any, partition: int | None) -> None:
+    if producer._check_state is not None:
+        producer._check_state()
+    if producer._core.fatal_error is not None:
+        raise producer._core.fatal_error
     if not isinstance(data, pa.Table | pa.RecordBatch):
-        raise TypeError(f"send_arrow takes a pyarrow Table or RecordBatch, not {type(data).__name__}")
+        raise TypeError(f"send_arrow() expects a pyarrow Table or RecordBatch, not {type(data).__name__}")
     if partition is not None and partition < 0:
-        raise IllegalArgumentError(f"a partition is at least 0, not {partition}")
+        raise IllegalArgumentError(f"partition={partition} is not valid: expected at least 0")
 
 
 def _is_known(core: ProducerCore, topic: str, partition: int | None) -> bool:
@@ -237,7 +204,7 @@ def _is_known(core: ProducerCore, topic: str, partition: int | None) -> bool:
 
 
 def _append(core: ProducerCore, tp: TopicPartition, encoded: bytearray) -> ProducerBatch:
-    """Queues a batch whose memory is counted."""
+    """Queues a batch whose memory is already counted."""
     batch = ProducerBatch.from_bytes(tp, encoded, core.clock.monotonic(), len(encoded))
     try:
         core.accumulator.append_batch(tp, batch)
@@ -248,28 +215,30 @@ def _append(core: ProducerCore, tp: TopicPartition, encoded: bytearray) -> Produ
 
 
 def _encode(
-    path: SendPath, core: ProducerCore, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None
+    producer: BaseProducer, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None
 ) -> Iterator[tuple[TopicPartition, bytearray]]:
+    """Yields the encoded batches of all rows with their partitions."""
+    core, ignore_keys = producer._core, producer._ignore_keys
     settings = core.accumulator.settings
     max_bytes = max(
-        1, min(_LARGEST_BATCH, settings.max_request_bytes - _REQUEST_ROOM, core.settings.buffer_memory // 2)
+        1, min(_MAX_BATCH_BYTES, settings.max_request_bytes - _REQUEST_OVERHEAD_BYTES, core.settings.buffer_memory // 2)
     )
     names = data.schema.names
     if "value" not in names:
-        raise IllegalArgumentError(f"the data needs a column 'value', it has {names}")
+        raise IllegalArgumentError(f"The Arrow data has no column 'value'; its columns are {names}")
     queues = core.accumulator.topics[topic].queues
     if partition is None and "partition" in names:
         _check_partitions(data.column(names.index("partition")), len(queues))
-    by_rows = partition is None and ("partition" in names or ("key" in names and not path._ignore_keys))
-    largest = min(
+    by_rows = partition is None and ("partition" in names or ("key" in names and not ignore_keys))
+    slice_bytes = min(
         max_bytes * min(len(queues), _SLICE_BATCHES) if by_rows else max_bytes, core.settings.buffer_memory // 2
     )
-    for rows in _slices(data, largest):
+    for rows in _slices(data, slice_bytes):
         now_ms = core.clock.time_ms()
         fallback = partition if partition is not None else core.accumulator.next_sticky(topic)
-        shares = _by_partition(rows, len(queues), fallback, path._ignore_keys) if by_rows else [(fallback, rows)]
-        for number, share in shares:
-            encoded = encode_arrow(
+        shares = _by_partition(rows, len(queues), fallback, ignore_keys) if by_rows else [(fallback, rows)]
+        for share_partition, share in shares:
+            encoded_batches = encode_arrow(
                 share,
                 timestamp=now_ms,
                 max_bytes=max_bytes,
@@ -277,32 +246,35 @@ def _encode(
                 level=settings.level,
                 spare=core.buffers.spare,
             )
-            for each in encoded:
-                if len(each) > settings.max_request_bytes:
+            for encoded in encoded_batches:
+                if len(encoded) > settings.max_request_bytes:
                     raise MessageSizeTooLargeError(
-                        f"a row of {len(each)} bytes is larger than max.request.size, {settings.max_request_bytes}"
+                        f"A row for topic {topic!r} is {len(encoded)} bytes when encoded, which is larger than "
+                        f"max.request.size ({settings.max_request_bytes} bytes)"
                     )
-                RecordBatch(each).patch_base_offset(0)  # brokers look at offsets within a compressed batch
-                yield queues[number].tp, each
+                RecordBatch(encoded).patch_base_offset(0)  # brokers validate the offsets in a compressed batch
+                yield queues[share_partition].tp, encoded
 
 
 def _check_partitions(column: pa.Array | pa.ChunkedArray, partition_count: int) -> None:
-    """Before the first row is sent."""
+    """Checks column `partition` before the first row is sent."""
     if not pa.types.is_integer(column.type):
-        raise IllegalArgumentError(f"column 'partition' holds {column.type}; expected integers")
+        raise IllegalArgumentError(f"Column 'partition' has type {column.type}: expected integers")
     lowest, highest = pc.min_max(column).as_py().values()
     if highest is not None and not 0 <= lowest <= highest < partition_count:
-        wrong = lowest if lowest < 0 else highest
-        raise IllegalArgumentError(f"column 'partition' has {wrong}; the topic has {partition_count} partitions")
+        invalid = lowest if lowest < 0 else highest
+        raise IllegalArgumentError(
+            f"Column 'partition' contains {invalid}, but the topic has {partition_count} partitions"
+        )
 
 
-def _slices(data: pa.Table | pa.RecordBatch, largest_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Record batches of at most about so many bytes."""
+def _slices(data: pa.Table | pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yields the rows as record batches of about `max_bytes` at most."""
     for chunk in data.to_batches() if isinstance(data, pa.Table) else [data]:
         if chunk.num_rows == 0:
             continue
-        per_row = chunk.nbytes // chunk.num_rows + 16
-        step = max(1, largest_bytes // per_row)
+        row_bytes = chunk.nbytes // chunk.num_rows + 16
+        step = max(1, max_bytes // row_bytes)
         for start in range(0, chunk.num_rows, step):
             yield chunk.slice(start, step)
 
@@ -310,12 +282,13 @@ def _slices(data: pa.Table | pa.RecordBatch, largest_bytes: int) -> Iterator[pa.
 def _by_partition(
     rows: pa.RecordBatch, partition_count: int, fallback: int, ignore_keys: bool
 ) -> list[tuple[int, pa.RecordBatch]]:
+    """Splits rows by partition: column `partition`, or else the hash of the key, or else `fallback`."""
     names = rows.schema.names
-    given = keys = None
+    partitions = keys = None
     if "partition" in names:
         column = rows.column(names.index("partition"))
         column = column.cast(pa.int32()).fill_null(-1)
-        given = memoryview(column.buffers()[1])[4 * column.offset :]
+        partitions = memoryview(column.buffers()[1])[4 * column.offset :]
     if "key" in names and not ignore_keys:
         column = rows.column(names.index("key"))
         if not pa.types.is_null(column.type):
@@ -323,12 +296,12 @@ def _by_partition(
                 column = column.cast(pa.binary())
             validity, offsets, content = column.buffers()
             keys = (validity if column.null_count else None, offsets, content, column.offset)
-    chosen = choose_rows(rows.num_rows, partition_count, fallback, given, keys)
-    order, groups = group_rows(chosen, partition_count)
+    row_partitions = choose_rows(rows.num_rows, partition_count, fallback, partitions, keys)
+    order, groups = group_rows(row_partitions, partition_count)
     if len(groups) == 1:
         return [(groups[0][0], rows)]
-    found = []
-    for number, first, end in groups:
-        picked = pa.Array.from_buffers(pa.int64(), end - first, [None, pa.py_buffer(order)], 0, first)
-        found.append((number, rows.take(picked)))
-    return found
+    shares = []
+    for partition, first, end in groups:
+        indices = pa.Array.from_buffers(pa.int64(), end - first, [None, pa.py_buffer(order)], 0, first)
+        shares.append((partition, rows.take(indices)))
+    return shares

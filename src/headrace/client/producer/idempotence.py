@@ -1,18 +1,19 @@
-"""Sequence numbers at work: a producer's identity is asked for, epochs are bumped, lost sequences begin again.
+"""The idempotent producer without transactions: gets a producer ID, bumps the epoch, assigns sequence numbers.
 
-What the sender asks before and after each batch (`sender.Guard`, `accumulator.Order`), for a producer that is
-idempotent and has no transactions. Owned by the loop.
+The accumulator and the sender call it for each batch. `TransactionManager` extends it. Belongs to the event loop.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import check
 from headrace.client.producer._batch import ProducerBatch
-from headrace.client.producer.sequences import ProducerIdentity, Sequences
+from headrace.client.producer.network_client import NetworkClient
+from headrace.client.producer.sender_loop import SenderLoop
+from headrace.client.producer.sequences import ProducerIdAndEpoch, Sequences
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
     CoordinatorNotAvailableError,
@@ -25,10 +26,9 @@ from headrace.common.errors import (
 )
 from headrace.common.types import TopicPartition
 from headrace.net.errors import KafkaConnectionError
-from headrace.protocol import Message
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 
-__all__ = ["Calls", "Idempotence", "persist"]
+__all__ = ["IdempotenceManager", "retry_until_done"]
 
 _logger = logging.getLogger(__name__)
 
@@ -36,24 +36,7 @@ T = TypeVar("T")
 _NO_TIMEOUT_MS = 2**31 - 1
 
 
-class Calls(Protocol):
-    """Requests that are no Produce. Each is one attempt and raises what went wrong."""
-
-    async def any_broker(self, request: Message) -> Any: ...
-
-    async def coordinator(
-        self, kind: CoordinatorType, key: str, request: Message, min_version: int | None, max_version: int | None
-    ) -> Any: ...
-
-    def forget_coordinator(self, kind: CoordinatorType, key: str) -> None: ...
-
-    async def transaction_version(self, key: str) -> int:
-        """The level of the feature `transaction.version` at the coordinator of a transactional id."""
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-_ASK_ANOTHER = (
+_COORDINATOR_MOVED = (
     NotCoordinatorError,
     CoordinatorNotAvailableError,
     NetworkExceptionError,
@@ -62,10 +45,14 @@ _ASK_ANOTHER = (
 )
 
 
-async def persist(
-    calls: Calls, backoff: Backoff, attempt: Callable[[], Awaitable[T]], coordinator: tuple[CoordinatorType, str] | None
+async def retry_until_done(
+    network: NetworkClient,
+    backoff: Backoff,
+    attempt: Callable[[], Awaitable[T]],
+    coordinator: tuple[CoordinatorType, str] | None,
 ) -> T:
-    """Tries until it succeeds, or fails for good."""
+    """Repeats an attempt with backoff until it succeeds or raises an error that is not retriable. Looks up the
+    coordinator again if that may have moved."""
     failures = 0
     while True:
         try:
@@ -73,96 +60,114 @@ async def persist(
         except KafkaError as error:
             if not error.retriable:
                 raise
-            if coordinator is not None and isinstance(error, _ASK_ANOTHER):
-                calls.forget_coordinator(*coordinator)
-            _logger.debug("again: %r", error)
-        await calls.sleep(backoff.wait_seconds(failures))
+            if coordinator is not None and isinstance(error, _COORDINATOR_MOVED):
+                network.forget_coordinator(*coordinator)
+            _logger.debug("Retrying after %r", error)
+        await network.sleep(backoff.wait_seconds(failures))
         failures += 1
 
 
-class Idempotence:
+class IdempotenceManager:
+    """The producer ID, the epoch and the sequence numbers of a producer."""
+
     def __init__(
         self,
-        calls: Calls,
+        network: NetworkClient,
         backoff: Backoff,
-        start: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
-        wake: Callable[[], None],
-        on_fatal: Callable[[BaseException], None],
+        sender_loop: SenderLoop,
+        on_fatal_error: Callable[[BaseException], None],
         transactional: bool = False,
     ):
-        """`start` makes a task; `wake` has the sender look again; `on_fatal` hears of the error that ends it all."""
+        """`on_fatal_error` is called once, with the error after which the producer cannot continue."""
         self.sequences = Sequences(transactional)
         self.transactional_id: str | None = None
-        self._calls = calls
+        self._network = network
         self._backoff = backoff
-        self._start = start
-        self._wake = wake
-        self._on_fatal = on_fatal
-        self._asking: asyncio.Task[None] | None = None
+        self._sender_loop = sender_loop
+        self._on_fatal_error = on_fatal_error
+        self._init_task: asyncio.Task[None] | None = None
         self._has_failed = False
 
-    # ---- the sender's
+    # ---- the accumulator
+
+    def maybe_add_partition(self, tp: TopicPartition) -> None:
+        """Called in the thread that sends, before a batch is opened for a partition."""
+
+    def may_drain(self, batch: ProducerBatch) -> bool:
+        """Returns True if the batch at the head of its partition's queue may be sent now."""
+        return self.sequences.may_drain(batch)
+
+    def assign_sequence(self, batch: ProducerBatch) -> None:
+        """Gives a drained batch its producer ID, epoch and sequence number."""
+        self.sequences.assign_sequence(batch)
+
+    # ---- the sender
 
     def prepare(self) -> None:
+        """Called before each poll: requests a producer ID and bumps the epoch if necessary."""
         sequences = self.sequences
         for tp in sequences.resolve():
-            _logger.info("records for %s may be missing: the producer's epoch is bumped", tp)
+            _logger.info(
+                "Partition %s: records may be missing after a delivery timeout; bumping the producer epoch", tp
+            )
             sequences.request_bump(tp)
         if sequences.must_bump and sequences.identity.is_valid:
             sequences.bump()
-        if not sequences.identity.is_valid and self._asking is None and not self._has_failed:
-            self._asking = self._start(self._ask_identity())
+        if not sequences.identity.is_valid and self._init_task is None and not self._has_failed:
+            self._init_task = self._sender_loop.create_task(self._init_producer_id())
 
-    def versions(self) -> tuple[int | None, int | None]:
+    def produce_versions(self) -> tuple[int | None, int | None]:
+        """Returns the lowest and highest version of Produce to use; None for any."""
         return None, None
 
-    def may_drain(self, batch: ProducerBatch) -> bool:
-        return self.sequences.may_drain(batch)
-
-    def drained(self, batch: ProducerBatch) -> None:
-        self.sequences.drained(batch)
-
     def is_next(self, batch: ProducerBatch) -> bool:
+        """Returns True if the batch follows the last acknowledged one."""
         return self.sequences.is_next(batch)
 
     def is_unresolved(self, tp: TopicPartition) -> bool:
+        """Returns True if a batch of the partition expired and may or may not have been written."""
         return self.sequences.is_unresolved(tp)
 
-    def acked(self, batch: ProducerBatch) -> None:
-        self.sequences.acked(batch)
+    def handle_completed_batch(self, batch: ProducerBatch) -> None:
+        self.sequences.handle_completed_batch(batch)
 
-    def failed(self, batch: ProducerBatch, error: BaseException, known_unwritten: bool) -> None:
-        self.sequences.failed(batch, known_unwritten)
+    def handle_failed_batch(self, batch: ProducerBatch, error: BaseException, known_unwritten: bool) -> None:
+        """`known_unwritten`: the batch is certainly not in the log."""
+        self.sequences.handle_failed_batch(batch, known_unwritten)
         if isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
             self.sequences.request_bump(batch.tp)
 
-    def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        self.sequences.replaced(batch, parts)
+    def replace_batch(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Gives the sequence numbers of a split batch to its parts."""
+        self.sequences.replace_batch(batch, parts)
 
     def may_retry(self) -> bool:
+        """Returns False if no batch can succeed any more."""
         return True
 
-    def lost_sequence(self, tp: TopicPartition) -> bool:
+    def reset_sequence(self, tp: TopicPartition) -> bool:
+        """Handles a partition whose sequence is lost. Returns True if it starts again in a new epoch, so that the batch
+        may be retried."""
         self.sequences.request_bump(tp)
         return True
 
-    # ---- the identity
+    # ---- the producer ID
 
-    async def _ask_identity(self) -> None:
-        async def attempt() -> ProducerIdentity:
+    async def _init_producer_id(self) -> None:
+        async def attempt() -> ProducerIdAndEpoch:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT_MS)
-            reply = await self._calls.any_broker(request)
-            check(reply.error_code)
-            return ProducerIdentity(reply.producer_id, reply.producer_epoch)
+            response = await self._network.send_to_any(request)
+            check(response.error_code)
+            return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
         try:
-            identity = await persist(self._calls, self._backoff, attempt, None)
+            identity = await retry_until_done(self._network, self._backoff, attempt, None)
         except KafkaError as error:
             self._has_failed = True
             error.fatal = True
-            self._on_fatal(error)
+            self._on_fatal_error(error)
         else:
-            self.sequences.has_new_identity(identity)
+            self.sequences.set_new_producer_id(identity)
         finally:
-            self._asking = None
-        self._wake()
+            self._init_task = None
+        self._sender_loop.wake()

@@ -1,13 +1,14 @@
-"""Interceptors: see every record before it is serialized, and what became of it.
+"""Producer interceptors: user code that sees each record before serialization and each acknowledgement.
 
-`on_send` may return a changed record; one that raises is logged and passed over, as in Kafka. They run in the thread
-that sends, `on_acknowledgement` where replies are read. A producer without interceptors does not pass through here.
+`on_send` may return a changed record. As in Kafka, an interceptor that raises is logged and skipped. `on_send` runs in
+the thread that sends, `on_acknowledgement` in the thread that reads responses.
 """
 
 import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from headrace.client.producer.types import OnDelivery
 from headrace.client.types import RecordMetadata
 
 __all__ = ["Interceptors", "OutgoingRecord", "ProducerInterceptor"]
@@ -16,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 
 class OutgoingRecord(NamedTuple):
-    """A record as it was given to `send`. `_replace` makes a changed one."""
+    """The arguments of `send`, as interceptors see them. `_replace` returns a changed copy."""
 
     topic: str
     value: Any = None
@@ -44,7 +45,7 @@ class ProducerInterceptor(Protocol):
 
 
 class Interceptors:
-    """A chain of them, in order."""
+    """The chain of a producer's interceptors, called in order."""
 
     def __init__(self, interceptors: Sequence[Any]):
         self._interceptors = tuple(interceptors)
@@ -52,7 +53,11 @@ class Interceptors:
     def __bool__(self) -> bool:
         return bool(self._interceptors)
 
-    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+    def on_send(
+        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
+    ) -> OutgoingRecord:
+        """Returns the record that the last interceptor returned."""
+        record = OutgoingRecord(topic, value, key, headers, partition, timestamp_ms)
         for interceptor in self._interceptors:
             intercept = getattr(interceptor, "on_send", None)
             if intercept is None:
@@ -60,13 +65,29 @@ class Interceptors:
             try:
                 changed = intercept(record)
             except Exception:
-                _logger.exception("the interceptor %r failed in on_send; the record goes on as it was", interceptor)
+                _logger.exception(
+                    "Interceptor %r failed in on_send for topic %s; the record is sent as it was", interceptor, topic
+                )
             else:
                 if changed is not None:
                     record = changed
         return record
 
+    def callback(self, on_delivery: OnDelivery | None) -> OnDelivery:
+        """Returns a delivery callback that calls `on_delivery`, then the interceptors."""
+        if on_delivery is None:
+            return self.on_acknowledgement
+
+        def call_both(error: BaseException | None, metadata: RecordMetadata) -> None:
+            try:
+                on_delivery(error, metadata)
+            finally:
+                self.on_acknowledgement(error, metadata)
+
+        return call_both
+
     def on_acknowledgement(self, error: BaseException | None, metadata: RecordMetadata | None) -> None:
+        """Tells the interceptors that a record was acknowledged or failed. `metadata` is None if `send` raised."""
         for interceptor in self._interceptors:
             notify = getattr(interceptor, "on_acknowledgement", None)
             if notify is None:
@@ -74,9 +95,10 @@ class Interceptors:
             try:
                 notify(metadata, error)
             except Exception:
-                _logger.exception("the interceptor %r failed in on_acknowledgement", interceptor)
+                _logger.exception("Interceptor %r failed in on_acknowledgement", interceptor)
 
     def close(self) -> None:
+        """Closes the interceptors that have a `close` method."""
         for interceptor in self._interceptors:
             close = getattr(interceptor, "close", None)
             if close is None:
@@ -84,4 +106,4 @@ class Interceptors:
             try:
                 close()
             except Exception:
-                _logger.exception("the interceptor %r failed to close", interceptor)
+                _logger.exception("Interceptor %r failed in close", interceptor)

@@ -1,17 +1,18 @@
-"""Sequence numbers: what makes a repeated request harmless and a lost one noticed (KIP-98, KIP-360).
+"""Sequence numbers of an idempotent producer: brokers recognize repeated batches and notice missing ones (KIP-98, 360).
 
-Every batch of an idempotent producer has the producer's id and epoch and the sequence of its first record. A leader
-takes a partition's batches in sequence only, and answers one that it has already with where that is. So:
+Each batch carries the producer ID, the producer epoch and the sequence number of its first record. A leader accepts a
+partition's batches in sequence only, and answers a batch that it already has with the batch's offset. So:
 
-- A batch keeps its sequence however often it is sent, and is drained before later ones while it is being sent again.
-- Until the first batch of an epoch is acknowledged, a partition has no other in flight: a leader that knows nothing of
-  a producer takes whatever sequence comes first, and if that were the second batch, the first would be lost.
-- A batch that the broker refused for good was not written: those behind it close the gap (`failed`).
-- A batch that was given up while its fate was unknown leaves the partition *unresolved*: nothing new is drained until
-  all that is in flight has its answer, and then, unless the log turned out to have everything, the epoch is bumped.
-- After a bump the sequences of a partition begin at 0 again, also those of batches that wait to be sent again.
+- A batch keeps its sequence number in all retries, and is retried before later batches are sent.
+- Until the first batch of an epoch is acknowledged, its partition has no other batch in flight: a leader without state
+  of a producer accepts any first sequence, so the second batch could get in before the first, which would be lost.
+- A batch that the broker rejected for good was not written: the batches behind it close the gap
+  (`handle_failed_batch`).
+- A batch that expired before its response leaves the partition *unresolved*: no new batch is drained until all batches
+  in flight have a response. Then, unless the log turned out to be complete, the epoch is bumped.
+- After a bump, the sequence numbers of a partition restart at 0, also those of batches that wait for a retry.
 
-Owned by the loop. Sequences wrap from 2^31 - 1 to 0.
+Belongs to the event loop. Sequence numbers wrap from 2^31 - 1 to 0.
 """
 
 from typing import NamedTuple
@@ -19,14 +20,16 @@ from typing import NamedTuple
 from headrace.client.producer._batch import ProducerBatch
 from headrace.common.types import TopicPartition
 
-__all__ = ["NO_PRODUCER", "PartitionSequences", "ProducerIdentity", "Sequences"]
+__all__ = ["NO_PRODUCER", "PartitionSequences", "ProducerIdAndEpoch", "Sequences"]
 
 NO_SEQUENCE = -1
 _LAST_SEQUENCE = 2**31 - 1
 _LAST_EPOCH = 2**15 - 1
 
 
-class ProducerIdentity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
+    """The identity of a producer towards brokers."""
+
     producer_id: int
     epoch: int
 
@@ -35,7 +38,7 @@ class ProducerIdentity(NamedTuple):
         return self.producer_id >= 0
 
 
-NO_PRODUCER = ProducerIdentity(-1, -1)
+NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
 
 
 def _add(sequence: int, count: int) -> int:
@@ -43,19 +46,19 @@ def _add(sequence: int, count: int) -> int:
 
 
 class PartitionSequences:
-    """One partition. `in_flight` are the batches with a sequence and without an answer, in order, whether they are on
-    the wire or wait to be sent again."""
+    """The sequence of one partition. `in_flight` are the batches with a sequence number that are not acknowledged, in
+    order: sent, or waiting for a retry."""
 
     __slots__ = ("identity", "in_flight", "last_acked", "next")
 
-    def __init__(self, identity: ProducerIdentity):
+    def __init__(self, identity: ProducerIdAndEpoch):
         self.identity = identity
         self.next = 0
         self.last_acked = NO_SEQUENCE
         self.in_flight: list[ProducerBatch] = []
 
-    def begin_again(self, identity: ProducerIdentity, transactional: bool) -> None:
-        """Sequences from 0 in a new epoch; what is in flight gets new ones."""
+    def restart(self, identity: ProducerIdAndEpoch, transactional: bool) -> None:
+        """Restarts at 0 in a new epoch, and renumbers the batches in flight."""
         self.identity = identity
         self.next = 0
         self.last_acked = NO_SEQUENCE
@@ -66,7 +69,7 @@ class PartitionSequences:
 
 
 class Sequences:
-    """The sequences of all partitions of a producer, and its identity."""
+    """The sequence numbers of all partitions of a producer, with its ID and epoch."""
 
     def __init__(self, transactional: bool = False):
         self.transactional = transactional
@@ -77,13 +80,14 @@ class Sequences:
         self._to_renumber: dict[TopicPartition, None] = {}
 
     def of(self, tp: TopicPartition) -> PartitionSequences:
-        found = self._partitions.get(tp)
-        if found is None:
-            found = self._partitions[tp] = PartitionSequences(self.identity)
-        return found
+        """Returns the sequence of a partition."""
+        partition = self._partitions.get(tp)
+        if partition is None:
+            partition = self._partitions[tp] = PartitionSequences(self.identity)
+        return partition
 
-    def set_identity(self, identity: ProducerIdentity) -> None:
-        """What InitProducerId (or, with transactions of version 2, EndTxn) gave. All partitions begin again."""
+    def set_identity(self, identity: ProducerIdAndEpoch) -> None:
+        """Sets the result of InitProducerId, or of EndTxn with transaction version 2. All partitions restart."""
         self.identity = identity
         self._unresolved.clear()
         self._to_renumber.clear()
@@ -91,7 +95,7 @@ class Sequences:
     # ---- draining
 
     def may_drain(self, batch: ProducerBatch) -> bool:
-        """Whether the batch at the head of its partition may go out now."""
+        """Returns True if the batch at the head of its partition's queue may be sent now."""
         if not self.identity.is_valid or self.must_bump:
             return False
         partition = self._partitions.get(batch.tp)
@@ -101,40 +105,40 @@ class Sequences:
             if partition.in_flight and (partition.last_acked < 0 or partition.identity != self.identity):
                 return False
             return batch.tp not in self._unresolved
-        # One that is sent again must be the first without an answer: those before it are to be sent again too.
+        # A retried batch must be the first one in flight: the batches before it are retried too.
         return not partition.in_flight or partition.in_flight[0].base_sequence == batch.base_sequence
 
-    def drained(self, batch: ProducerBatch) -> None:
-        """Gives a new batch its sequence."""
+    def assign_sequence(self, batch: ProducerBatch) -> None:
+        """Assigns a sequence number to a batch that has none."""
         if batch.has_sequence:
             return
         partition = self.of(batch.tp)
         if partition.identity != self.identity:
-            partition.begin_again(self.identity, self.transactional)
+            partition.restart(self.identity, self.transactional)
         batch.set_producer(partition.identity.producer_id, partition.identity.epoch, partition.next, self.transactional)
         partition.next = _add(partition.next, len(batch))
         partition.in_flight.append(batch)
 
-    # ---- answers
+    # ---- responses
 
     def is_next(self, batch: ProducerBatch) -> bool:
-        """Whether the batch is the one behind the last that was acknowledged."""
+        """Returns True if the batch follows the last acknowledged one."""
         partition = self.of(batch.tp)
         return batch.base_sequence == (0 if partition.last_acked < 0 else _add(partition.last_acked, 1))
 
     def is_unresolved(self, tp: TopicPartition) -> bool:
         return tp in self._unresolved
 
-    def acked(self, batch: ProducerBatch) -> None:
+    def handle_completed_batch(self, batch: ProducerBatch) -> None:
         partition = self.of(batch.tp)
         if not self._remove(partition, batch) or not _is_of(batch, partition.identity):
             return
-        # Replies may come out of order when connections change.
+        # Responses may arrive out of order after a reconnect.
         if partition.last_acked < 0 or _is_after(batch.last_sequence, partition.last_acked):
             partition.last_acked = batch.last_sequence
 
-    def failed(self, batch: ProducerBatch, known_unwritten: bool) -> None:
-        """The batch has been given up. `known_unwritten`: the broker said that it did not write it."""
+    def handle_failed_batch(self, batch: ProducerBatch, known_unwritten: bool) -> None:
+        """`known_unwritten`: the broker responded that it did not write the batch."""
         partition = self.of(batch.tp)
         if not batch.has_sequence or not self._remove(partition, batch):
             return
@@ -143,8 +147,8 @@ class Sequences:
         if not known_unwritten:
             self._unresolved[batch.tp] = None
             return
-        # The broker refuses those behind it, which are on the wire with sequences that do not follow, and they are sent
-        # again with these.
+        # The broker rejects the batches behind it, which are in flight with sequence numbers that leave a gap. They are
+        # retried with these.
         for other in partition.in_flight:
             if _is_of(other, partition.identity) and _is_after(other.base_sequence, batch.base_sequence):
                 sequence = (other.base_sequence - len(batch)) & _LAST_SEQUENCE
@@ -154,8 +158,8 @@ class Sequences:
                 other.sequence_was_reset = True
         partition.next = (partition.next - len(batch)) & _LAST_SEQUENCE
 
-    def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """A batch was split: its parts take over its sequences."""
+    def replace_batch(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Gives the sequence numbers of a split batch to its parts."""
         if not batch.has_sequence:
             return
         partition = self.of(batch.tp)
@@ -173,12 +177,12 @@ class Sequences:
                 return True
         return False
 
-    # ---- bumps
+    # ---- epoch bumps
 
     def resolve(self) -> list[TopicPartition]:
-        """Looks after unresolved partitions that have nothing in flight any more. Returns those where records may be
-        missing, so that the sequence cannot go on; the others are fine again."""
-        broken: list[TopicPartition] = []
+        """Resolves the unresolved partitions that have no batches in flight. Returns those that may miss records, whose
+        sequence cannot continue."""
+        incomplete: list[TopicPartition] = []
         for tp in list(self._unresolved):
             partition = self.of(tp)
             if partition.in_flight:
@@ -186,41 +190,41 @@ class Sequences:
             del self._unresolved[tp]
             expected = 0 if partition.last_acked < 0 else _add(partition.last_acked, 1)
             if partition.next != expected:
-                broken.append(tp)
-        return broken
+                incomplete.append(tp)
+        return incomplete
 
     def request_bump(self, tp: TopicPartition) -> None:
-        """The partition's sequence is lost: it is to begin again in a new epoch."""
+        """Requests an epoch bump, after which the partition's sequence restarts."""
         self.must_bump = True
         self._to_renumber[tp] = None
 
     def bump(self) -> bool:
-        """Takes the next epoch, which an idempotent producer does without asking. False if epochs are used up and a new
-        producer id is needed."""
+        """Bumps the epoch, which needs no request without transactions. Returns False if the epochs are exhausted and a
+        new producer ID is needed."""
         self.must_bump = False
         if self.identity.epoch >= _LAST_EPOCH:
             self.identity = NO_PRODUCER
             return False
-        self.identity = ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
+        self.identity = ProducerIdAndEpoch(self.identity.producer_id, self.identity.epoch + 1)
         self._renumber()
         return True
 
     def _renumber(self) -> None:
         for tp in self._to_renumber:
-            self.of(tp).begin_again(self.identity, self.transactional)
+            self.of(tp).restart(self.identity, self.transactional)
             self._unresolved.pop(tp, None)
         self._to_renumber.clear()
 
-    def has_new_identity(self, identity: ProducerIdentity) -> None:
-        """A new id after `bump` found none left."""
+    def set_new_producer_id(self, identity: ProducerIdAndEpoch) -> None:
+        """Sets the first producer ID, or the next one after `bump` returned False."""
         self.identity = identity
         self._renumber()
 
 
-def _is_of(batch: ProducerBatch, identity: ProducerIdentity) -> bool:
+def _is_of(batch: ProducerBatch, identity: ProducerIdAndEpoch) -> bool:
     return (batch.producer_id, batch.producer_epoch) == identity
 
 
 def _is_after(sequence: int, other: int) -> bool:
-    """Whether one sequence is behind another; they wrap around."""
+    """Returns True if a sequence number follows another one. They wrap around."""
     return 0 < ((sequence - other) & _LAST_SEQUENCE) < 2**30

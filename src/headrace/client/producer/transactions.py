@@ -1,4 +1,4 @@
-"""Transactions: the states of a transactional producer, and its requests to the coordinators (KIP-98, 360, 447, 890).
+"""Transactions: the states of a transactional producer and its requests to coordinators (KIP-98, 360, 447, 890).
 
     UNINITIALIZED ─init─▶ INITIALIZING ─▶ READY ◀───────────────────────────────┐
           ▲                                │ │                                  │
@@ -10,19 +10,20 @@
                                      error │ └─────┼──────▶ ABORTING ───────────┘
                                            ▼       │          ▲   │
                                     ABORTABLE_ERROR ──────────┘   └─▶ INITIALIZING (a new epoch is needed)
-    from everywhere ─▶ FATAL_ERROR, which nothing leads out of
+    from all states ─▶ FATAL_ERROR, which is final
 
-Errors are told apart: *fatal* ones end the producer (it was fenced by another one of its transactional id, or may not
-use it); *abortable* ones spoil the transaction, which the user aborts and begins again.
+*Fatal* errors end the producer: another producer with its transactional ID fenced it, or it is not authorized to use
+the ID. After *abortable* errors, the user aborts the transaction and begins a new one.
 
-Version 1 of transactions tells the coordinator each partition before it writes there (AddPartitionsToTxn). Version 2,
-where the cluster has the feature `transaction.version` 2, leaves that to the leaders, and each transaction ends with a
-new epoch, so that nothing late of an old one can get into the next.
+Transaction version 1 adds each partition at the coordinator before the first write (AddPartitionsToTxn). Version 2, in
+clusters with the feature `transaction.version` 2, leaves that to the partition leaders; each transaction ends with a
+new epoch, so that late batches of a transaction cannot get into the next one (KIP-890).
 
-Owned by the loop, but for `admit` and `check_open`, which the threads that send call.
+Belongs to the event loop, except for `maybe_add_partition` and `check_open`, which run in the threads that send.
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import Enum
@@ -31,8 +32,10 @@ from typing import Any
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import CommitFailedError, IllegalStateError, check, error_for
 from headrace.client.producer._batch import ProducerBatch
-from headrace.client.producer.idempotence import Calls, Idempotence, persist
-from headrace.client.producer.sequences import NO_PRODUCER, ProducerIdentity
+from headrace.client.producer.idempotence import IdempotenceManager, retry_until_done
+from headrace.client.producer.network_client import NetworkClient
+from headrace.client.producer.sender_loop import SenderLoop
+from headrace.client.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
@@ -72,18 +75,22 @@ _logger = logging.getLogger(__name__)
 
 _VERSION_2 = 2
 _PRODUCE_VERSION_2 = 12
-_ADD_PARTITIONS_LAST = 3
+_INIT_WITH_EPOCH_VERSION = 3
+_INIT_LAST_VERSION = 5
+_ADD_PARTITIONS_LAST_VERSION = 3
 """Later versions of AddPartitionsToTxn are for brokers."""
-_ADD_OFFSETS_LAST = 3
+_ADD_OFFSETS_LAST_VERSION = 3
 _END_TXN_VERSION_2 = 5
 _OFFSET_COMMIT_VERSION_2 = 5
 _OFFSET_COMMIT_WITH_MEMBER = 3
 _SEND_OFFSETS = "send_offsets_to_transaction"
 _CONCURRENT_SECONDS = 0.02
-"""How soon the coordinator is asked again that is still busy with the transaction before."""
+"""The retry interval while the coordinator still completes the previous transaction."""
 
 
 class TransactionState(Enum):
+    """The state of a transactional producer."""
+
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
     READY = "ready"
@@ -105,7 +112,7 @@ _FROM: dict[TransactionState, tuple[TransactionState, ...]] = {
     _S.ABORTABLE_ERROR: (_S.IN_TRANSACTION, _S.COMMITTING, _S.ABORTABLE_ERROR),
     _S.FATAL_ERROR: tuple(_S),
 }
-"""The states that each may be entered from."""
+"""The valid previous states of each state."""
 
 _FATAL = (
     ProducerFencedError,
@@ -118,139 +125,141 @@ _FATAL = (
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 
 
-class TransactionManager(Idempotence):
+class TransactionManager(IdempotenceManager):
+    """The transactions of a producer: checks states, and sends the requests to the coordinators."""
+
     def __init__(
         self,
         transactional_id: str,
         timeout_ms: int,
-        calls: Calls,
+        network: NetworkClient,
         backoff: Backoff,
-        start: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
-        wake: Callable[[], None],
-        on_fatal: Callable[[BaseException], None],
-        settle: Callable[[bool], Awaitable[None]],
+        sender_loop: SenderLoop,
+        on_fatal_error: Callable[[BaseException], None],
+        complete_batches: Callable[[bool], Awaitable[None]],
     ):
-        """`settle(drop)` returns when all batches are done; with `drop` those that were not sent are failed first."""
-        super().__init__(calls, backoff, start, wake, on_fatal, transactional=True)
+        """`complete_batches(drop_queued)` waits until no batch is left; with `drop_queued`, it fails queued ones
+        first."""
+        super().__init__(network, backoff, sender_loop, on_fatal_error, transactional=True)
         self.transactional_id: str = transactional_id
         self.state = TransactionState.UNINITIALIZED
         self.error: BaseException | None = None
         self.version = 1
         self._timeout_ms = timeout_ms
-        self._settle = settle
+        self._complete_batches = complete_batches
         self._partitions: set[TopicPartition] = set()
-        """That the transaction has."""
-        self._new: dict[TopicPartition, None] = {}
-        """That it is to get (version 1)."""
-        self._adding: asyncio.Task[None] | None = None
+        """Partitions that were added to the transaction."""
+        self._new_partitions: dict[TopicPartition, None] = {}
+        """Partitions to add to the transaction (version 1)."""
+        self._add_partitions_task: asyncio.Task[None] | None = None
         self._is_started = False
-        """Whether the coordinator knows of the transaction, or may."""
-        self._needs_epoch = False
+        """True if the coordinator knows about the transaction, or may know."""
+        self._needs_epoch_bump = False
         self._pending: tuple[str, asyncio.Task[Any]] | None = None
 
     @property
-    def is_spoilt(self) -> bool:
-        """Whether nothing of the transaction is worth sending any more."""
+    def must_abort(self) -> bool:
+        """True if the transaction can only be aborted."""
         return self.state is _S.ABORTABLE_ERROR
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a transaction that can be aborted."""
+        """True if there is a transaction that can be aborted."""
         return self.state in (_S.IN_TRANSACTION, _S.ABORTABLE_ERROR)
 
     # ---- threads that send
 
     def check_open(self) -> None:
-        """Raises what keeps records from being sent now."""
+        """Raises an error unless a transaction is in progress."""
         if self.state is TransactionState.IN_TRANSACTION:
             return
         if self.error is not None:
-            raise self._again(self.error)
+            raise self._repeated(self.error)
         raise IllegalStateError(
-            f"records are sent within a transaction, and this producer's state is {self.state.value!r}: "
-            "expected init_transactions() once and begin_transaction() before"
+            f"Cannot send records while the transactional producer is in state {self.state.value!r}: call "
+            "init_transactions() once, and begin_transaction() before sending"
         )
 
-    def admit(self, tp: TopicPartition) -> None:
-        """A batch is opened for a partition."""
+    def maybe_add_partition(self, tp: TopicPartition) -> None:
         self.check_open()
         if self.version >= _VERSION_2:
             self._is_started = True
         elif tp not in self._partitions:
-            self._new[tp] = None
+            self._new_partitions[tp] = None
 
-    def _again(self, error: BaseException) -> BaseException:
-        """The error to raise for what happens after one: of the same class, so that it can be handled alike."""
+    def _repeated(self, error: BaseException) -> BaseException:
+        """Returns the error to raise for calls after an error: of the same class, so that it is handled alike."""
         if not isinstance(error, KafkaError):
             return error
-        after = "this producer cannot be used any more" if error.fatal else "the transaction must be aborted"
-        made = type(error)(f"{after}: {error}")
-        made.fatal, made.abortable = error.fatal, error.abortable
-        made.__cause__ = error
-        return made
+        state = "The producer failed with a fatal error" if error.fatal else "The transaction must be aborted"
+        repeated = type(error)(f"{state}: {error}")
+        repeated.fatal, repeated.abortable = error.fatal, error.abortable
+        repeated.__cause__ = error
+        return repeated
 
-    # ---- the sender's
+    # ---- the accumulator and the sender
 
     def prepare(self) -> None:
         for tp in self.sequences.resolve():
-            self._spoil(KafkaError(f"records for {tp} may be missing"))
-        if self._new and self._adding is None and self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
-            self._adding = self._start(self._add_partitions())
+            self._require_abort(KafkaError(f"Records for partition {tp} may be missing after a delivery timeout"))
+        if self._new_partitions and self._add_partitions_task is None and self._is_sending:
+            self._add_partitions_task = self._sender_loop.create_task(self._add_partitions())
 
-    def versions(self) -> tuple[int | None, int | None]:
+    @property
+    def _is_sending(self) -> bool:
+        """True while batches of the transaction may be sent."""
+        return self.state in (_S.IN_TRANSACTION, _S.COMMITTING)
+
+    def produce_versions(self) -> tuple[int | None, int | None]:
         return (_PRODUCE_VERSION_2, None) if self.version >= _VERSION_2 else (None, _PRODUCE_VERSION_2 - 1)
 
     def may_drain(self, batch: ProducerBatch) -> bool:
-        if self.state not in (_S.IN_TRANSACTION, _S.COMMITTING):
+        if not self._is_sending:
             return False
         if self.version < _VERSION_2 and batch.tp not in self._partitions:
             return False
         return self.sequences.may_drain(batch)
 
-    def failed(self, batch: ProducerBatch, error: BaseException, known_unwritten: bool) -> None:
-        self.sequences.failed(batch, known_unwritten)
-        if self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
-            self._judge(error)
+    def handle_failed_batch(self, batch: ProducerBatch, error: BaseException, known_unwritten: bool) -> None:
+        self.sequences.handle_failed_batch(batch, known_unwritten)
+        if self._is_sending:
+            if isinstance(error, _FATAL):
+                self.fail(error)
+            else:
+                self._require_abort(error)
         elif batch.has_sequence and not known_unwritten:
-            self._needs_epoch = True
+            self._needs_epoch_bump = True
 
     def may_retry(self) -> bool:
-        return self.state in (_S.IN_TRANSACTION, _S.COMMITTING)
+        return self._is_sending
 
-    def lost_sequence(self, tp: TopicPartition) -> bool:  # noqa: ARG002
+    def reset_sequence(self, tp: TopicPartition) -> bool:  # noqa: ARG002
         return False
 
-    def _judge(self, error: BaseException) -> None:
-        """An error that spoils the transaction, or everything."""
-        if isinstance(error, _FATAL):
-            self.fail(error)
-        else:
-            self._spoil(error)
-
-    def refused(self, error: BaseException) -> None:
-        """A record was not taken, and only its future tells: without it the transaction is not whole."""
+    def record_failed(self, error: BaseException) -> None:
+        """Requires an abort because `send` returned a failed future: the transaction would lack that record."""
         if self.state is _S.IN_TRANSACTION:
-            self._spoil(error)
+            self._require_abort(error)
 
-    def _spoil(self, error: BaseException) -> None:
-        if self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
+    def _require_abort(self, error: BaseException) -> None:
+        if self._is_sending:
             if isinstance(error, KafkaError):
                 error.abortable = True
-            self._needs_epoch = True
+            self._needs_epoch_bump = True
             self.error = error
             self._enter(_S.ABORTABLE_ERROR)
-            _logger.info("the transaction of %r must be aborted: %r", self.transactional_id, error)
-            self._wake()
+            _logger.info("Transactional ID %s: the transaction must be aborted: %r", self.transactional_id, error)
+            self._sender_loop.wake()
 
     def fail(self, error: BaseException) -> None:
-        """The end of this producer."""
+        """Enters FATAL_ERROR: the producer cannot continue."""
         if self.state is _S.FATAL_ERROR:
             return
         if isinstance(error, KafkaError):
             error.fatal = True
         self.error = error
         self._enter(_S.FATAL_ERROR)
-        self._on_fatal(error)
+        self._on_fatal_error(error)
 
     def _fail(self, error: KafkaError) -> KafkaError:
         error = _fenced(error)
@@ -260,16 +269,19 @@ class TransactionManager(Idempotence):
     def _enter(self, state: TransactionState) -> None:
         if self.state not in _FROM[state]:
             raise IllegalStateError(
-                f"a transactional producer does not go from {self.state.value!r} to {state.value!r}"
+                f"Invalid transition of transactional ID {self.transactional_id!r} from state {self.state.value!r} to "
+                f"{state.value!r}"
             )
-        _logger.debug("%s: %s to %s", self.transactional_id, self.state.value, state.value)
+        _logger.debug(
+            "Transactional ID %s: transition from %s to %s", self.transactional_id, self.state.value, state.value
+        )
         self.state = state
 
-    # ---- the user's
+    # ---- the user
 
     async def init(self, transactional_id: str | None = None) -> None:
-        """Gets the identity, which fences other producers of this transactional id and ends what they left open. With
-        another id, the producer goes on under that one; between transactions it may."""
+        """Gets the producer ID and epoch, which fences other producers with the transactional ID and completes their
+        transactions. With a transactional ID, the producer continues under that; only between transactions."""
         if transactional_id is not None and self._pending is None:
             self._expect("init_transactions", (_S.UNINITIALIZED, _S.READY))
             self.transactional_id = transactional_id
@@ -277,124 +289,134 @@ class TransactionManager(Idempotence):
         await self._operation("init_transactions", (_S.UNINITIALIZED,), self._init)
 
     def begin(self) -> None:
+        """Begins a transaction. The coordinator does not hear of it yet."""
         self._expect("begin_transaction", (_S.READY,))
         self._pending = None
         self._enter(_S.IN_TRANSACTION)
 
     async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata | str) -> None:
-        """Makes offsets of a consumer group part of the transaction (KIP-447)."""
+        """Adds offsets of a consumer group to the transaction (KIP-447)."""
         if not offsets:
             self._expect(_SEND_OFFSETS, (_S.IN_TRANSACTION,))
             return
         metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
         if not hasattr(metadata, "group_id"):
-            raise TypeError(f"a group is consumer.group_metadata() or its id, a str, not {type(group).__name__}")
-        given = {tp: _as_offset(tp, value) for tp, value in offsets.items()}
-        await self._operation(_SEND_OFFSETS, (_S.IN_TRANSACTION,), lambda: self._send_offsets(given, metadata))
+            raise TypeError(
+                f"group_metadata must be consumer.group_metadata() or a group ID (str), not {type(group).__name__}"
+            )
+        to_commit = {tp: _as_offset(tp, value) for tp, value in offsets.items()}
+        await self._operation(_SEND_OFFSETS, (_S.IN_TRANSACTION,), lambda: self._send_offsets(to_commit, metadata))
 
     async def commit(self) -> None:
-        """Returns when the decision is written; all records of the transaction are then."""
+        """Commits the transaction. Returns when all its records and the commit are written."""
         await self._operation("commit_transaction", (_S.IN_TRANSACTION,), self._commit)
 
     async def abort(self) -> None:
-        if self._pending is not None and self._pending[0] == "send_offsets_to_transaction":
-            await asyncio.wait([self._pending[1]])  # the caller gave up; offsets that come late belong to nothing
+        """Aborts the transaction."""
+        if self._pending is not None and self._pending[0] == _SEND_OFFSETS:
+            await asyncio.wait([self._pending[1]])  # the caller timed out; late offsets would belong to no transaction
         await self._operation("abort_transaction", (_S.IN_TRANSACTION, _S.ABORTABLE_ERROR), self._abort)
 
-    def _expect(self, what: str, states: tuple[TransactionState, ...]) -> None:
+    def _expect(self, method: str, states: tuple[TransactionState, ...]) -> None:
         if self.error is not None and self.state not in states:
-            raise self._again(self.error)
+            raise self._repeated(self.error)
         if self.state not in states:
             raise IllegalStateError(
-                f"{what}() does not fit a producer whose state is {self.state.value!r}: expected "
+                f"Cannot call {method}() while the transactional producer is in state {self.state.value!r}: expected "
                 + " or ".join(repr(state.value) for state in states)
             )
 
     async def _operation(
-        self, what: str, states: tuple[TransactionState, ...], run: Callable[[], Coroutine[Any, Any, None]]
+        self, method: str, states: tuple[TransactionState, ...], run: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Runs one at a time. A caller that gave up waiting may call again, and waits for the same one then."""
-        if self._pending is not None and self._pending[0] != what:
+        """Runs one operation at a time. A caller that timed out may call again to wait for the same operation."""
+        if self._pending is not None and self._pending[0] != method:
             if not self._pending[1].done():
                 raise IllegalStateError(
-                    f"{self._pending[0]}() is still under way: expected it to be called again first"
+                    f"Cannot call {method}() while {self._pending[0]}() is in progress: call that again first"
                 )
             self._pending = None
-        if self._pending is not None and what == _SEND_OFFSETS:
-            # These may be other offsets: they follow those that are still under way.
+        if self._pending is not None and method == _SEND_OFFSETS:
+            # These may be other offsets: they are sent after the ones in progress.
             await asyncio.wait([self._pending[1]])
             self._pending = None
         if self._pending is None:
-            self._pending = what, self._start(self._run(what, states, run))
+            self._pending = method, self._sender_loop.create_task(self._run(method, states, run))
         task = self._pending[1]
         await asyncio.wait([task])
         self._pending = None
         task.result()
 
     async def _run(
-        self, what: str, states: tuple[TransactionState, ...], run: Callable[[], Coroutine[Any, Any, None]]
+        self, method: str, states: tuple[TransactionState, ...], run: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        self._expect(what, states)  # here, in the step in which it begins: an error may have come since it was called
+        self._expect(method, states)  # in the step that starts it: an error may have occurred since the call
         await run()
 
     # ---- requests
 
     async def _init(self) -> None:
         self._enter(_S.INITIALIZING)
-        await self._ask_epoch(NO_PRODUCER)
+        await self._init_epoch(NO_PRODUCER)
 
-    async def _ask_epoch(self, current: ProducerIdentity) -> None:
-        async def attempt() -> ProducerIdentity:
+    async def _init_epoch(self, current: ProducerIdAndEpoch) -> None:
+        """Gets a new epoch, and with NO_PRODUCER the producer ID, from the transaction coordinator."""
+
+        async def attempt() -> ProducerIdAndEpoch:
             request = InitProducerIdRequest(
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=self._timeout_ms,
                 producer_id=current.producer_id,
                 producer_epoch=current.epoch,
             )
-            reply = await self._ask(request, 3 if current.is_valid else None, 5)
-            check(reply.error_code)
-            return ProducerIdentity(reply.producer_id, reply.producer_epoch)
+            min_version = _INIT_WITH_EPOCH_VERSION if current.is_valid else None
+            response = await self._send_to_coordinator(request, min_version, _INIT_LAST_VERSION)
+            check(response.error_code)
+            return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
         try:
-            identity = await self._persist(attempt)
-            self.version = min(await self._calls.transaction_version(self.transactional_id), _VERSION_2)
+            identity = await self._retry(attempt)
+            self.version = min(await self._network.transaction_version(self.transactional_id), _VERSION_2)
         except KafkaError as error:
             raise self._fail(error) from None
         self.sequences.set_identity(identity)
-        self._needs_epoch = False
+        self._needs_epoch_bump = False
         self.error = None
         self._enter(_S.READY)
 
-    async def _ask(self, request: Any, min_version: int | None = None, max_version: int | None = None) -> Any:
-        return await self._calls.coordinator(
+    async def _send_to_coordinator(self, request: Any, min_version: int | None, max_version: int | None) -> Any:
+        return await self._network.send_to_coordinator(
             CoordinatorType.TRANSACTION, self.transactional_id, request, min_version, max_version
         )
 
-    async def _persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        async def quick() -> Any:
+    async def _retry(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        """Repeats a request to the transaction coordinator until it succeeds or fails for good."""
+
+        async def wait_for_previous_transaction() -> Any:
             while True:
                 try:
                     return await attempt()
                 except ConcurrentTransactionsError:
-                    await self._calls.sleep(_CONCURRENT_SECONDS)
+                    await self._network.sleep(_CONCURRENT_SECONDS)
 
-        return await persist(self._calls, self._backoff, quick, (CoordinatorType.TRANSACTION, self.transactional_id))
+        coordinator = (CoordinatorType.TRANSACTION, self.transactional_id)
+        return await retry_until_done(self._network, self._backoff, wait_for_previous_transaction, coordinator)
 
     async def _add_partitions(self) -> None:
-        """Version 1: the coordinator must know of a partition before it is written to."""
+        """Version 1: adds the new partitions at the coordinator, before batches are sent to them."""
         try:
-            while self._new and self.state in (_S.IN_TRANSACTION, _S.COMMITTING):
-                adding, self._new = self._new, {}
-                await self._persist(lambda adding=adding: self._add_once(adding))  # type: ignore[misc]
-                self._partitions.update(adding)
-                self._wake()
+            while self._new_partitions and self._is_sending:
+                partitions, self._new_partitions = self._new_partitions, {}
+                await self._retry(functools.partial(self._add_partitions_once, partitions))
+                self._partitions.update(partitions)
+                self._sender_loop.wake()
         except KafkaError as error:
-            self._judge_reply(error)
+            self._handle_coordinator_error(error)
         finally:
-            self._adding = None
-        self._wake()
+            self._add_partitions_task = None
+        self._sender_loop.wake()
 
-    async def _add_once(self, partitions: dict[TopicPartition, None]) -> None:
+    async def _add_partitions_once(self, partitions: dict[TopicPartition, None]) -> None:
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, AddPartitionsToTxnTopic(name=tp.topic)).partitions.append(tp.partition)
@@ -406,40 +428,42 @@ class TransactionManager(Idempotence):
             v3_and_below_producer_epoch=identity.epoch,
             v3_and_below_topics=list(topics.values()),
         )
-        reply = await self._ask(request, None, _ADD_PARTITIONS_LAST)
+        response = await self._send_to_coordinator(request, None, _ADD_PARTITIONS_LAST_VERSION)
         errors = [
             error
-            for topic in reply.results_by_topic_v3_and_below
+            for topic in response.results_by_topic_v3_and_below
             for result in topic.results_by_partition
             if (error := error_for(result.partition_error_code)) is not None
         ]
-        # The others of the request only say that they were not tried.
+        # The error that matters comes first; the other partitions of the request were not attempted.
         errors.sort(key=lambda error: (error.name == "OPERATION_NOT_ATTEMPTED", error.retriable))
         if errors:
             raise errors[0]
 
-    def _judge_reply(self, error: KafkaError) -> KafkaError:
-        """What a coordinator said for good; returns the error to raise."""
+    def _handle_coordinator_error(self, error: KafkaError) -> KafkaError:
+        """Fails the producer or requires an abort after a non-retriable error. Returns the error to raise."""
         error = _fenced(error)
         if isinstance(error, (InvalidTxnStateError, InvalidProducerIdMappingError, *_FATAL)):
             self.fail(error)
         else:
-            self._spoil(error)
+            self._require_abort(error)
         return error
 
-    async def _send_offsets(self, left: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
+    async def _send_offsets(
+        self, uncommitted: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
         try:
             if self.version < _VERSION_2:
-                await self._persist(lambda: self._add_offsets(group.group_id))
+                await self._retry(lambda: self._add_offsets(group.group_id))
             self._is_started = True
-            await persist(
-                self._calls,
+            await retry_until_done(
+                self._network,
                 self._backoff,
-                lambda: self._commit_offsets(left, group),
+                lambda: self._commit_offsets(uncommitted, group),
                 (CoordinatorType.GROUP, group.group_id),
             )
         except KafkaError as error:
-            raise self._judge_reply(error) from None
+            raise self._handle_coordinator_error(error) from None
 
     async def _add_offsets(self, group_id: str) -> None:
         identity = self.sequences.identity
@@ -450,14 +474,14 @@ class TransactionManager(Idempotence):
             group_id=group_id,
         )
         self._is_started = True
-        check((await self._ask(request, None, _ADD_OFFSETS_LAST)).error_code)
+        check((await self._send_to_coordinator(request, None, _ADD_OFFSETS_LAST_VERSION)).error_code)
 
     async def _commit_offsets(
-        self, left: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+        self, uncommitted: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """One attempt for the offsets that are left; takes those out that were taken."""
+        """Sends one TxnOffsetCommit, and removes the committed offsets from `uncommitted`."""
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-        for tp, offset in left.items():
+        for tp, offset in uncommitted.items():
             topics.setdefault(tp.topic, TxnOffsetCommitRequestTopic(name=tp.topic)).partitions.append(
                 TxnOffsetCommitRequestPartition(
                     partition_index=tp.partition,
@@ -477,63 +501,66 @@ class TransactionManager(Idempotence):
             group_instance_id=group.group_instance_id,
             topics=list(topics.values()),
         )
-        low = _OFFSET_COMMIT_WITH_MEMBER if group.member_id or group.generation_id >= 0 else None
-        high = _OFFSET_COMMIT_VERSION_2 - 1
+        min_version = _OFFSET_COMMIT_WITH_MEMBER if group.member_id or group.generation_id >= 0 else None
+        max_version = _OFFSET_COMMIT_VERSION_2 - 1
         if self.version >= _VERSION_2:
-            low = high = _OFFSET_COMMIT_VERSION_2
-        reply = await self._calls.coordinator(CoordinatorType.GROUP, group.group_id, request, low, high)
-        failures: list[KafkaError] = []
-        for topic in reply.topics:
+            min_version = max_version = _OFFSET_COMMIT_VERSION_2
+        response = await self._network.send_to_coordinator(
+            CoordinatorType.GROUP, group.group_id, request, min_version, max_version
+        )
+        errors: list[KafkaError] = []
+        for topic in response.topics:
             for part in topic.partitions:
                 error = error_for(part.error_code)
                 if error is None:
-                    left.pop(TopicPartition(topic.name, part.partition_index), None)
+                    uncommitted.pop(TopicPartition(topic.name, part.partition_index), None)
                 else:
-                    failures.append(error)
-        if not failures:
+                    errors.append(error)
+        if not errors:
             return
-        failures.sort(key=lambda error: error.retriable)
-        error = failures[0]
+        error = min(errors, key=lambda error: error.retriable)
         if isinstance(error, UnknownMemberIdError | IllegalGenerationError):
-            raise CommitFailedError(f"the group has gone on without this consumer: {error}")
+            raise CommitFailedError(
+                f"Offsets of group {group.group_id!r} were not committed: the group has rebalanced: {error}"
+            )
         if isinstance(error, UnknownTopicOrPartitionError):
             raise NotCoordinatorError(str(error))
         raise error
 
     async def _commit(self) -> None:
         self._enter(_S.COMMITTING)
-        await self._settle(False)
+        await self._complete_batches(False)
         if self.state is not _S.COMMITTING:
             assert self.error is not None
-            raise self._again(self.error)
-        await self._end(True)
+            raise self._repeated(self.error)
+        await self._end_transaction(committed=True)
         self._enter(_S.READY)
 
     async def _abort(self) -> None:
         self._enter(_S.ABORTING)
-        self._new.clear()
-        await self._settle(True)
-        if self._adding is not None:
-            await asyncio.wait([self._adding])
+        self._new_partitions.clear()
+        await self._complete_batches(True)
+        if self._add_partitions_task is not None:
+            await asyncio.wait([self._add_partitions_task])
         if self.state is not _S.ABORTING:
             assert self.error is not None
-            raise self._again(self.error)
+            raise self._repeated(self.error)
         if isinstance(self.error, InvalidProducerIdMappingError):
             self._is_started = False
-        await self._end(False)
-        if self._needs_epoch and self.version < _VERSION_2:
+        await self._end_transaction(committed=False)
+        if self._needs_epoch_bump and self.version < _VERSION_2:
             self._enter(_S.INITIALIZING)
-            await self._ask_epoch(self.sequences.identity)
+            await self._init_epoch(self.sequences.identity)
         else:
-            self._needs_epoch = False
+            self._needs_epoch_bump = False
             self.error = None
             self._enter(_S.READY)
 
-    async def _end(self, committed: bool) -> None:
-        """Tells the coordinator, if it knows of the transaction at all."""
+    async def _end_transaction(self, committed: bool) -> None:
+        """Sends EndTxn, if the coordinator knows about the transaction."""
         started, self._is_started = self._is_started, False
         self._partitions.clear()
-        self._new.clear()
+        self._new_partitions.clear()
         if not started:
             return
         identity = self.sequences.identity
@@ -545,36 +572,39 @@ class TransactionManager(Idempotence):
                 producer_epoch=identity.epoch,
                 committed=committed,
             )
-            low, high = (_END_TXN_VERSION_2, None) if self.version >= _VERSION_2 else (None, _END_TXN_VERSION_2 - 1)
-            reply = await self._ask(request, low, high)
-            check(reply.error_code)
-            return reply
+            if self.version >= _VERSION_2:
+                response = await self._send_to_coordinator(request, _END_TXN_VERSION_2, None)
+            else:
+                response = await self._send_to_coordinator(request, None, _END_TXN_VERSION_2 - 1)
+            check(response.error_code)
+            return response
 
         try:
-            reply = await self._persist(attempt)
+            response = await self._retry(attempt)
         except TransactionAbortableError as error:
             self._is_started = True
-            self._spoil(error)
+            self._require_abort(error)
             raise
         except KafkaError as error:
             raise self._fail(error) from None
-        if self.version >= _VERSION_2 and reply.producer_id >= 0:
-            self.sequences.set_identity(ProducerIdentity(reply.producer_id, reply.producer_epoch))
+        if self.version >= _VERSION_2 and response.producer_id >= 0:
+            self.sequences.set_identity(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
 
 
 def _fenced(error: KafkaError) -> KafkaError:
-    """From coordinators an old epoch means the same under two names (KIP-588)."""
+    """Coordinators report an old epoch with either of two errors (KIP-588). Returns ProducerFencedError for both."""
     if isinstance(error, InvalidProducerEpochError):
         return ProducerFencedError(
-            "a newer producer has the same transactional id, or the transaction took longer than its timeout"
+            "There is a newer producer with the same transactionalId, or the transaction took longer than "
+            "transaction.timeout.ms"
         )
     return error
 
 
 def _as_offset(tp: TopicPartition, value: OffsetAndMetadata | int) -> OffsetAndMetadata:
     if not isinstance(tp, TopicPartition):
-        raise TypeError(f"offsets are committed for a TopicPartition, not for {type(tp).__name__}")
-    given = OffsetAndMetadata(value) if isinstance(value, int) else OffsetAndMetadata(*value)
-    if given.offset < 0:
-        raise ValueError(f"{tp}: an offset to commit is at least 0, not {given.offset}")
-    return given
+        raise TypeError(f"Offsets must be a mapping of TopicPartition to offset, not of {type(tp).__name__}")
+    offset = OffsetAndMetadata(value) if isinstance(value, int) else OffsetAndMetadata(*value)
+    if offset.offset < 0:
+        raise ValueError(f"Invalid offset {offset.offset} for partition {tp}: expected at least 0")
+    return offset

@@ -1,4 +1,4 @@
-"""Names for what `send` takes."""
+"""Types of the arguments of `send`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -8,7 +8,7 @@ from headrace.client.types import RecordMetadata
 __all__ = ["Headers", "OnDelivery"]
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-"""Pairs of a name and bytes; a mapping where no name comes twice."""
+"""Pairs of a header name and bytes. A mapping if every name is unique."""
 
 OnDelivery: TypeAlias = Callable[[BaseException | None, RecordMetadata], Any]
-"""`on_delivery(error, metadata)`: error None for a record that was acknowledged; the offset is -1 otherwise."""
+"""`on_delivery(error, metadata)`: `error` is None for an acknowledged record; otherwise the offset is -1."""

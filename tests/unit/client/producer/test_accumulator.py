@@ -183,7 +183,7 @@ def test_flush_hurries_and_waits_for_what_is_there_now() -> None:
     assert producer.accumulator.flush(lambda: done.append(True)) is not None
     producer.poll()
     second = producer.put(RECORD)
-    producer.cluster.reply()
+    producer.cluster.respond()
     assert done == [True]
     assert first.succeeded()
     assert not second.is_done
@@ -200,8 +200,8 @@ def test_a_flush_waits_for_the_parts_of_a_split_batch() -> None:
     now = producer.clock.monotonic()
     (batch,) = producer.accumulator.drain(1, producer.accumulator.ready(now).by_leader[1], now)
     parts = batch.split(300)
-    assert producer.guard is not None
-    producer.guard.replaced(batch, parts)
+    assert producer.idempotence is not None
+    producer.idempotence.replace_batch(batch, parts)
     producer.accumulator.replace(batch, parts)
     assert producer.buffers.available_bytes == 1_000_000
     for part in parts:
@@ -287,7 +287,7 @@ def test_a_topic_is_forgotten_only_when_nothing_of_it_is_on_the_way() -> None:
     producer.poll()
     producer.accumulator.forget_topic("t")
     assert "t" in producer.accumulator.topics
-    producer.cluster.reply()
+    producer.cluster.respond()
     producer.accumulator.forget_topic("t")
     assert "t" not in producer.accumulator.topics
     request = producer.send("t", RECORD)

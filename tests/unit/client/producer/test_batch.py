@@ -12,7 +12,7 @@ import pytest
 
 from headrace.client.errors import IllegalArgumentError, KafkaTimeoutError, SerializationError
 from headrace.client.producer._batch import FutureRecordMetadata, ProducerBatch
-from headrace.client.producer._send import SendPath, SendRequest, TopicQueues
+from headrace.client.producer._send import RecordAppender, SerializedRecord, TopicQueues
 from headrace.client.producer.serializers import prepare
 from headrace.client.types import RecordMetadata
 from headrace.common.errors import ConfigError, InvalidRecordError, KafkaError
@@ -23,12 +23,12 @@ from headrace.testing.clock import ManualClock
 TP = TopicPartition("t", 0)
 
 
-class Path(SendPath):
+class Path(RecordAppender):
     """Keeps what does not fit the open batch."""
 
     def __init__(self, partitions: int = 1) -> None:
         self._clock = self.clock = ManualClock()
-        self.placed: list[SendRequest] = []
+        self.placed: list[SerializedRecord] = []
         queues = TopicQueues("t")
         queues.set_leaders([1] * partitions)
         queues.sticky = queues.queues[0]
@@ -39,9 +39,9 @@ class Path(SendPath):
         queue.open_batch = ProducerBatch(queue.tp, bytearray(size), 0.0, codec)
         return queue.open_batch
 
-    def _place(self, request: SendRequest) -> Any:
-        self.placed.append(request)
-        return request
+    def _append_to_accumulator(self, record: SerializedRecord) -> Any:
+        self.placed.append(record)
+        return record
 
 
 def rows_of(batch: ProducerBatch) -> list[Any]:
@@ -99,11 +99,11 @@ def test_a_full_or_closed_batch_refuses() -> None:
     path = Path()
     batch = path.open(size=BATCH_HEADER_BYTES + 100)
     assert isinstance(path.send("t", b"v" * 40), FutureRecordMetadata)
-    assert isinstance(path.send("t", b"v" * 40), SendRequest)
+    assert isinstance(path.send("t", b"v" * 40), SerializedRecord)
     assert len(batch) == 1
-    assert isinstance(path.send("t", b"v"), SendRequest) or len(batch) == 2
+    assert isinstance(path.send("t", b"v"), SerializedRecord) or len(batch) == 2
     batch.close()
-    assert isinstance(path.send("t"), SendRequest)
+    assert isinstance(path.send("t"), SerializedRecord)
 
 
 def test_a_batch_grows() -> None:
@@ -259,7 +259,7 @@ def test_only_send_makes_futures() -> None:
     with pytest.raises(TypeError):
         FutureRecordMetadata()
     with pytest.raises(TypeError):
-        SendRequest()
+        SerializedRecord()
 
 
 # ---- the way of a record
@@ -340,7 +340,7 @@ def test_serializers() -> None:
     path._value_serializer = prepare(Upper())
     path.send("t", "v", key="k")
     assert rows_of(batch)[0][:2] == (b"k", b"T:V")
-    with pytest.raises(SerializationError, match="key for topic 't'"):
+    with pytest.raises(SerializationError, match="key serializer failed for topic 't'"):
         path.send("t", "v", key=3)
 
 
@@ -379,11 +379,11 @@ class Named(str):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"topic": b"t"}, "a topic's name is a str, not bytes"),
-        ({"topic": None}, "a topic's name is a str, not NoneType"),
-        ({"partition": "0"}, "a partition is at least 0 and below .*, a whole number, not str"),
-        ({"partition": 0.0}, "a whole number, not float"),
-        ({"timestamp_ms": 1.5}, "timestamp_ms is milliseconds since 1970, a whole number, not float"),
+        ({"topic": b"t"}, "Topic names must be str, not bytes"),
+        ({"topic": None}, "Topic names must be str, not NoneType"),
+        ({"partition": "0"}, "partition must be an int .*, not str"),
+        ({"partition": 0.0}, "partition must be an int .*, not float"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms must be an int .milliseconds since 1970., not float"),
         ({"headers": 5}, "not iterable"),
         ({"headers": ["name"]}, "a header is a pair of a name and bytes or None, not 'name'"),
         ({"headers": [("name", b"1", b"2")]}, "a header is a pair"),
@@ -400,7 +400,7 @@ def test_what_has_the_wrong_type(arguments: dict[str, Any], words: str) -> None:
 def test_what_is_out_of_range(arguments: dict[str, Any]) -> None:
     path = Path()
     path.open()
-    with pytest.raises(ValueError, match=r"not -?[0-9]+"):
+    with pytest.raises(ValueError, match=r"=-?[0-9]+ is not valid"):
         path.send("t", b"v", **arguments)
 
 
@@ -422,14 +422,14 @@ def test_what_is_no_bytes_is_refused_with_a_hint() -> None:
     assert isinstance(path.send("t", bytearray(b"v"), key=memoryview(b"k")), FutureRecordMetadata)
 
 
-def test_a_shut_gate_raises() -> None:
+def test_a_shut_check_state_raises() -> None:
     path = Path()
     path.open()
 
     def shut() -> None:
         raise KafkaError("shut")
 
-    path._gate = shut
+    path._check_state = shut
     with pytest.raises(KafkaError, match="shut"):
         path.send("t", b"v")
 
@@ -439,7 +439,7 @@ def test_a_refused_record_has_a_failed_future() -> None:
     heard: list[Any] = []
     request = path.send("other", b"v", on_delivery=lambda error, metadata: heard.append((error, metadata.topic)))
     error = KafkaError("no")
-    future = request.refuse(error)
+    future = request.fail(error)
     assert future.failed()
     assert heard == [(error, "other")]
 

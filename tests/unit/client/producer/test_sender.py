@@ -34,7 +34,7 @@ def settle(producer: SimProducer, ms: int = 2000) -> None:
     for _ in range(ms // 50):
         producer.poll(50)
         for node_id in list(producer.cluster.waiting):
-            producer.cluster.reply_all(node_id)
+            producer.cluster.respond_to_all(node_id)
 
 
 def started(**settings: Any) -> SimProducer:
@@ -42,7 +42,7 @@ def started(**settings: Any) -> SimProducer:
     producer = SimProducer(**settings)
     producer.put(b"first")
     producer.poll()
-    producer.cluster.reply()
+    producer.cluster.respond()
     return producer
 
 
@@ -53,7 +53,7 @@ def test_a_record_is_sent_and_acknowledged() -> None:
     producer.poll()
     assert producer.cluster.in_flight() == 1
     assert not future.is_done
-    producer.cluster.reply()
+    producer.cluster.respond()
     assert future.get(0).offset == 0
     assert producer.cluster.values() == [b"one"]
     assert producer.buffers.available_bytes == 1_000_000
@@ -68,7 +68,7 @@ def test_a_leader_gets_so_many_requests_at_a_time(limit: int) -> None:
     producer.poll()
     assert producer.cluster.in_flight() == limit
     while producer.cluster.in_flight():
-        producer.cluster.reply()
+        producer.cluster.respond()
         producer.poll()
     assert offsets(futures) == list(range(1, 13))
     assert producer.cluster.largest_in_flight == limit
@@ -79,7 +79,7 @@ def test_partitions_of_one_leader_share_a_request() -> None:
     futures = [producer.put(b"v", partition) for partition in range(4)]
     producer.poll()
     assert producer.cluster.in_flight() == 1
-    producer.cluster.reply()
+    producer.cluster.respond()
     assert offsets(futures) == [0] * 4
 
 
@@ -103,7 +103,7 @@ def test_a_lost_reply_makes_no_duplicate() -> None:
     settle(producer)
     assert offsets(futures) == [1, 2, 3, 4, 5]
     assert [value[:1] for value in producer.cluster.values()[1:]] == [b"0", b"1", b"2", b"3", b"4"]
-    assert {"t"} in producer.cluster.updates
+    assert {"t"} in producer.metadata.updates
 
 
 @pytest.mark.parametrize("error", [NotEnoughReplicasError, NotLeaderForPartitionError, CorruptRecordError])
@@ -115,8 +115,8 @@ def test_errors_that_may_pass_are_tried_again(error: type[KafkaError]) -> None:
     settle(producer)
     assert offsets(futures) == [1, 2, 3, 4]
     assert producer.sender.retries >= 2
-    assert producer.guard is not None
-    assert producer.guard.bumps == 0
+    assert producer.idempotence is not None
+    assert producer.idempotence.bumps == 0
 
 
 def test_retries_are_counted() -> None:
@@ -134,12 +134,12 @@ def test_a_new_leader_that_a_reply_names_is_noted() -> None:
     producer.cluster.hint = (2, 9)
     future = producer.put(b"v")
     producer.poll()
-    producer.cluster.reply()
-    assert producer.cluster.hints == [(TopicPartition("t", 0), 2)]
+    producer.cluster.respond()
+    assert producer.metadata.noted_leaders == [(TopicPartition("t", 0), 2)]
     producer.accumulator.set_leaders("t", [2])
     producer.poll()
     assert producer.cluster.in_flight(2) == 1, "nothing is waited for where the leader is new"
-    producer.cluster.reply(2)
+    producer.cluster.respond(2)
     assert future.succeeded()
 
 
@@ -162,8 +162,8 @@ def test_errors_for_good_fail_the_batch_and_those_behind_it_go_on() -> None:
     assert bad == [2]
     assert isinstance(futures[2].exception, InvalidRecordError)
     assert [value[:1] for value in producer.cluster.values()[1:]] == [b"0", b"1", b"3", b"4"]
-    assert producer.guard is not None
-    assert producer.guard.bumps == 0
+    assert producer.idempotence is not None
+    assert producer.idempotence.bumps == 0
 
 
 def test_a_topic_that_may_not_be_written_fails_at_once() -> None:
@@ -171,7 +171,7 @@ def test_a_topic_that_may_not_be_written_fails_at_once() -> None:
     producer.cluster.refuse = lambda tp, batch: TopicAuthorizationFailedError
     future = producer.put(b"v")
     producer.poll()
-    producer.cluster.reply()
+    producer.cluster.respond()
     assert isinstance(future.exception, TopicAuthorizationFailedError)
     assert producer.buffers.available_bytes == 1_000_000
 
@@ -181,7 +181,7 @@ def test_a_duplicate_counts_as_written() -> None:
     producer.cluster.refuse = lambda tp, batch: DuplicateSequenceNumberError
     future = producer.put(b"v")
     producer.poll()
-    producer.cluster.reply()
+    producer.cluster.respond()
     assert future.get(0).offset == -1
 
 
@@ -196,8 +196,8 @@ def test_a_lost_sequence_begins_again_in_a_new_epoch(error: type[KafkaError]) ->
     settle(producer)
     assert offsets(futures) == [0, 1, 2]
     assert [value[:1] for value in producer.cluster.values()] == [b"0", b"1", b"2"]
-    assert producer.guard is not None
-    assert producer.guard.bumps >= 1
+    assert producer.idempotence is not None
+    assert producer.idempotence.bumps >= 1
 
 
 def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
@@ -236,8 +236,8 @@ def test_what_is_never_sent_expires() -> None:
     later = producer.put(b"later")
     settle(producer)
     assert later.succeeded()
-    assert producer.guard is not None
-    assert producer.guard.bumps == 0, "what was never sent leaves no doubt"
+    assert producer.idempotence is not None
+    assert producer.idempotence.bumps == 0, "what was never sent leaves no doubt"
 
 
 def test_what_is_on_the_wire_expires_and_its_memory_comes_back_with_the_answer() -> None:
@@ -250,20 +250,20 @@ def test_what_is_on_the_wire_expires_and_its_memory_comes_back_with_the_answer()
     producer.poll(500)
     assert isinstance(future.exception, KafkaTimeoutError)
     assert producer.buffers.available_bytes == 1_000_000 - 2 * 450
-    producer.cluster.waiting[1].popleft().on_reply(reply, None)
+    producer.cluster.waiting[1].popleft().on_response(reply, None)
     settle(producer, 500)
     assert producer.buffers.available_bytes == 1_000_000
     assert later.succeeded()
     assert producer.cluster.values() == [b"lost", b"later"]
-    assert producer.guard is not None
-    assert producer.guard.bumps == 1, "nobody could tell whether the first was written"
+    assert producer.idempotence is not None
+    assert producer.idempotence.bumps == 1, "nobody could tell whether the first was written"
 
 
 def test_acks_0_has_no_answer() -> None:
     producer = SimProducer(idempotent=False, acks=0)
     future = producer.put(b"v")
     producer.poll()
-    producer.cluster.waiting[1].popleft().on_reply(None, None)
+    producer.cluster.waiting[1].popleft().on_response(None, None)
     assert future.get(0).offset == -1
 
 
@@ -273,7 +273,7 @@ def test_a_partition_that_the_reply_leaves_out_is_tried_again() -> None:
     producer.poll()
     reply = producer.cluster.handle()
     del reply.responses[0].partition_responses[0]
-    producer.cluster.waiting[1].popleft().on_reply(reply, None)
+    producer.cluster.waiting[1].popleft().on_response(reply, None)
     assert [future.is_done for future in futures] == [False, True]
     settle(producer)
     assert futures[0].get(0).offset == 0
@@ -323,7 +323,7 @@ def test_whatever_goes_wrong_each_record_is_there_once_and_in_order(seed: int) -
         event = random.random()
         node_id = random.choice([1, 2])
         if event < 0.5 and cluster.in_flight(node_id):
-            cluster.reply(node_id)
+            cluster.respond(node_id)
         elif event < 0.58:
             cluster.cut(node_id, handled=random.randrange(4))
         elif event < 0.63:
@@ -339,13 +339,13 @@ def test_whatever_goes_wrong_each_record_is_there_once_and_in_order(seed: int) -
     calm = True
     producer.accumulator.set_leaders("t", [cluster.leaders.get(TopicPartition("t", n), 1) for n in range(3)])
     settle(producer, 10_000)
-    assert producer.guard is not None
+    assert producer.idempotence is not None
     for partition, records in sent.items():
         log = cluster.values("t", partition)
         assert log == [value for value, _ in records], f"seed {seed}"
         assert [future.get(0).offset for _, future in records] == list(range(len(records))), f"seed {seed}"
     assert producer.buffers.available_bytes == 1_000_000
-    assert producer.guard.bumps == 0
+    assert producer.idempotence.bumps == 0
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -362,7 +362,7 @@ def test_futures_tell_the_truth_when_time_runs_out(seed: int) -> None:
             sent.append((value, producer.put(value)))
         event = random.random()
         if event < 0.35 and cluster.in_flight():
-            cluster.reply()
+            cluster.respond()
         elif event < 0.45:
             cluster.cut(handled=random.randrange(6))
         elif event < 0.50:

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.client.producer._batch import ProducerBatch
-from headrace.client.producer.sequences import ProducerIdentity, Sequences
+from headrace.client.producer.sequences import ProducerIdAndEpoch, Sequences
 from headrace.common.types import TopicPartition
 from headrace.records import encode_rows
 
@@ -18,7 +18,7 @@ def make(count: int, tp: TopicPartition = TP) -> ProducerBatch:
 def started(epoch: int = 0) -> Sequences:
     """As after a first batch, so that more may be in flight: the next sequence is 0, which follows the highest."""
     sequences = Sequences()
-    sequences.set_identity(ProducerIdentity(5, epoch))
+    sequences.set_identity(ProducerIdAndEpoch(5, epoch))
     sequences.of(TP).last_acked = 2**31 - 1
     return sequences
 
@@ -27,7 +27,7 @@ def drain(sequences: Sequences, *counts: int) -> list[ProducerBatch]:
     batches = [make(count) for count in counts]
     for batch in batches:
         assert sequences.may_drain(batch)
-        sequences.drained(batch)
+        sequences.assign_sequence(batch)
     return batches
 
 
@@ -37,11 +37,11 @@ def test_nothing_goes_out_without_an_identity() -> None:
 
 def test_the_first_batch_of_an_epoch_goes_alone() -> None:
     sequences = Sequences()
-    sequences.set_identity(ProducerIdentity(5, 0))
+    sequences.set_identity(ProducerIdAndEpoch(5, 0))
     (first,) = drain(sequences, 1)
     assert not sequences.may_drain(make(1))
     assert sequences.may_drain(first), "it may be sent again"
-    sequences.acked(first)
+    sequences.handle_completed_batch(first)
     drain(sequences, 1, 1)
 
 
@@ -51,7 +51,7 @@ def test_sequences_follow_one_another_in_each_partition() -> None:
     assert [batch.base_sequence for batch in (first, second, third)] == [0, 3, 5]
     assert third.last_sequence == 8
     other = make(1, TopicPartition("t", 1))
-    sequences.drained(other)
+    sequences.assign_sequence(other)
     assert other.base_sequence == 0
 
 
@@ -60,7 +60,7 @@ def test_sequences_wrap_around() -> None:
     sequences.of(TP).next, sequences.of(TP).last_acked = 2**31 - 2, 2**31 - 3
     first, second = drain(sequences, 3, 1)
     assert (first.base_sequence, first.last_sequence, second.base_sequence) == (2**31 - 2, 0, 1)
-    sequences.acked(first)
+    sequences.handle_completed_batch(first)
     assert sequences.is_next(second)
 
 
@@ -69,17 +69,17 @@ def test_what_is_sent_again_keeps_its_sequence_and_goes_in_order() -> None:
     first, second = drain(sequences, 1, 1)
     assert sequences.may_drain(first)
     assert not sequences.may_drain(second), "the one before it has no answer yet"
-    sequences.drained(first)
+    sequences.assign_sequence(first)
     assert first.base_sequence == 0
-    sequences.acked(first)
+    sequences.handle_completed_batch(first)
     assert sequences.may_drain(second)
 
 
 def test_a_batch_refused_for_good_leaves_no_gap() -> None:
     sequences = started()
     first, second, third = drain(sequences, 3, 2, 4)
-    sequences.acked(first)
-    sequences.failed(second, known_unwritten=True)
+    sequences.handle_completed_batch(first)
+    sequences.handle_failed_batch(second, known_unwritten=True)
     assert (third.base_sequence, third.sequence_was_reset) == (3, True)
     (fourth,) = drain(sequences, 1)
     assert fourth.base_sequence == 7
@@ -89,20 +89,20 @@ def test_a_batch_refused_for_good_leaves_no_gap() -> None:
 def test_an_unknown_fate_stops_the_partition_until_all_have_their_answers() -> None:
     sequences = started()
     first, second, third = drain(sequences, 1, 1, 1)
-    sequences.acked(first)
-    sequences.failed(second, known_unwritten=False)
+    sequences.handle_completed_batch(first)
+    sequences.handle_failed_batch(second, known_unwritten=False)
     assert not sequences.may_drain(make(1))
     assert sequences.may_drain(third)
     assert sequences.resolve() == []
-    sequences.failed(third, known_unwritten=False)
+    sequences.handle_failed_batch(third, known_unwritten=False)
     assert sequences.resolve() == [TP]
 
 
 def test_an_unknown_fate_that_turns_out_well_changes_nothing() -> None:
     sequences = started()
     first, second = drain(sequences, 1, 1)
-    sequences.failed(first, known_unwritten=False)
-    sequences.acked(second)  # a leader takes nothing that does not follow, so the first is there
+    sequences.handle_failed_batch(first, known_unwritten=False)
+    sequences.handle_completed_batch(second)  # a leader takes nothing that does not follow, so the first is there
     assert sequences.resolve() == []
     assert sequences.may_drain(make(1))
     assert not sequences.must_bump
@@ -117,7 +117,7 @@ def test_a_bump_numbers_what_is_in_flight_anew() -> None:
     assert sequences.identity == (5, 1)
     assert [(batch.producer_epoch, batch.base_sequence) for batch in (first, second)] == [(1, 0), (1, 3)]
     assert not sequences.may_drain(make(1))
-    sequences.acked(first)
+    sequences.handle_completed_batch(first)
     (third,) = drain(sequences, 1)
     assert (third.producer_epoch, third.base_sequence) == (1, 5)
 
@@ -126,24 +126,24 @@ def test_other_partitions_take_the_new_epoch_when_they_are_empty() -> None:
     sequences = started()
     other = TopicPartition("t", 1)
     batch = make(2, other)
-    sequences.drained(batch)
+    sequences.assign_sequence(batch)
     sequences.request_bump(TP)
     sequences.bump()
     assert (batch.producer_epoch, batch.base_sequence) == (0, 0)
     assert sequences.may_drain(batch), "it may be sent again as it was"
     assert not sequences.may_drain(make(1, other)), "new ones wait for the old epoch to be over"
-    sequences.acked(batch)
+    sequences.handle_completed_batch(batch)
     fresh = make(1, other)
     assert sequences.may_drain(fresh)
-    sequences.drained(fresh)
+    sequences.assign_sequence(fresh)
     assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
 
 
 def test_doubts_end_with_the_epoch_they_are_about() -> None:
     sequences = started()
     (batch,) = drain(sequences, 1)
-    sequences.failed(batch, known_unwritten=False)
-    sequences.set_identity(ProducerIdentity(5, 1))
+    sequences.handle_failed_batch(batch, known_unwritten=False)
+    sequences.set_identity(ProducerIdAndEpoch(5, 1))
     assert sequences.resolve() == []
     (fresh,) = drain(sequences, 1)
     assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
@@ -155,7 +155,7 @@ def test_epochs_that_are_used_up_need_a_new_id() -> None:
     sequences.request_bump(TP)
     assert not sequences.bump()
     assert not sequences.identity.is_valid
-    sequences.has_new_identity(ProducerIdentity(9, 0))
+    sequences.set_new_producer_id(ProducerIdAndEpoch(9, 0))
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (9, 0, 0)
 
 
@@ -163,12 +163,12 @@ def test_parts_of_a_split_batch_share_its_sequences() -> None:
     sequences = started()
     first, second = drain(sequences, 5, 1)
     parts = [make(2), make(3)]
-    sequences.replaced(first, parts)
+    sequences.replace_batch(first, parts)
     assert [part.base_sequence for part in parts] == [0, 2]
     assert sequences.may_drain(parts[0])
     assert not sequences.may_drain(parts[1])
-    sequences.acked(parts[0])
-    sequences.acked(parts[1])
+    sequences.handle_completed_batch(parts[0])
+    sequences.handle_completed_batch(parts[1])
     assert sequences.is_next(second)
 
 
@@ -177,6 +177,6 @@ def test_answers_may_come_in_any_order(order: tuple[int, int]) -> None:
     sequences = started()
     batches = drain(sequences, 1, 1)
     for index in order:
-        sequences.acked(batches[index])
+        sequences.handle_completed_batch(batches[index])
     (third,) = drain(sequences, 1)
     assert sequences.is_next(third)

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.config.types import ProducerConfig
-from headrace.client.producer.core import check_settings
+from headrace.client.producer.config import check_settings
 from headrace.client.producer.interceptors import Interceptors, OutgoingRecord
 from headrace.client.producer.serializers import (
     DoubleSerializer,
@@ -59,7 +59,7 @@ def test_interceptors_change_records_one_after_the_other(caplog: pytest.LogCaptu
         pass
 
     chain = Interceptors([Tag("a"), Broken(), Idle(), Tag("b")])
-    assert chain.on_send(OutgoingRecord("t", "v")).value == "vab"
+    assert chain.on_send("t", "v", None, None, None, None).value == "vab"
     chain.on_acknowledgement(None, None)
     chain.close()
     assert heard == [("a", None, None), ("b", None, None), "a closed", "b closed"]

@@ -1,7 +1,7 @@
 """The states of a transactional producer, against coordinators that say what the test wants."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -10,10 +10,13 @@ from tests.support.net.virtual_loop import run
 from headrace.client.coordinators import CoordinatorType
 from headrace.client.errors import CommitFailedError, IllegalStateError
 from headrace.client.producer._batch import ProducerBatch
-from headrace.client.producer.idempotence import Idempotence
+from headrace.client.producer.idempotence import IdempotenceManager
+from headrace.client.producer.network_client import NetworkClient
+from headrace.client.producer.sender_loop import SenderLoop
 from headrace.client.producer.transactions import TransactionManager, TransactionState
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.backoff import Backoff
+from headrace.common.clock import SystemClock
 from headrace.common.errors import (
     ClusterAuthorizationFailedError,
     ConcurrentTransactionsError,
@@ -57,7 +60,7 @@ TP = TopicPartition("t", 0)
 S = TransactionState
 
 
-class Coordinators:
+class Coordinators(NetworkClient):
     """Answers every request; `errors` has what the next ones of a kind are answered with instead."""
 
     def __init__(self, version: int):
@@ -71,11 +74,16 @@ class Coordinators:
     def names(self) -> list[str]:
         return [name for name, *_ in self.asked]
 
-    async def any_broker(self, request: Message) -> Any:
-        return await self.coordinator(CoordinatorType.GROUP, "", request, None, None)
+    async def send_to_any(self, request: Message) -> Any:
+        return await self.send_to_coordinator(CoordinatorType.GROUP, "", request)
 
-    async def coordinator(
-        self, kind: CoordinatorType, key: str, request: Any, min_version: int | None, max_version: int | None
+    async def send_to_coordinator(
+        self,
+        coordinator_type: CoordinatorType,
+        key: str,
+        request: Any,
+        min_version: int | None = None,
+        max_version: int | None = None,
     ) -> Any:
         name = type(request).__name__.removesuffix("Request")
         self.asked.append((name, request, min_version, max_version))
@@ -128,10 +136,10 @@ class Coordinators:
             self.epoch += 1
         return EndTxnResponse(error_code=code, producer_id=7, producer_epoch=self.epoch)
 
-    def forget_coordinator(self, kind: CoordinatorType, key: str) -> None:
-        self.forgotten.append((kind, key))
+    def forget_coordinator(self, coordinator_type: CoordinatorType, key: str) -> None:
+        self.forgotten.append((coordinator_type, key))
 
-    async def transaction_version(self, key: str) -> int:
+    async def transaction_version(self, transactional_id: str) -> int:
         return self.version
 
     async def sleep(self, seconds: float) -> None:
@@ -139,36 +147,35 @@ class Coordinators:
         await asyncio.sleep(seconds)
 
 
+def sender_loop() -> SenderLoop:
+    return SenderLoop(asyncio.get_running_loop(), SystemClock())
+
+
 class Bench:
-    """A manager without a producer around it."""
+    """A transaction manager without a producer."""
 
     def __init__(self, version: int):
-        self.calls = Coordinators(version)
+        self.coordinators = Coordinators(version)
         self.fatal: list[BaseException] = []
-        self.settled: list[bool] = []
-        self.on_settle: Callable[[], None] = lambda: None
+        self.completed: list[bool] = []
+        """The `drop_queued` of each call of `complete_batches`."""
+        self.on_complete: Callable[[], None] = lambda: None
         self.manager = TransactionManager(
             "tx",
             60_000,
-            self.calls,
+            self.coordinators,
             Backoff(100, 1000, make_random(0)),
-            self._start,
-            lambda: None,
+            sender_loop(),
             self.fatal.append,
-            self._settle,
+            self._complete_batches,
         )
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(coroutine)
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return task
-
-    async def _settle(self, drop: bool) -> None:
-        self.settled.append(drop)
-        while self.manager._new and not drop and self.manager.state is S.COMMITTING:
+    async def _complete_batches(self, drop_queued: bool) -> None:
+        self.completed.append(drop_queued)
+        while self.manager._new_partitions and not drop_queued and self.manager.state is S.COMMITTING:
             self.manager.prepare()
             await asyncio.sleep(0.001)
-        self.on_settle()
+        self.on_complete()
 
     def batch(self) -> ProducerBatch:
         data = encode_rows([(None, b"v", 0, None)])
@@ -182,7 +189,7 @@ class Bench:
     async def added(self) -> TransactionManager:
         """In a transaction that has a partition."""
         await self.begun()
-        self.manager.admit(TP)
+        self.manager.maybe_add_partition(TP)
         self.manager.prepare()
         while not self.manager.may_drain(self.batch()):
             await asyncio.sleep(0.01)
@@ -200,20 +207,20 @@ def test_version_1_adds_partitions_before_they_are_written_to() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.begun()
         assert not manager.may_drain(bench.batch())
-        manager.admit(TP)
-        manager.admit(TopicPartition("t", 1))
+        manager.maybe_add_partition(TP)
+        manager.maybe_add_partition(TopicPartition("t", 1))
         assert not manager.may_drain(bench.batch())
         manager.prepare()
         await asyncio.sleep(0.1)
         assert manager.may_drain(bench.batch())
-        assert manager.versions() == (None, 11)
+        assert manager.produce_versions() == (None, 11)
         await manager.commit()
         assert manager.state is S.READY
-        assert bench.calls.names() == ["InitProducerId", "AddPartitionsToTxn", "EndTxn"]
-        (_, request, _, highest) = bench.calls.asked[1]
+        assert bench.coordinators.names() == ["InitProducerId", "AddPartitionsToTxn", "EndTxn"]
+        (_, request, _, highest) = bench.coordinators.asked[1]
         assert [(topic.name, topic.partitions) for topic in request.v3_and_below_topics] == [("t", [0, 1])]
         assert highest == 3
-        (_, request, _, highest) = bench.calls.asked[2]
+        (_, request, _, highest) = bench.coordinators.asked[2]
         assert (request.producer_id, request.producer_epoch, request.committed, highest) == (7, 0, True, 4)
 
     with_bench(test)
@@ -222,15 +229,15 @@ def test_version_1_adds_partitions_before_they_are_written_to() -> None:
 def test_version_2_leaves_partitions_to_leaders_and_takes_the_epoch_of_each_end() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.begun()
-        manager.admit(TP)
+        manager.maybe_add_partition(TP)
         assert manager.may_drain(bench.batch())
-        assert manager.versions() == (12, None)
+        assert manager.produce_versions() == (12, None)
         await manager.commit()
-        assert bench.calls.names() == ["InitProducerId", "EndTxn"]
-        assert bench.calls.asked[1][2] == 5
+        assert bench.coordinators.names() == ["InitProducerId", "EndTxn"]
+        assert bench.coordinators.asked[1][2] == 5
         assert manager.sequences.identity == (7, 1)
         manager.begin()
-        manager.admit(TP)
+        manager.maybe_add_partition(TP)
         await manager.abort()
         assert manager.sequences.identity == (7, 2)
         assert manager.state is S.READY
@@ -245,7 +252,7 @@ def test_an_empty_transaction_is_no_ones_business(version: int) -> None:
         await manager.commit()
         manager.begin()
         await manager.abort()
-        assert bench.calls.names() == ["InitProducerId"]
+        assert bench.coordinators.names() == ["InitProducerId"]
 
     with_bench(test, version)
 
@@ -264,7 +271,7 @@ def test_calls_that_do_not_fit_the_state() -> None:
         with pytest.raises(IllegalStateError):
             await manager.init()
         with pytest.raises(IllegalStateError):
-            manager.admit(TP)
+            manager.maybe_add_partition(TP)
         manager.begin()
         with pytest.raises(IllegalStateError):
             manager.begin()
@@ -281,12 +288,12 @@ def test_a_producer_goes_on_under_another_id(version: int) -> None:
             await manager.init(name)
             assert manager.transactional_id == name
             manager.begin()
-            manager.admit(TP)
+            manager.maybe_add_partition(TP)
             with pytest.raises(IllegalStateError, match="in transaction"):
                 await manager.init("third")
             assert manager.transactional_id == name
             await manager.abort()
-        asked = [each[1] for each in bench.calls.asked if each[0] == "InitProducerId"]
+        asked = [each[1] for each in bench.coordinators.asked if each[0] == "InitProducerId"]
         assert [request.transactional_id for request in asked] == ["first", "second", "second"]
         assert all(request.producer_id == -1 for request in asked)
 
@@ -301,8 +308,8 @@ def test_offsets_go_with_the_transaction(version: int) -> None:
         await manager.send_offsets({TP: OffsetAndMetadata(42, "note", 5), TopicPartition("u", 1): 7}, group)
         await manager.commit()
         expected = ["InitProducerId", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"]
-        assert bench.calls.names() == (expected if version == 1 else expected[:1] + expected[2:])
-        (_, request, lowest, highest) = next(each for each in bench.calls.asked if each[0] == "TxnOffsetCommit")
+        assert bench.coordinators.names() == (expected if version == 1 else expected[:1] + expected[2:])
+        (_, request, lowest, highest) = next(each for each in bench.coordinators.asked if each[0] == "TxnOffsetCommit")
         assert (lowest, highest) == ((3, 4) if version == 1 else (5, 5))
         assert (request.generation_id, request.member_id, request.group_instance_id) == (3, "member", "instance")
         part = request.topics[0].partitions[0]
@@ -328,14 +335,14 @@ def test_offsets_go_with_the_transaction(version: int) -> None:
 )
 def test_errors_that_pass_are_tried_again(api: str, error: type[KafkaError], forgets: bool) -> None:
     async def test(bench: Bench) -> None:
-        bench.calls.errors[api] = [error, error]
+        bench.coordinators.errors[api] = [error, error]
         manager = await bench.added()
         await manager.send_offsets({TP: 1}, "g")
         await manager.commit()
         assert manager.state is S.READY
-        assert bench.calls.names().count(api) == 3
-        assert bool(bench.calls.forgotten) == forgets
-        assert len(bench.calls.slept) >= 2
+        assert bench.coordinators.names().count(api) == 3
+        assert bool(bench.coordinators.forgotten) == forgets
+        assert len(bench.coordinators.slept) >= 2
 
     with_bench(test)
 
@@ -347,10 +354,10 @@ def test_errors_that_pass_are_tried_again(api: str, error: type[KafkaError], for
 @pytest.mark.parametrize("api", ["AddPartitionsToTxn", "TxnOffsetCommit", "EndTxn"])
 def test_fatal_errors_end_the_producer(api: str, error: type[KafkaError]) -> None:
     async def test(bench: Bench) -> None:
-        bench.calls.errors[api] = [error]
+        bench.coordinators.errors[api] = [error]
         expected = ProducerFencedError if error is InvalidProducerEpochError else error
         manager = await bench.begun()
-        manager.admit(TP)
+        manager.maybe_add_partition(TP)
         manager.prepare()
         await asyncio.sleep(0.1)
         if api == "TxnOffsetCommit":
@@ -376,7 +383,7 @@ def test_fatal_errors_end_the_producer(api: str, error: type[KafkaError]) -> Non
 
 def test_a_producer_that_is_fenced_as_it_begins() -> None:
     async def test(bench: Bench) -> None:
-        bench.calls.errors["InitProducerId"] = [ClusterAuthorizationFailedError]
+        bench.coordinators.errors["InitProducerId"] = [ClusterAuthorizationFailedError]
         with pytest.raises(ClusterAuthorizationFailedError):
             await bench.manager.init()
         assert bench.manager.state is S.FATAL_ERROR
@@ -405,9 +412,9 @@ def test_abortable_errors_spoil_the_transaction_alone(api: str, error: type[Kafk
         api = "produce"  # there is no such request in version 2
 
     async def test(bench: Bench) -> None:
-        bench.calls.errors[api] = [error]
+        bench.coordinators.errors[api] = [error]
         manager = await bench.begun()
-        manager.admit(TP)
+        manager.maybe_add_partition(TP)
         manager.prepare()
         await asyncio.sleep(0.1)
         expected = CommitFailedError if error in (UnknownMemberIdError, IllegalGenerationError) else error
@@ -416,8 +423,8 @@ def test_abortable_errors_spoil_the_transaction_alone(api: str, error: type[Kafk
                 await manager.send_offsets({TP: 1}, "g")
         elif api == "produce":
             batch = bench.batch()
-            manager.drained(batch)
-            manager.failed(batch, error("no"), True)
+            manager.assign_sequence(batch)
+            manager.handle_failed_batch(batch, error("no"), True)
         elif api == "EndTxn":
             with pytest.raises(expected):
                 await manager.commit()
@@ -433,7 +440,7 @@ def test_abortable_errors_spoil_the_transaction_alone(api: str, error: type[Kafk
         assert manager.state is S.READY
         assert manager.error is None
         assert not bench.fatal
-        names = bench.calls.names()
+        names = bench.coordinators.names()
         assert names[-2:] == (["EndTxn", "InitProducerId"] if version == 1 else names[-2:])
         assert manager.sequences.identity == (7, 1), "the next transaction has an epoch of its own"
         manager.begin()
@@ -446,10 +453,10 @@ def test_a_transaction_that_the_coordinator_has_forgotten_is_not_ended() -> None
     async def test(bench: Bench) -> None:
         manager = await bench.added()
         batch = bench.batch()
-        manager.drained(batch)
-        manager.failed(batch, InvalidProducerIdMappingError("gone"), True)
+        manager.assign_sequence(batch)
+        manager.handle_failed_batch(batch, InvalidProducerIdMappingError("gone"), True)
         await manager.abort()
-        assert "EndTxn" not in bench.calls.names()
+        assert "EndTxn" not in bench.coordinators.names()
         assert manager.state is S.READY
 
     with_bench(test)
@@ -459,15 +466,15 @@ def test_an_error_that_comes_while_the_last_records_are_sent_stops_the_commit() 
     async def test(bench: Bench) -> None:
         manager = await bench.added()
         batch = bench.batch()
-        manager.drained(batch)
-        bench.on_settle = lambda: manager.failed(batch, TopicAuthorizationFailedError("no"), True)
+        manager.assign_sequence(batch)
+        bench.on_complete = lambda: manager.handle_failed_batch(batch, TopicAuthorizationFailedError("no"), True)
         with pytest.raises(TopicAuthorizationFailedError):
             await manager.commit()
-        assert "EndTxn" not in bench.calls.names()
-        bench.on_settle = lambda: None
+        assert "EndTxn" not in bench.coordinators.names()
+        bench.on_complete = lambda: None
         await manager.abort()
-        assert bench.settled == [False, True]
-        assert [request.committed for name, request, *_ in bench.calls.asked if name == "EndTxn"] == [False]
+        assert bench.completed == [False, True]
+        assert [request.committed for name, request, *_ in bench.coordinators.asked if name == "EndTxn"] == [False]
 
     with_bench(test)
 
@@ -475,7 +482,7 @@ def test_an_error_that_comes_while_the_last_records_are_sent_stops_the_commit() 
 def test_a_call_that_was_given_up_goes_on_and_may_be_waited_for_again() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.added()
-        bench.calls.errors["EndTxn"] = [CoordinatorNotAvailableError] * 5
+        bench.coordinators.errors["EndTxn"] = [CoordinatorNotAvailableError] * 5
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await manager.commit()
@@ -484,7 +491,7 @@ def test_a_call_that_was_given_up_goes_on_and_may_be_waited_for_again() -> None:
             await manager.abort()
         await manager.commit()
         assert manager.state is S.READY
-        assert bench.calls.names().count("EndTxn") == 6
+        assert bench.coordinators.names().count("EndTxn") == 6
 
     with_bench(test)
 
@@ -492,14 +499,14 @@ def test_a_call_that_was_given_up_goes_on_and_may_be_waited_for_again() -> None:
 def test_what_came_of_a_call_that_was_given_up_is_not_taken_for_that_of_a_later_one() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.added()
-        bench.calls.errors["EndTxn"] = [CoordinatorNotAvailableError]
+        bench.coordinators.errors["EndTxn"] = [CoordinatorNotAvailableError]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await manager.commit()
         await asyncio.sleep(10)
         assert manager.state is S.READY, "it went on"
         manager.begin()
-        bench.calls.errors["TxnOffsetCommit"] = [CoordinatorNotAvailableError]
+        bench.coordinators.errors["TxnOffsetCommit"] = [CoordinatorNotAvailableError]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await manager.send_offsets({TP: 1}, "g")
@@ -507,11 +514,11 @@ def test_what_came_of_a_call_that_was_given_up_is_not_taken_for_that_of_a_later_
         await manager.commit()
         committed = [
             request.topics[0].partitions[0].committed_offset
-            for name, request, *_ in bench.calls.asked
+            for name, request, *_ in bench.coordinators.asked
             if name == "TxnOffsetCommit"
         ]
         assert committed == [1, 1, 2]
-        assert bench.calls.names().count("EndTxn") == 3
+        assert bench.coordinators.names().count("EndTxn") == 3
 
     with_bench(test)
 
@@ -519,9 +526,8 @@ def test_what_came_of_a_call_that_was_given_up_is_not_taken_for_that_of_a_later_
 # ---- without transactions
 
 
-def idempotent(calls: Coordinators, fatal: list[BaseException]) -> Idempotence:
-    start = Bench(1)._start
-    return Idempotence(calls, Backoff(100, 1000, make_random(0)), start, lambda: None, fatal.append)
+def idempotent(coordinators: Coordinators, fatal: list[BaseException]) -> IdempotenceManager:
+    return IdempotenceManager(coordinators, Backoff(100, 1000, make_random(0)), sender_loop(), fatal.append)
 
 
 def test_an_idempotent_producer_asks_for_its_id_until_it_has_one() -> None:
@@ -560,7 +566,7 @@ def test_an_idempotent_producer_bumps_its_epoch_itself() -> None:
         guard = idempotent(calls, [])
         guard.prepare()
         await asyncio.sleep(1)
-        assert guard.lost_sequence(TP)
+        assert guard.reset_sequence(TP)
         guard.prepare()
         assert guard.sequences.identity == (7, 1)
         assert calls.names() == ["InitProducerId"]
