@@ -194,7 +194,7 @@ class Coordinators:
                     error,
                 )
 
-        self.groups.write(index, lambda shard: shard.forget_topics(topics), done)
+        self.groups.write(index, lambda shard: shard.delete_offsets_of_topics(topics), done)
 
     # ---- finding
 

@@ -1,1 +1,1 @@
-"""Coordinators: state machines whose state is the content of an internal topic."""
+"""Group and transaction coordinators: state machines whose state is stored in an internal topic."""

@@ -147,7 +147,7 @@ class Groups:
         return list(self.answers)
 
     def write(self, index: int, operation: Any, done: Any) -> None:
-        shard = SimpleNamespace(forget_topics=lambda topics: self.asked.append((index, topics)))
+        shard = SimpleNamespace(delete_offsets_of_topics=lambda topics: self.asked.append((index, topics)))
         operation(shard)
         answer = self.answers[index].pop(0)
         done(CoordinatorResponse(error=answer) if isinstance(answer, KafkaError) else CoordinatorResponse(answer))

@@ -1,1 +1,1 @@
-"""Consumer groups: members, generations, committed offsets; the content of `__consumer_offsets`."""
+"""The group coordinator: members, generations and committed offsets, stored in `__consumer_offsets`."""

@@ -1,18 +1,19 @@
-"""A group of the classic protocol: members, the generation that they are in, and the state of their rebalance.
+"""A group of the classic protocol: its members, generation and rebalance state.
 
                  ┌────────────── a member joins ──────────────┐
                  ▼                                            │
     Empty ──► PreparingRebalance ──► CompletingRebalance ──► Stable
       ▲          │        ▲  all joined,  │  the leader's        │
-      │  nobody  │        │  or time up   │  assignment          │
-      └──────────┘        └───────────────┴── member joins, leaves or is lost
-    any ──► Dead: deleted, or the broker coordinates it no more
+      │    no    │        │  or timeout   │  assignment          │
+      │ members  │        └───────────────┴── a member joins, leaves or times out
+      └──────────┘
+    any ──► Dead: deleted, or coordinated by another broker
 
-PreparingRebalance waits for members to join, CompletingRebalance for the leader to say who gets what. Only a Stable or
-Empty group is written to the log (`to_value`) and comes back from it (`install`); the rest is lost with the broker, and
+PreparingRebalance waits for members to join, CompletingRebalance for the leader's assignment. Only Stable and Empty
+groups are written to the log (`to_value`) and loaded from it (`install`); other states are lost with the broker, and
 clients join again.
 
-This module is data and rules about it, with no clock; `membership` decides what happens when.
+This module contains data and rules, no clock; `membership` and `rebalances` decide what happens when.
 """
 
 import logging
@@ -38,7 +39,7 @@ NO_GENERATION = -1
 
 
 class GroupState(Enum):
-    """The values are what clients see."""
+    """The state of a group. The values are the names in the protocol."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -55,14 +56,14 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
     _S.STABLE: frozenset({_S.COMPLETING_REBALANCE}),
     _S.DEAD: frozenset({_S.STABLE, _S.PREPARING_REBALANCE, _S.COMPLETING_REBALANCE, _S.EMPTY, _S.DEAD}),
 }
-"""From where each state may be entered."""
+"""The valid previous states of each state."""
 
 JoinCallback = Callable[[JoinGroupResponse], None]
 SyncCallback = Callable[[SyncGroupResponse], None]
 
 
 class Member:
-    """One member. `join_callback` and `sync_callback` are set while a request of its waits."""
+    """A member of a group. `join_callback` and `sync_callback` are set while a JoinGroup or SyncGroup is pending."""
 
     __slots__ = (
         "alive_until_ms",
@@ -98,15 +99,15 @@ class Member:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
-        """Names with metadata, the one that it likes best first."""
+        """Names with metadata, the preferred protocol first."""
         self.assignment = assignment
         self.is_new = False
-        """Whether it has joined and not yet been told a generation."""
+        """True until the member is part of its first generation."""
         self.join_callback: JoinCallback | None = None
         self.sync_callback: SyncCallback | None = None
         self.alive_until_ms = 0
         self.timer_at_ms: int | None = None
-        """When its timer looks whether it is alive."""
+        """When its session timer fires next."""
 
     def __repr__(self) -> str:
         return f"Member({self.member_id!r})"
@@ -123,32 +124,35 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def complete_join(self, response: JoinGroupResponse) -> bool:
-        """Returns whether a request waited."""
-        reply, self.join_callback = self.join_callback, None
-        if reply is None:
+        """Responds to the pending JoinGroup. Returns False if there is none."""
+        callback, self.join_callback = self.join_callback, None
+        if callback is None:
             return False
-        reply(response)
+        callback(response)
         return True
 
     def complete_sync(self, response: SyncGroupResponse) -> bool:
-        reply, self.sync_callback = self.sync_callback, None
-        if reply is None:
+        """Responds to the pending SyncGroup. Returns False if there is none."""
+        callback, self.sync_callback = self.sync_callback, None
+        if callback is None:
             return False
-        reply(response)
+        callback(response)
         return True
 
-    def refuse(self, error: type[KafkaError]) -> None:
-        """Answers whatever waits with an error."""
+    def fail_pending_requests(self, error: type[KafkaError]) -> None:
+        """Completes the pending JoinGroup and SyncGroup with an error."""
         self.complete_join(JoinGroupResponse(error_code=error.code, member_id=self.member_id))
         self.complete_sync(SyncGroupResponse(error_code=error.code))
 
 
 class ClassicGroup:
+    """A group: its members, generation, selected protocol and state."""
+
     def __init__(self, group_id: str, now_ms: int, state: GroupState = GroupState.EMPTY):
         self.group_id = group_id
         self.state = state
         self.state_timestamp_ms = now_ms
-        """Since when it is in this state; what retention of an empty group counts from."""
+        """When the group entered this state; the retention of an empty group starts here."""
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation_id = 0
@@ -157,15 +161,15 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         """Instance id → member id."""
         self.pending_joins: set[str] = set()
-        """Member ids that were handed out and not used yet (KIP-394)."""
+        """Member ids that were assigned but have not joined yet (KIP-394)."""
         self.pending_syncs: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
+        """Members of this generation that have not sent SyncGroup yet."""
         self.new_member_added = False
-        """Whether somebody joined while an initial rebalance was delayed."""
+        """True if a member joined during the initial rebalance delay."""
         self.is_initial_rebalance = False
-        """The rebalance under way was started by the first member: it waits for others to come."""
+        """True while the first rebalance of an empty group is delayed, so that more members can join."""
         self.is_stored = False
-        """Whether the log has a record of it."""
+        """True if the log has a record of this group."""
         self._subscribed: tuple[int, frozenset[str] | None] | None = None
 
     def __repr__(self) -> str:
@@ -175,8 +179,8 @@ class ClassicGroup:
 
     def transition(self, state: GroupState, now_ms: int) -> None:
         if self.state not in PREDECESSORS[state]:
-            raise HeadraceError(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
-        _logger.debug("group %s: %s to %s", self.group_id, self.state.value, state.value)
+            raise HeadraceError(f"Group {self.group_id} cannot change from {self.state.value} to {state.value}")
+        _logger.debug("Group %s: %s -> %s", self.group_id, self.state.value, state.value)
         self.state = state
         self.state_timestamp_ms = now_ms
         self._subscribed = None
@@ -208,10 +212,10 @@ class ClassicGroup:
         return member
 
     def rename_static(self, member: Member, new_id: str) -> None:
-        """Gives a static member the id of its new process. It keeps its place, and leads if it led."""
+        """Replaces the member id of a static member. It keeps its position and its leadership."""
         old_id = member.member_id
         self.members = {
-            (new_id if member_id == old_id else member_id): each for member_id, each in self.members.items()
+            (new_id if member_id == old_id else member_id): existing for member_id, existing in self.members.items()
         }
         member.member_id = new_id
         assert member.group_instance_id is not None
@@ -223,27 +227,29 @@ class ClassicGroup:
             self.pending_syncs.add(new_id)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member, if it is one, and the current holder of its instance id if it names one."""
+        """Returns the member. Raises UnknownMemberIdError, or FencedInstanceIdError if it was replaced."""
         if group_instance_id is not None:
             holder = self.static_members.get(group_instance_id)
             if holder is None:
-                raise UnknownMemberIdError(f"group {self.group_id} has no static member {group_instance_id!r}")
+                raise UnknownMemberIdError(f"Group {self.group_id} has no static member {group_instance_id!r}.")
             if holder != member_id:
                 raise FencedInstanceIdError(
-                    f"static member {group_instance_id!r} of group {self.group_id} is {holder!r}, not {member_id!r}"
+                    f"Static member {group_instance_id!r} of group {self.group_id} has member id {holder!r}, not "
+                    f"{member_id!r}."
                 )
         member = self.members.get(member_id)
         if member is None:
-            raise UnknownMemberIdError(f"group {self.group_id} has no member {member_id!r}")
+            raise UnknownMemberIdError(f"Group {self.group_id} has no member {member_id!r}.")
         return member
 
     def check_generation(self, generation_id: int) -> None:
         if generation_id != self.generation_id:
             raise IllegalGenerationError(
-                f"group {self.group_id} is in generation {self.generation_id}, the request is of {generation_id}"
+                f"Group {self.group_id} is in generation {self.generation_id}, but the request has generation "
+                f"{generation_id}."
             )
 
-    # ---- the join phase
+    # ---- join phase
 
     @property
     def joining(self) -> int:
@@ -255,11 +261,11 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """That of the slowest member."""
+        """The largest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Makes sure that the leader takes part in this rebalance; False if nobody does."""
+        """Elects a joined member if the leader has not joined this rebalance. Returns False if none has joined."""
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is not None and leader.join_callback is not None:
             return True
@@ -272,13 +278,13 @@ class ClassicGroup:
     # ---- protocols
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether one that speaks these protocols can join."""
+        """Returns True if a member with these protocols can join."""
         if self.state is GroupState.EMPTY or not self.members:
             return bool(protocol_type)
         return protocol_type == self.protocol_type and not self.common_protocols().isdisjoint(names)
 
     def common_protocols(self) -> set[str]:
-        """What all members speak."""
+        """Returns the protocols that all members support."""
         members = list(self.members.values())
         common = {name for name, _ in members[0].protocols} if members else set()
         for member in members[1:]:
@@ -286,7 +292,7 @@ class ClassicGroup:
         return common
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all speak; the one with most votes is it."""
+        """Returns the protocol with the most votes. A member votes for its first protocol that all support."""
         candidates = self.common_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -297,14 +303,14 @@ class ClassicGroup:
     # ---- generations
 
     def next_generation(self, now_ms: int) -> None:
-        """All who take part have joined: they vote, and wait for the leader's assignment."""
+        """Starts the next generation: selects the protocol and waits for the leader's assignment."""
         self.generation_id += 1
         self.protocol = self.select_protocol()
         self.transition(GroupState.COMPLETING_REBALANCE, now_ms)
         self.pending_syncs.clear()
 
     def joined_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """What a member is told of the generation; the leader also who the others are."""
+        """Returns a member's JoinGroup response. The leader's also has the subscriptions of all members."""
         is_leader = member.member_id == self.leader_id
         return JoinGroupResponse(
             generation_id=self.generation_id,
@@ -330,7 +336,7 @@ class ClassicGroup:
     def synced_response(self, assignment: bytes) -> SyncGroupResponse:
         return SyncGroupResponse(protocol_type=self.protocol_type, protocol_name=self.protocol, assignment=assignment)
 
-    # ---- the stored form
+    # ---- stored form
 
     def to_value(self, assignments: dict[str, bytes], now_ms: int) -> GroupMetadataValue:
         protocol = self.protocol or ""
@@ -356,7 +362,7 @@ class ClassicGroup:
         )
 
     def install(self, value: GroupMetadataValue) -> None:
-        """Makes the group what a record says. Members that are here keep what no record holds: waiting requests."""
+        """Replaces the group's state by a record's. Existing members keep soft state such as pending requests."""
         self.generation_id = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
@@ -387,12 +393,12 @@ class ClassicGroup:
     # ---- subscriptions
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether members read the topic; also if that cannot be known."""
+        """Returns True if a member is subscribed to the topic, or if the subscriptions are unknown."""
         topics = self.subscribed_topics()
         return topics is None or topic in topics
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What the members of a consumer group read; None if that cannot be known."""
+        """Returns the subscribed topics of a consumer group; None if they are unknown."""
         if self._subscribed is None or self._subscribed[0] != self.generation_id:
             self._subscribed = (self.generation_id, self._read_subscriptions())
         return self._subscribed[1]
@@ -412,7 +418,7 @@ class ClassicGroup:
 
 
 def read_subscription(metadata: bytes) -> set[str]:
-    """The topics that a consumer asks for: `version int16, topics [string]`, and more that does not matter here."""
+    """Returns the topics of a consumer subscription: `version int16, topics [string]`; later fields are ignored."""
     _, count = struct.unpack_from(">hi", metadata)
     position = 6
     topics: set[str] = set()
@@ -420,7 +426,7 @@ def read_subscription(metadata: bytes) -> set[str]:
         (length,) = struct.unpack_from(">h", metadata, position)
         position += 2
         if length < 0 or position + length > len(metadata):
-            raise ValueError("a topic name that is cut short")
+            raise ValueError("truncated topic name")
         topics.add(metadata[position : position + length].decode())
         position += length
     return topics

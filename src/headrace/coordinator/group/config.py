@@ -1,4 +1,4 @@
-"""What group coordinators are set to."""
+"""The configs of the group coordinator."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ INT_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Fields are Kafka's broker keys."""
+    """The broker's `group.*` and `offsets.*` configs that the group coordinator uses."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000

@@ -1,7 +1,7 @@
-"""The committed offsets of one group, and those that wait for their transaction to end.
+"""The committed offsets of one group, and the pending offsets of open transactions.
 
-Changed by `replay` alone. An offset that was written in a transaction is kept apart until the transaction's marker
-comes. A commit that was written after it, on its own, is newer and stays.
+Only `replay` changes them. An offset that was written in a transaction is pending until the transaction's marker is
+replayed. It does not overwrite a non-transactional commit that was written after it.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,16 @@ from headrace.coordinator.group.records import OffsetCommitValue
 
 
 class CommittedOffset(NamedTuple):
+    """A committed offset with its metadata."""
+
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int
-    """-1 where the broker's retention counts."""
+    """-1 if the broker's `offsets.retention.minutes` applies."""
     written: int
-    """Which record of the shard's this is, in order."""
+    """The position of its record among all records of the shard."""
 
     @classmethod
     def of(cls, value: OffsetCommitValue, written: int) -> "CommittedOffset":
@@ -33,13 +35,15 @@ class CommittedOffset(NamedTuple):
         )
 
     def is_expired(self, since_ms: int, now_ms: int, retention_ms: int) -> bool:
-        """`since_ms` is what retention counts from, unless the client has set a time of its own."""
+        """`since_ms` is the start of the retention time, unless the client has set an expiration."""
         if self.expire_timestamp_ms >= 0:
             return now_ms >= self.expire_timestamp_ms
         return now_ms - since_ms >= retention_ms
 
 
 class GroupOffsets:
+    """The committed and pending offsets of a group."""
+
     def __init__(self) -> None:
         self.committed: dict[str, dict[int, CommittedOffset]] = {}
         """By topic and partition."""
@@ -62,7 +66,7 @@ class GroupOffsets:
         self.committed.setdefault(tp.topic, {})[tp.partition] = committed
 
     def remove(self, tp: TopicPartition) -> None:
-        """Takes back what is committed, and what waits to be."""
+        """Removes the committed and the pending offsets of a partition."""
         partitions = self.committed.get(tp.topic)
         if partitions is not None:
             partitions.pop(tp.partition, None)

@@ -1,12 +1,12 @@
-"""The records of `__consumer_offsets`, as Kafka writes them.
+"""The records of `__consumer_offsets`, in Kafka's format.
 
-A key begins with an int16 that says what it is the key of, a value with an int16 that is its version:
+A key starts with an int16 that is its type, a value with an int16 that is its version:
 
     key 0, 1   group, topic, partition       value 0-4   the committed offset           (version 3 is written)
     key 2      group                         value 0-4   generation and members         (version 3 is written)
 
-A record without a value takes back what its key stands for. Other keys belong to group types that are not served; they
-are passed over, as Kafka does, so that a log which a newer broker wrote can be read.
+A record without a value is a tombstone. Other key types belong to group types that are not supported; they are skipped,
+as in Kafka, so that a log written by a newer broker can be read.
 """
 
 import struct
@@ -75,7 +75,7 @@ Key = OffsetCommitKey | GroupMetadataKey
 
 
 def decode_key(data: bytes) -> Key | None:
-    """The key of an offset or of a group; None for keys that are not known here."""
+    """Returns the key of an offset or a group; None for an unknown key type."""
     version = _version(data)
     try:
         if version in _OFFSET_KEY_VERSIONS:
@@ -83,7 +83,7 @@ def decode_key(data: bytes) -> Key | None:
         if version == _GROUP_KEY_VERSION:
             return decode(GroupMetadataKey, version, data, _VERSION.size)
     except ProtocolError as error:
-        raise CorruptRecordError(f"a key that cannot be read: {error}") from error
+        raise CorruptRecordError(f"Unreadable key in __consumer_offsets: {error}") from error
     return None
 
 
@@ -91,7 +91,7 @@ def decode_offset_value(data: bytes) -> OffsetCommitValue:
     try:
         return decode(OffsetCommitValue, _version(data), data, _VERSION.size)
     except ProtocolError as error:
-        raise CorruptRecordError(f"an offset that cannot be read: {error}") from error
+        raise CorruptRecordError(f"Unreadable offset in __consumer_offsets: {error}") from error
 
 
 def decode_group_value(data: bytes) -> GroupMetadataValue:
@@ -99,7 +99,7 @@ def decode_group_value(data: bytes) -> GroupMetadataValue:
     try:
         value = decode(GroupMetadataValue, version, data, _VERSION.size)
     except ProtocolError as error:
-        raise CorruptRecordError(f"a group that cannot be read: {error}") from error
+        raise CorruptRecordError(f"Unreadable group in __consumer_offsets: {error}") from error
     if version == 0:
         for member in value.members:
             member.rebalance_timeout_ms = member.session_timeout_ms
@@ -107,7 +107,7 @@ def decode_group_value(data: bytes) -> GroupMetadataValue:
 
 
 def offset_record(group: str, tp: TopicPartition, value: OffsetCommitValue | None) -> CoordinatorRecord:
-    """Commits an offset, or takes it back."""
+    """Returns the record of a committed offset, or its tombstone."""
     key = encode(OffsetCommitKey(group=group, topic=tp.topic, partition=tp.partition), _OFFSET_KEY_VERSION)
     if value is None:
         return CoordinatorRecord(_VERSION.pack(_OFFSET_KEY_VERSION) + key, None)
@@ -116,7 +116,7 @@ def offset_record(group: str, tp: TopicPartition, value: OffsetCommitValue | Non
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> CoordinatorRecord:
-    """Stores a group's generation with its members, or takes the group back."""
+    """Returns the record of a group's generation and members, or its tombstone."""
     key = _VERSION.pack(_GROUP_KEY_VERSION) + encode(GroupMetadataKey(group=group), _GROUP_KEY_VERSION)
     if value is None:
         return CoordinatorRecord(key, None)
@@ -125,6 +125,6 @@ def group_record(group: str, value: GroupMetadataValue | None) -> CoordinatorRec
 
 def _version(data: bytes) -> int:
     if len(data) < _VERSION.size:
-        raise CorruptRecordError(f"a record that is too short to have a version: {data!r}")
+        raise CorruptRecordError(f"Record in __consumer_offsets is too short for a version: {data!r}")
     version: int = _VERSION.unpack_from(data)[0]
     return version

@@ -1,16 +1,16 @@
-"""The groups of one partition of `__consumer_offsets`: what its records make of them, offsets, and administration.
+"""The group coordinator shard: the groups of one partition of `__consumer_offsets`, their offsets, and administration.
 
-Durable is what the records say: committed offsets, and each group as it was when last Stable or Empty. `replay` alone
-changes that, live and on load. Members that join and requests that wait are not written; see `membership`.
+Hard state is in the records: committed offsets, and each group as of its last Stable or Empty state. Only `replay`
+changes it, live and on load. Joining members and pending requests are soft state and are not written; see `membership`.
 
-Retention (KIP-211): an offset goes when `offsets.retention.minutes` have passed since
+Retention (KIP-211): an offset expires `offsets.retention.minutes` after
 
-    its group became empty                     a group that had members
-    it was committed                           a group that never had any (offsets committed by hand), or a topic that a
-                                               stable consumer group does not read any more
+    its group became empty      if the group had members
+    it was committed            if the group never had members (standalone consumers), or if a stable consumer group is
+                                no longer subscribed to the topic
 
-and a group that is empty and has no offsets left goes with them. An offset that a client gave a time of its own
-(OffsetCommit 2 to 4) goes by that.
+An empty group without offsets is deleted. An offset with a client-supplied retention time (OffsetCommit 2 to 4) expires
+at that time.
 """
 
 import logging
@@ -57,12 +57,12 @@ from headrace.records import Record
 _logger = logging.getLogger(__name__)
 
 GROUP_TYPE = "classic"
-_TOMBSTONES_AT_ONCE = 1_000
-_LATEST_MS = 2**63 - 1
+_MAX_TOMBSTONES = 1_000
+_MAX_TIMESTAMP_MS = 2**63 - 1
 
 
 class CommitRequest:
-    """What OffsetCommit and TxnOffsetCommit ask for."""
+    """The offsets of an OffsetCommit or TxnOffsetCommit request, and the member that commits them."""
 
     __slots__ = ("expire_after_ms", "generation_id", "group_id", "group_instance_id", "member_id", "offsets")
 
@@ -80,28 +80,31 @@ class CommitRequest:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.offsets = offsets
-        """Partition, offset, leader epoch, metadata."""
+        """Tuples of partition, offset, leader epoch, metadata."""
         self.expire_after_ms = expire_after_ms
 
 
 class GroupCoordinatorShard:
+    """The groups and committed offsets of one partition of `__consumer_offsets`."""
+
     def __init__(self, context: ShardContext, config: Callable[[], GroupConfig], random: Random):
         self._context = context
         self._config = config
         self.groups: dict[str, ClassicGroup] = {}
         self._offsets: dict[str, GroupOffsets] = {}
-        self._open: dict[int, set[str]] = {}
-        """Producer id → groups that have offsets in its open transaction."""
-        self._written = 0
+        self._open_transactions: dict[int, set[str]] = {}
+        """Producer id → groups with offsets in its open transaction."""
+        self._replayed = 0
+        """The number of replayed records; orders commits."""
         self.members = Membership(context, self.groups, config, random)
 
     # ---- replaying
 
     def replay(self, record: Record, producer: ProducerInfo | None) -> None:
-        self._written += 1
+        self._replayed += 1
         key = decode_key(record.key or b"")
         if key is None:
-            _logger.debug("a record of a kind that is not known: %r", record.key)
+            _logger.debug("Skipping a record of an unknown type in __consumer_offsets: key %r", record.key)
         elif isinstance(key, OffsetCommitKey):
             self._replay_offset(key, record.value, producer)
         else:
@@ -119,12 +122,12 @@ class GroupCoordinatorShard:
             offsets = self._offsets[key.group] = GroupOffsets()
         if key.group not in self.groups:
             self.groups[key.group] = ClassicGroup(key.group, self._context.now_ms())
-        committed = CommittedOffset.of(decode_offset_value(data), self._written)
+        committed = CommittedOffset.of(decode_offset_value(data), self._replayed)
         if producer is None:
             offsets.commit(key.tp, committed)
         else:
             offsets.add_pending(producer.producer_id, key.tp, committed)
-            self._open.setdefault(producer.producer_id, set()).add(key.group)
+            self._open_transactions.setdefault(producer.producer_id, set()).add(key.group)
 
     def _replay_group(self, group_id: str, data: bytes | None) -> None:
         if data is None:
@@ -139,7 +142,7 @@ class GroupCoordinatorShard:
         group.install(value)
 
     def replay_end(self, producer: ProducerInfo, committed: bool) -> None:
-        for group_id in self._open.pop(producer.producer_id, ()):
+        for group_id in self._open_transactions.pop(producer.producer_id, ()):
             offsets = self._offsets.get(group_id)
             if offsets is not None:
                 offsets.end_transaction(producer.producer_id, committed)
@@ -151,7 +154,7 @@ class GroupCoordinatorShard:
             if group_id not in self.groups:
                 self.groups[group_id] = ClassicGroup(group_id, self._context.now_ms())
         for group in self.groups.values():
-            self.members.loaded(group)
+            self.members.on_group_loaded(group)
         self._schedule_expiry()
 
     def on_unloaded(self) -> None:
@@ -161,16 +164,16 @@ class GroupCoordinatorShard:
     # ---- committing
 
     def commit(self, request: CommitRequest) -> CoordinatorResult[dict[TopicPartition, int]]:
-        """Commits offsets, all or none of those that can be taken; the reply has an error code for each."""
+        """Commits all valid offsets, or none. The response has an error code for each partition."""
         group, member = self._check_commit(request)
         if member is not None and group is not None:
-            self.members.note_commit(group, member)
+            self.members.record_commit(group, member)
         return self._write_offsets(request, None)
 
     def commit_in_transaction(
         self, request: CommitRequest, producer: ProducerInfo
     ) -> CoordinatorResult[dict[TopicPartition, int]]:
-        """Commits offsets that count when the producer's transaction is committed (KIP-98, and KIP-447 for members)."""
+        """Commits offsets that take effect when the producer's transaction commits (KIP-98; KIP-447 for members)."""
         self._check_commit(request, transactional=True)
         return self._write_offsets(request, producer)
 
@@ -181,34 +184,38 @@ class GroupCoordinatorShard:
         if group is None:
             if request.generation_id >= 0:
                 error = IllegalGenerationError if transactional else GroupIdNotFoundError
-                raise error(f"there is no group {request.group_id!r}")
-            return None, None  # made by its first offset
+                raise error(f"Group {request.group_id} does not exist.")
+            return None, None  # the first offset creates the group
         if group.state is GroupState.DEAD:
-            raise CoordinatorNotAvailableError(f"group {group.group_id} is gone")
+            raise CoordinatorNotAvailableError(f"Group {group.group_id} was deleted or moved to another coordinator.")
         if request.generation_id < 0 and group.state is GroupState.EMPTY:
-            return group, None  # somebody who assigns partitions by hand
+            return group, None  # a standalone consumer
         member = None
-        named = request.generation_id >= 0 or request.member_id or request.group_instance_id is not None
-        if named:
+        names_member = request.generation_id >= 0 or request.member_id or request.group_instance_id is not None
+        if names_member:
             member = group.check_member(request.member_id, request.group_instance_id)
             group.check_generation(request.generation_id)
         elif not transactional:
-            raise UnknownMemberIdError(f"group {group.group_id} has members, and the commit is of none of them")
+            raise UnknownMemberIdError(
+                f"Group {group.group_id} has members; a commit must name a member id and generation."
+            )
         if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
-            raise RebalanceInProgressError(f"group {group.group_id} waits for its assignment")
+            raise RebalanceInProgressError(
+                f"Group {group.group_id} is rebalancing: waiting for the leader's assignment."
+            )
         return group, member
 
     def _write_offsets(
         self, request: CommitRequest, producer: ProducerInfo | None
     ) -> CoordinatorResult[dict[TopicPartition, int]]:
         now_ms = self._context.now_ms()
-        expire_ms = min(now_ms + request.expire_after_ms, _LATEST_MS) if request.expire_after_ms >= 0 else -1
-        longest = self._config().offset_metadata_max_bytes
+        expire_ms = min(now_ms + request.expire_after_ms, _MAX_TIMESTAMP_MS) if request.expire_after_ms >= 0 else -1
+        max_length = self._config().offset_metadata_max_bytes
         records: list[CoordinatorRecord] = []
         codes: dict[TopicPartition, int] = {}
         for tp, offset, leader_epoch, metadata in request.offsets:
             metadata = metadata or ""
-            if _java_length(metadata) > longest:
+            if _java_length(metadata) > max_length:
                 codes[tp] = OffsetMetadataTooLargeError.code
                 continue
             codes[tp] = 0
@@ -230,7 +237,7 @@ class GroupCoordinatorShard:
     def fetch_offset(
         self, offsets: GroupOffsets, topic: str, index: int, require_stable: bool
     ) -> tuple[CommittedOffset | None, int]:
-        """What is committed, and an error code."""
+        """Returns the committed offset and an error code."""
         if require_stable and offsets.has_pending(topic, index):
             return None, UnstableOffsetCommitError.code
         return offsets.get(topic, index), 0
@@ -240,7 +247,7 @@ class GroupCoordinatorShard:
     def describe(self, group_id: str) -> DescribedGroup:
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            raise GroupIdNotFoundError(f"there is no group {group_id!r}")
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         stable = group.state is GroupState.STABLE
         protocol = (group.protocol or "") if stable else ""
         return DescribedGroup(
@@ -262,7 +269,7 @@ class GroupCoordinatorShard:
         )
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """Those in one of the states and of one of the types, which are in lower case; all, if there are none."""
+        """Returns the groups with these states and types (in lower case). An empty filter matches everything."""
         if types and GROUP_TYPE not in types:
             return []
         return [
@@ -279,23 +286,25 @@ class GroupCoordinatorShard:
     def delete_group(self, group_id: str) -> CoordinatorResult[None]:
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            raise GroupIdNotFoundError(f"there is no group {group_id!r}")
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         if group.state is not GroupState.EMPTY:
-            raise NonEmptyGroupError(f"group {group_id} has members")
-        gone = sorted(self.offsets_of(group_id).all_partitions())
+            raise NonEmptyGroupError(f"Group {group_id} is not empty: it has active members.")
+        tps = sorted(self.offsets_of(group_id).all_partitions())
         return CoordinatorResult(
-            [*(offset_record(group_id, tp, None) for tp in gone), group_record(group_id, None)], None
+            [*(offset_record(group_id, tp, None) for tp in tps), group_record(group_id, None)], None
         )
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> CoordinatorResult[dict[TopicPartition, int]]:
-        """Takes offsets back, except of topics that members read."""
+        """Deletes offsets, except of topics that members are subscribed to."""
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            raise GroupIdNotFoundError(f"there is no group {group_id!r}")
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            raise NonEmptyGroupError(f"group {group_id} has members, and what they read is not known")
+            raise NonEmptyGroupError(
+                f"Group {group_id} is not empty and is not a consumer group: its subscriptions are unknown."
+            )
         known = self.offsets_of(group_id).all_partitions()
         records: list[CoordinatorRecord] = []
         codes: dict[TopicPartition, int] = {}
@@ -308,33 +317,32 @@ class GroupCoordinatorShard:
                 records.append(offset_record(group_id, tp, None))
         return CoordinatorResult(records, codes)
 
-    def forget_topics(self, topics: set[str]) -> CoordinatorResult[bool]:
-        """Topics were deleted: what was committed of them means nothing any more. A thousand records at once; the reply
-        is whether that was all."""
-        gone = [
+    def delete_offsets_of_topics(self, topics: set[str]) -> CoordinatorResult[bool]:
+        """Deletes the offsets of deleted topics, at most 1000 at a time. The response is True if none are left."""
+        committed = [
             (group_id, tp)
             for group_id, offsets in self._offsets.items()
             for tp in sorted(offsets.all_partitions())
             if tp.topic in topics
         ]
-        records = [offset_record(group_id, tp, None) for group_id, tp in gone[:_TOMBSTONES_AT_ONCE]]
-        return CoordinatorResult(records, len(records) == len(gone))
+        records = [offset_record(group_id, tp, None) for group_id, tp in committed[:_MAX_TOMBSTONES]]
+        return CoordinatorResult(records, len(records) == len(committed))
 
     # ---- retention
 
     def _schedule_expiry(self) -> None:
-        self._context.schedule("expiry", self._config().offsets_retention_check_interval_ms, self._expiry_due)
+        self._context.schedule("expiry", self._config().offsets_retention_check_interval_ms, self._run_expiry)
 
-    def _expiry_due(self) -> CoordinatorResult[None]:
+    def _run_expiry(self) -> CoordinatorResult[None]:
         self._schedule_expiry()
         return self.expire()
 
     def expire(self) -> CoordinatorResult[None]:
-        """Takes back what is too old. A thousand records at once; the rest comes when those are written."""
+        """Deletes expired offsets and empty groups, at most 1000 records at a time; the rest follows later."""
         now_ms = self._context.now_ms()
         records: list[CoordinatorRecord] = []
         for group in list(self.groups.values()):
-            room = _TOMBSTONES_AT_ONCE - len(records)
+            room = _MAX_TOMBSTONES - len(records)
             if room <= 0:
                 break
             offsets = self.offsets_of(group.group_id)
@@ -344,18 +352,24 @@ class GroupCoordinatorShard:
                 if group.is_stored or expired:
                     records.append(group_record(group.group_id, None))
                 else:
-                    self.members.remove_group(group, UnknownMemberIdError)  # never written: somebody asked for an id
+                    self.members.remove_group(
+                        group, UnknownMemberIdError
+                    )  # never written: only a member id was requested
                     del self.groups[group.group_id]
         if not records:
             return EMPTY_RESULT
-        _logger.info("%d records of groups and offsets have expired", len(records))
+        _logger.info(
+            "Partition %d of __consumer_offsets: removing %d expired offsets and groups",
+            self._context.index,
+            len(records),
+        )
         return CoordinatorResult(
-            records, None, on_completion=self._expire_more if len(records) >= _TOMBSTONES_AT_ONCE else None
+            records, None, on_completion=self._expire_more if len(records) >= _MAX_TOMBSTONES else None
         )
 
     def _expire_more(self, error: KafkaError | None) -> None:
         if error is None:
-            self._context.schedule("expiry", 0, self._expiry_due)
+            self._context.schedule("expiry", 0, self._run_expiry)
 
     @staticmethod
     def _is_idle(group: ClassicGroup) -> bool:
@@ -366,34 +380,34 @@ class GroupCoordinatorShard:
         pending = offsets.pending_partitions()
         since: Callable[[CommittedOffset], int]
         if group.protocol_type is not None and group.state is GroupState.EMPTY:
-            # Old records have no time of the state.
-            def since(each: CommittedOffset) -> int:
-                return group.state_timestamp_ms if group.state_timestamp_ms >= 0 else each.commit_timestamp_ms
+            # Old records have no state timestamp.
+            def since(offset: CommittedOffset) -> int:
+                return group.state_timestamp_ms if group.state_timestamp_ms >= 0 else offset.commit_timestamp_ms
         elif group.protocol_type is None or (
             group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is GroupState.STABLE
         ):
 
-            def since(each: CommittedOffset) -> int:
-                return each.commit_timestamp_ms
+            def since(offset: CommittedOffset) -> int:
+                return offset.commit_timestamp_ms
         else:
             return []
-        read = group.state is GroupState.STABLE
+        is_stable = group.state is GroupState.STABLE
         return [
             tp
-            for tp, each in offsets
+            for tp, offset in offsets
             if tp not in pending
-            and not (read and group.is_subscribed(tp.topic))
-            and each.is_expired(since(each), now_ms, retention_ms)
+            and not (is_stable and group.is_subscribed(tp.topic))
+            and offset.is_expired(since(offset), now_ms, retention_ms)
         ]
 
 
 def _java_length(text: str) -> int:
-    """What Kafka counts, though the limit is said to be one of bytes: units of UTF-16."""
+    """Returns the length in UTF-16 code units: Kafka compares that with `offset.metadata.max.bytes`."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def commit_error(error: KafkaError) -> int:
-    """The code for a commit that could not be written."""
+    """Returns the error code of a commit that could not be written."""
     if isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError):
         return InvalidCommitOffsetSizeError.code
     return error.code

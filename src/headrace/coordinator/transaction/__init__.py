@@ -1,1 +1,1 @@
-"""The transaction coordinator: who writes in which transaction, and how it ends."""
+"""The transaction coordinator: transactional producers and their transactions, stored in `__transaction_state`."""

@@ -1,15 +1,17 @@
-"""What the transaction coordinator is told by the broker's configuration."""
+"""The configs of the transaction coordinator."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
+    """The broker's `transaction.*` and `transactional.id.*` configs that the transaction coordinator uses."""
+
     max_timeout_ms: int = 900_000
-    """The longest time that a producer may ask for."""
+    """The largest transaction timeout that a producer may request."""
     abort_interval_ms: int = 10_000
-    """How often transactions that took too long are looked for."""
+    """How often timed-out transactions are aborted."""
     id_expiration_ms: int = 604_800_000
-    """How long a transactional id is remembered that nobody uses."""
+    """How long an unused transactional id is kept."""
     remove_interval_ms: int = 3_600_000
-    """How often ids to forget are looked for."""
+    """How often expired transactional ids are removed."""

@@ -1,13 +1,13 @@
-"""The life of a transactional id.
+"""Transaction metadata: the state of a transactional id.
 
     Empty ──► Ongoing ──► PrepareCommit ──► CompleteCommit ──► Ongoing (the next transaction), or Empty
                  └──────► PrepareAbort  ──► CompleteAbort  ──► Ongoing, or Empty
-    Empty, CompleteCommit, CompleteAbort ──► Dead (forgotten)
+    Empty, CompleteCommit, CompleteAbort ──► Dead (expired)
 
-A new producer of the same id makes it Empty again. Once a transaction is prepared its end is decided: markers are
-written to its partitions, again after a crash, until all have theirs, and then it is complete. A producer that takes a
-new epoch with each transaction (KIP-890) may abort one to which nothing was added: from Empty or Complete to
-PrepareAbort.
+A new producer with the same transactional id resets it to Empty. PrepareCommit and PrepareAbort are final decisions:
+markers are written to all partitions, again after a crash, until every partition has its marker; then the transaction
+is complete. A producer that gets a new epoch with each transaction (KIP-890) may abort a transaction without
+partitions: Empty or Complete → PrepareAbort.
 """
 
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ from headrace.common.types import TopicPartition
 NO_PRODUCER = -1
 LAST_EPOCH = 2**15 - 1
 EPOCH_PER_TRANSACTION = 2
-"""The version of a client's transactions from which on each has an epoch of its own (KIP-890)."""
+"""The client transaction version from which each transaction has its own epoch (KIP-890)."""
 
 
 class TransactionState(Enum):
-    """Name and number are Kafka's."""
+    """The state of a transaction, with Kafka's name and number."""
 
     EMPTY = ("Empty", 0)
     ONGOING = ("Ongoing", 1)
@@ -34,7 +34,7 @@ class TransactionState(Enum):
     COMPLETE_ABORT = ("CompleteAbort", 5)
     DEAD = ("Dead", 6)
     PREPARE_EPOCH_FENCE = ("PrepareEpochFence", 7)
-    """Never written: here it is one step with the abort. Known, as clients may ask for it."""
+    """Never written: fencing and abort are one step here. Defined because clients may filter by it."""
 
     @property
     def label(self) -> str:
@@ -57,7 +57,7 @@ class TransactionState(Enum):
         for state in TransactionState:
             if state.code == code:
                 return state
-        raise ValueError(f"no state of a transaction has the number {code}")
+        raise ValueError(f"unknown transaction state {code}")
 
 
 _S = TransactionState
@@ -71,12 +71,12 @@ PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.DEAD: frozenset((_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)),
     _S.PREPARE_EPOCH_FENCE: frozenset(),
 }
-"""From where each state can be reached."""
+"""The valid previous states of each state."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """What is written down of a transactional id. A change makes a new one."""
+    """The stored state of a transactional id. Immutable; `to` returns the next state."""
 
     transactional_id: str
     producer_id: int
@@ -87,23 +87,23 @@ class TransactionMetadata:
     start_ms: int = -1
     updated_ms: int = -1
     previous_producer_id: int = NO_PRODUCER
-    """The id that it had before its epochs ran out."""
+    """The producer id before the epochs were exhausted."""
     next_producer_id: int = NO_PRODUCER
-    """The id that it goes on with when this transaction, the last of the old id, is complete."""
+    """The producer id after this transaction, which is the last of the exhausted producer id."""
     version: int = 0
-    """How its client does transactions: EPOCH_PER_TRANSACTION, or 0 for the older ways."""
+    """The client's transaction version: EPOCH_PER_TRANSACTION, or 0 for older clients."""
 
     def to(self, state: TransactionState, now_ms: int, **changes: Any) -> "TransactionMetadata":
-        """The next state. That it can come from this one is checked here, and nowhere else."""
+        """Returns the metadata in the next state. The only place that checks state changes."""
         if self.state not in PREDECESSORS[state]:
             raise HeadraceError(
-                f"the transaction of {self.transactional_id!r} cannot go from {self.state.label} to {state.label}"
+                f"Transaction of {self.transactional_id!r} cannot change from {self.state.label} to {state.label}"
             )
         return replace(self, state=state, updated_ms=now_ms, **changes)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no epoch is left to give out; the very last one is kept for fencing."""
+        """True if the producer id has no epoch left. The last epoch is reserved for fencing."""
         return self.producer_epoch >= LAST_EPOCH - 1
 
     def has_timed_out(self, now_ms: int) -> bool:

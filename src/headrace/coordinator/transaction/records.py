@@ -1,10 +1,10 @@
-"""The records of `__transaction_state`, as Kafka writes them.
+"""The records of `__transaction_state`, in Kafka's format.
 
     key     int16 0, transactional id
-    value   int16 version, then the transaction; without a value the id is forgotten
+    value   int16 version, then the transaction metadata; without a value the record is a tombstone
 
-Version 0 is written as long as it can say everything: every broker since 0.11 reads it. Version 1 has tagged fields for
-producers that get a new epoch with each transaction (KIP-890).
+Version 0 is written where it is sufficient: every broker since 0.11 reads it. Version 1 has tagged fields for producers
+that get a new epoch with each transaction (KIP-890).
 """
 
 import struct
@@ -18,8 +18,8 @@ from headrace.protocol.message import INT8, INT16, INT32, INT64, STRING, Protoco
 
 _VERSION = struct.Struct(">h")
 _KEY_VERSION = 0
-_PLAIN = 0
-_TAGGED = 1
+_VALUE_VERSION = 0
+_VALUE_VERSION_WITH_TAGS = 1
 
 
 class TransactionKey(Message, versions="0-0"):
@@ -48,13 +48,13 @@ class TransactionValue(Message, versions="0-1", flexible="1+"):
 
 
 def decode_key(data: bytes) -> str | None:
-    """The transactional id; None for keys that are not known here."""
+    """Returns the transactional id; None for an unknown key type."""
     if _version(data) != _KEY_VERSION:
         return None
     try:
         return decode(TransactionKey, _KEY_VERSION, data, _VERSION.size).transactional_id
     except ProtocolError as error:
-        raise CorruptRecordError(f"a key that cannot be read: {error}") from error
+        raise CorruptRecordError(f"Unreadable key in __transaction_state: {error}") from error
 
 
 def decode_transaction(transactional_id: str, data: bytes) -> TransactionMetadata:
@@ -62,7 +62,9 @@ def decode_transaction(transactional_id: str, data: bytes) -> TransactionMetadat
         value = decode(TransactionValue, _version(data), data, _VERSION.size)
         state = TransactionState.of(value.transaction_status)
     except (ProtocolError, ValueError) as error:
-        raise CorruptRecordError(f"a transaction of {transactional_id!r} that cannot be read: {error}") from error
+        raise CorruptRecordError(
+            f"Unreadable transaction of {transactional_id!r} in __transaction_state: {error}"
+        ) from error
     return TransactionMetadata(
         transactional_id,
         producer_id=value.producer_id,
@@ -70,9 +72,9 @@ def decode_transaction(transactional_id: str, data: bytes) -> TransactionMetadat
         timeout_ms=value.transaction_timeout_ms,
         state=state,
         partitions=frozenset(
-            TopicPartition(each.topic, index)
-            for each in value.transaction_partitions or ()
-            for index in each.partition_ids
+            TopicPartition(topic.topic, index)
+            for topic in value.transaction_partitions or ()
+            for index in topic.partition_ids
         ),
         start_ms=value.transaction_start_timestamp_ms,
         updated_ms=value.transaction_last_update_timestamp_ms,
@@ -101,7 +103,7 @@ def transaction_record(transaction: TransactionMetadata) -> CoordinatorRecord:
         client_transaction_version=transaction.version,
     )
     tagged = transaction.version > 0 or transaction.previous_producer_id >= 0 or transaction.next_producer_id >= 0
-    version = _TAGGED if tagged else _PLAIN
+    version = _VALUE_VERSION_WITH_TAGS if tagged else _VALUE_VERSION
     return CoordinatorRecord(_key(transaction.transactional_id), _VERSION.pack(version) + encode(value, version))
 
 
@@ -115,6 +117,6 @@ def _key(transactional_id: str) -> bytes:
 
 def _version(data: bytes) -> int:
     if len(data) < _VERSION.size:
-        raise CorruptRecordError(f"a record that is too short to have a version: {data!r}")
+        raise CorruptRecordError(f"Record in __transaction_state is too short for a version: {data!r}")
     version: int = _VERSION.unpack_from(data)[0]
     return version

@@ -1,14 +1,13 @@
-"""The transactions of one partition of `__transaction_state`: a synchronous state machine.
+"""The transaction coordinator shard: the transactions of one partition of `__transaction_state`.
 
-    InitProducerId   gives an id and an epoch of its own to a producer; whoever had an older epoch is fenced
-    AddPartitions    begins a transaction, or widens it
-    End              prepares its end ──► (written) ──► markers to all its partitions ──► (all written) ──► complete
+    InitProducerId   assigns a producer id and epoch; fences producers with older epochs
+    AddPartitions    starts a transaction, or adds partitions to it
+    End              prepare ──► (committed) ──► markers to all partitions ──► (all written) ──► complete
 
-What was prepared is decided. Markers are sent when the record that says so is committed, and again after each load, so
-a crash between any two steps only repeats some of them; a marker that a partition has twice changes nothing there.
+A prepared transaction is decided. Markers are sent when the prepare record is committed, and again after each load, so
+a crash between two steps only repeats some of them; a repeated marker has no effect.
 
-Transactions that take longer than they may are aborted with a newer epoch, which fences their producer. Ids that
-nobody has used for long are forgotten.
+Timed-out transactions are aborted with a newer epoch, which fences their producer. Unused transactional ids expire.
 """
 
 import logging
@@ -42,23 +41,23 @@ from headrace.records import Record
 _logger = logging.getLogger(__name__)
 
 SendMarkers = Callable[[int, TransactionMetadata], None]
-"""Writes the markers of a prepared transaction of a partition, and then has it completed."""
+"""Writes the markers of a prepared transaction of this coordinator partition, then completes it."""
 TakeId = Callable[[], int]
-"""A new producer id; raises NeedsProducerId if none is at hand."""
+"""Returns a new producer id. Raises NeedsProducerId if none is available without waiting."""
 
 _TIMEOUTS, _EXPIRY, _MARKERS = "timeouts", "expiry", "markers"
-"""What timers are for."""
+"""The keys of timers."""
 _RETRY_MS = 1000
-_MOST_AT_ONCE = 500
-"""Transactions that one batch is about, so that it does not become too large."""
+_MAX_TRANSACTIONS_PER_BATCH = 500
+"""Limits the size of a batch."""
 
 
 class NeedsProducerId(CoordinatorLoadInProgressError):
-    """The operation is to be repeated when there are producer ids."""
+    """The operation needs a producer id; retry it when one is available."""
 
 
 class TransactionCoordinatorShard:
-    """`transactions` is changed by `replay` alone."""
+    """The transactional ids of one partition of `__transaction_state`. Only `replay` changes `transactions`."""
 
     def __init__(self, context: ShardContext, config: Callable[[], TransactionConfig], send_markers: SendMarkers):
         self.transactions: dict[str, TransactionMetadata] = {}
@@ -66,22 +65,22 @@ class TransactionCoordinatorShard:
         self._config = config
         self._send_markers = send_markers
         self._bumped: dict[str, tuple[ProducerInfo, ProducerInfo]] = {}
-        """The last newer epoch that a producer was given for the one that it had, as it asked for it or ended a
-        transaction: from, and to. Its reply may be lost and asked for again; after a crash it is fenced instead."""
+        """Transactional id → the last epoch bump of its producer: from, and to. If the response was lost, a retry with
+        the old epoch gets the same result. Not durable: after a crash the retry is fenced instead."""
 
     # ---- replaying
 
     def replay(self, record: Record, producer: ProducerInfo | None) -> None:  # noqa: ARG002 - never in a transaction
         transactional_id = decode_key(record.key or b"")
         if transactional_id is None:
-            _logger.warning("a record of an unknown kind in %s is passed over", self._context.index)
+            _logger.warning("Skipping a record of an unknown type in __transaction_state-%d", self._context.index)
         elif record.value is None:
             self.transactions.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = decode_transaction(transactional_id, record.value)
 
     def replay_end(self, producer: ProducerInfo, committed: bool) -> None:
-        """Nothing here is written in a transaction."""
+        """Does nothing: records of this topic are never transactional."""
 
     def on_loaded(self) -> None:
         self._schedule()
@@ -90,28 +89,32 @@ class TransactionCoordinatorShard:
                 self._send_markers(self._context.index, transaction)
 
     def on_unloaded(self) -> None:
-        """Timers are cancelled by the runtime; who sends markers finds out when he wants to complete."""
+        """Does nothing: the runtime cancels timers, and marker senders fail when they complete."""
 
     # ---- producers
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerInfo | None, take_id: TakeId
     ) -> CoordinatorResult[ProducerInfo | None]:
-        """Id and epoch for a producer. With `expected` it asks for a newer epoch than the one that it has.
+        """Returns the id and epoch for a producer. With `expected`, the producer requests a bump of that epoch.
 
-        None if its transaction had to be aborted first: it is to ask again.
+        The response is None if an ongoing transaction must be aborted first: the client retries.
         """
         _check_id(transactional_id)
-        longest_ms = self._config().max_timeout_ms
-        if not 0 < timeout_ms <= longest_ms:
+        max_timeout_ms = self._config().max_timeout_ms
+        if not 0 < timeout_ms <= max_timeout_ms:
             raise InvalidTransactionTimeoutError(
-                f"a transaction timeout of {timeout_ms} ms; transaction.max.timeout.ms is {longest_ms}"
+                f"Transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms={max_timeout_ms}."
             )
         known = self.transactions.get(transactional_id)
         if known is None:
-            return self._begin(TransactionMetadata(transactional_id, take_id(), 0, timeout_ms, updated_ms=self._now()))
+            return self._init_result(
+                TransactionMetadata(transactional_id, take_id(), 0, timeout_ms, updated_ms=self._now())
+            )
         if expected is not None and expected.producer_id not in (known.producer_id, known.previous_producer_id):
-            raise ProducerFencedError(f"{transactional_id!r} belongs to producer {known.producer_id} now")
+            raise ProducerFencedError(
+                f"Transactional id {transactional_id!r} now belongs to producer id {known.producer_id}."
+            )
         if known.state.is_prepared:
             raise _concurrent(known)
         current = _producer_of(known)
@@ -126,14 +129,14 @@ class TransactionCoordinatorShard:
             if self._bumped.get(transactional_id) != (expected, current):
                 raise _fenced(known, expected.producer_epoch)
             if known.producer_epoch < LAST_EPOCH:
-                return self._begin(self._emptied(known, timeout_ms), expected)  # asked for again
+                return self._init_result(self._reset(known, timeout_ms), expected)  # a retry
         if known.is_exhausted:
             changes = {"producer_id": take_id(), "producer_epoch": 0, "previous_producer_id": known.producer_id}
         else:
             changes = {"producer_epoch": known.producer_epoch + 1, "previous_producer_id": NO_PRODUCER}
-        return self._begin(self._emptied(known, timeout_ms, **changes), expected)
+        return self._init_result(self._reset(known, timeout_ms, **changes), expected)
 
-    def _emptied(self, known: TransactionMetadata, timeout_ms: int, **changes: int) -> TransactionMetadata:
+    def _reset(self, known: TransactionMetadata, timeout_ms: int, **changes: int) -> TransactionMetadata:
         return known.to(
             TransactionState.EMPTY,
             self._now(),
@@ -144,15 +147,15 @@ class TransactionCoordinatorShard:
             **changes,
         )
 
-    def _begin(
-        self, transaction: TransactionMetadata, had: ProducerInfo | None = None
+    def _init_result(
+        self, transaction: TransactionMetadata, previous: ProducerInfo | None = None
     ) -> CoordinatorResult[ProducerInfo | None]:
-        given = _producer_of(transaction)
-        if had is None:
+        current = _producer_of(transaction)
+        if previous is None:
             self._bumped.pop(transaction.transactional_id, None)
-        elif had != given:
-            self._bumped[transaction.transactional_id] = (had, given)
-        return CoordinatorResult([transaction_record(transaction)], given)
+        elif previous != current:
+            self._bumped[transaction.transactional_id] = (previous, current)
+        return CoordinatorResult([transaction_record(transaction)], current)
 
     # ---- partitions
 
@@ -178,52 +181,53 @@ class TransactionCoordinatorShard:
     def verify(
         self, transactional_id: str, producer: ProducerInfo, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, bool]:
-        """Whether partitions belong to the producer's open transaction (KIP-890)."""
+        """Returns which partitions belong to the producer's ongoing transaction (KIP-890)."""
         known = self._find(transactional_id, producer)
         if known.state.is_prepared:
             raise _concurrent(known)
         ongoing = known.state is TransactionState.ONGOING
         return {tp: ongoing and tp in known.partitions for tp in partitions}
 
-    # ---- the end
+    # ---- ending transactions
 
     def end(
         self, transactional_id: str, producer: ProducerInfo, commit: bool, version: int, take_id: TakeId
     ) -> CoordinatorResult[ProducerInfo]:
-        """Commits or aborts. Answered with the producer's id and epoch from now on when the decision is written."""
+        """Commits or aborts a transaction. The response, sent when the decision is committed, is the producer's id and
+        epoch for its next transaction."""
         _check_id(transactional_id)
         known = self.transactions.get(transactional_id)
         if known is None:
             raise _unknown(transactional_id)
         prepared = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         complete = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        own_epochs = version >= EPOCH_PER_TRANSACTION
-        repeated = own_epochs and _was_bumped_from(known, producer)
+        has_own_epoch = version >= EPOCH_PER_TRANSACTION
+        repeated = has_own_epoch and _was_bumped_from(known, producer)
         if not repeated:
             self._find(transactional_id, producer)
         if known.state is prepared:
             raise _concurrent(known)
-        if known.state is complete and (repeated or not own_epochs):
+        if known.state is complete and (repeated or not has_own_epoch):
             return CoordinatorResult((), _producer_of(known))
         if known.state is not TransactionState.ONGOING and (
-            commit or repeated or not own_epochs or known.state.is_prepared
+            commit or repeated or not has_own_epoch or known.state.is_prepared
         ):
             raise InvalidTxnStateError(
-                f"the transaction of {transactional_id!r} is {known.state.label} and cannot be "
-                f"{'committed' if commit else 'aborted'}"
+                f"Transaction of {transactional_id!r} is in state {known.state.label} and cannot be "
+                f"{'committed' if commit else 'aborted'}."
             )
         ended = self._prepare(known, prepared, version, take_id)
-        reply = _producer_of(ended) if ended.next_producer_id < 0 else ProducerInfo(ended.next_producer_id, 0)
-        if reply != producer:
-            self._bumped[transactional_id] = (producer, reply)
-        return CoordinatorResult([transaction_record(ended)], reply, self._when_written([ended]))
+        response = _producer_of(ended) if ended.next_producer_id < 0 else ProducerInfo(ended.next_producer_id, 0)
+        if response != producer:
+            self._bumped[transactional_id] = (producer, response)
+        return CoordinatorResult([transaction_record(ended)], response, self._when_written([ended]))
 
     def _prepare(
         self, known: TransactionMetadata, state: TransactionState, version: int, take_id: TakeId
     ) -> TransactionMetadata:
         now_ms = self._now()
         if version < EPOCH_PER_TRANSACTION:
-            return known.to(state, now_ms, version=version)  # its markers have the epoch that it has written with
+            return known.to(state, now_ms, version=version)  # its markers have the same epoch as its records
         if known.is_exhausted:
             return known.to(
                 state, now_ms, producer_epoch=LAST_EPOCH, next_producer_id=take_id(), version=EPOCH_PER_TRANSACTION
@@ -237,7 +241,7 @@ class TransactionCoordinatorShard:
         )
 
     def complete(self, prepared: TransactionMetadata) -> CoordinatorResult[None]:
-        """All partitions have their markers. Does nothing if the transaction is another by now."""
+        """Completes a transaction whose markers are all written. Does nothing if the state has changed meanwhile."""
         if self.transactions.get(prepared.transactional_id) != prepared:
             return CoordinatorResult((), None)
         committed = prepared.state is TransactionState.PREPARE_COMMIT
@@ -249,13 +253,13 @@ class TransactionCoordinatorShard:
                 "previous_producer_id": prepared.producer_id,
                 "next_producer_id": NO_PRODUCER,
             }
-        done = prepared.to(
+        completed = prepared.to(
             TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT,
             self._now(),
             partitions=frozenset(),
             **changes,
         )
-        return CoordinatorResult([transaction_record(done)], None)
+        return CoordinatorResult([transaction_record(completed)], None)
 
     def _when_written(self, prepared: list[TransactionMetadata]) -> CommitCallback:
         def send(error: KafkaError | None) -> None:
@@ -263,7 +267,7 @@ class TransactionCoordinatorShard:
                 for transaction in prepared:
                     self._send_markers(self._context.index, transaction)
             elif not isinstance(error, NotCoordinatorError):
-                # The record may be in the log all the same, to be replicated later: then it is the decision.
+                # The record may still be in the log and be replicated later; then the decision is valid. Try again.
                 self._context.schedule(
                     (_MARKERS, prepared[0].transactional_id), _RETRY_MS, lambda: self._send_again(prepared)
                 )
@@ -271,10 +275,14 @@ class TransactionCoordinatorShard:
         return send
 
     def _send_again(self, prepared: list[TransactionMetadata]) -> CoordinatorResult[None]:
-        still = [each for each in prepared if self.transactions.get(each.transactional_id) == each]
-        return CoordinatorResult((), None, self._when_written(still) if still else None)
+        unchanged = [
+            transaction
+            for transaction in prepared
+            if self.transactions.get(transaction.transactional_id) == transaction
+        ]
+        return CoordinatorResult((), None, self._when_written(unchanged) if unchanged else None)
 
-    # ---- time
+    # ---- timeouts and expiration
 
     def _schedule(self) -> None:
         config = self._config()
@@ -283,20 +291,24 @@ class TransactionCoordinatorShard:
 
     def _abort_timed_out(self) -> CoordinatorResult[None]:
         now_ms = self._now()
-        late = [each for each in self.transactions.values() if each.has_timed_out(now_ms)]
-        delay_ms = self._config().abort_interval_ms if len(late) <= _MOST_AT_ONCE else 1
+        timed_out = [transaction for transaction in self.transactions.values() if transaction.has_timed_out(now_ms)]
+        delay_ms = self._config().abort_interval_ms if len(timed_out) <= _MAX_TRANSACTIONS_PER_BATCH else 1
         self._context.schedule(_TIMEOUTS, delay_ms, self._abort_timed_out)
-        del late[_MOST_AT_ONCE:]
-        for each in late:
-            _logger.info("the transaction of %r took too long and is aborted", each.transactional_id)
-        aborted = [self._abort_fenced(each) for each in late]
-        after = self._when_written(aborted) if aborted else None
-        return CoordinatorResult([transaction_record(each) for each in aborted], None, after)
+        del timed_out[_MAX_TRANSACTIONS_PER_BATCH:]
+        for transaction in timed_out:
+            _logger.info(
+                "Aborting the transaction of transactional id %r: it exceeded its timeout of %d ms",
+                transaction.transactional_id,
+                transaction.timeout_ms,
+            )
+        aborted = [self._abort_fenced(transaction) for transaction in timed_out]
+        on_completion = self._when_written(aborted) if aborted else None
+        return CoordinatorResult([transaction_record(transaction) for transaction in aborted], None, on_completion)
 
     def _abort_fenced(self, known: TransactionMetadata) -> TransactionMetadata:
-        """The abort of a transaction whose producer is not to write again with its epoch.
+        """Returns the prepared abort of a transaction, with a newer epoch that fences its producer.
 
-        Version 0: the producer did not ask for this end, and so must not be taken for one that asks again.
+        Its version is 0: the producer did not request this abort, so a later EndTxn of it must not count as a retry.
         """
         return known.to(TransactionState.PREPARE_ABORT, self._now(), producer_epoch=known.producer_epoch + 1, version=0)
 
@@ -304,19 +316,20 @@ class TransactionCoordinatorShard:
         config = self._config()
         oldest_ms = self._now() - config.id_expiration_ms
         unused = [
-            each.transactional_id
-            for each in self.transactions.values()
-            if each.updated_ms <= oldest_ms and (each.state is TransactionState.EMPTY or each.state.is_complete)
+            transaction.transactional_id
+            for transaction in self.transactions.values()
+            if transaction.updated_ms <= oldest_ms
+            and (transaction.state is TransactionState.EMPTY or transaction.state.is_complete)
         ]
-        delay_ms = config.remove_interval_ms if len(unused) <= _MOST_AT_ONCE else 1
+        delay_ms = config.remove_interval_ms if len(unused) <= _MAX_TRANSACTIONS_PER_BATCH else 1
         self._context.schedule(_EXPIRY, delay_ms, self._remove_expired)
-        del unused[_MOST_AT_ONCE:]
+        del unused[_MAX_TRANSACTIONS_PER_BATCH:]
         for transactional_id in unused:
-            _logger.info("transactional id %r has not been used for long and is forgotten", transactional_id)
+            _logger.info("Removing transactional id %r: unused for transactional.id.expiration.ms", transactional_id)
             self._bumped.pop(transactional_id, None)
         return CoordinatorResult([tombstone(transactional_id) for transactional_id in unused], None)
 
-    # ---- looking
+    # ---- lookup
 
     def _find(self, transactional_id: str, producer: ProducerInfo) -> TransactionMetadata:
         _check_id(transactional_id)
@@ -333,7 +346,7 @@ class TransactionCoordinatorShard:
 
 def _check_id(transactional_id: str) -> None:
     if not transactional_id:
-        raise InvalidRequestError("a transactional id cannot be empty")
+        raise InvalidRequestError("transactional.id must not be empty")
 
 
 def _producer_of(transaction: TransactionMetadata) -> ProducerInfo:
@@ -341,7 +354,7 @@ def _producer_of(transaction: TransactionMetadata) -> ProducerInfo:
 
 
 def _was_bumped_from(known: TransactionMetadata, producer: ProducerInfo) -> bool:
-    """Whether a producer's request to end its transaction, which gave it a new epoch, has come once before."""
+    """Returns True if this EndTxn is a retry: the first one already gave the producer a new epoch."""
     if known.version < EPOCH_PER_TRANSACTION or not (known.state.is_prepared or known.state.is_complete):
         return False
     if producer.producer_id == known.producer_id:
@@ -354,16 +367,19 @@ def _was_bumped_from(known: TransactionMetadata, producer: ProducerInfo) -> bool
 
 
 def _unknown(transactional_id: str) -> KafkaError:
-    return InvalidProducerIdMappingError(f"{transactional_id!r} does not belong to this producer id")
+    return InvalidProducerIdMappingError(
+        f"The producer id is not the current one of transactional id {transactional_id!r}."
+    )
 
 
 def _fenced(known: TransactionMetadata, epoch: int) -> KafkaError:
     return ProducerFencedError(
-        f"{known.transactional_id!r} has epoch {known.producer_epoch} of producer {known.producer_id}, not {epoch}"
+        f"Producer of transactional id {known.transactional_id!r} sent epoch {epoch}, but the current epoch of "
+        f"producer id {known.producer_id} is {known.producer_epoch}."
     )
 
 
 def _concurrent(known: TransactionMetadata) -> KafkaError:
     return ConcurrentTransactionsError(
-        f"the last transaction of {known.transactional_id!r} is still ending: {known.state.label}"
+        f"The previous transaction of {known.transactional_id!r} is still completing: {known.state.label}."
     )

@@ -416,7 +416,7 @@ def test_a_static_member_that_is_away_keeps_its_place_for_a_generation(bench: Gr
 
 def test_only_static_members_and_none_of_them_there(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one", session_ms=100_000)
-    bench.shard.members.rebalances.prepare(bench.group, "a test")
+    bench.shard.members.rebalances.prepare_rebalance(bench.group, "a test")
     bench.pass_time(REBALANCE_MS * 2)
     assert bench.state is GroupState.PREPARING_REBALANCE
     assert list(bench.group.members) == [old]

@@ -161,7 +161,7 @@ def test_a_group_that_is_not_of_consumers_keeps_its_offsets(bench: GroupBench) -
 def test_offsets_of_deleted_topics_go(bench: GroupBench) -> None:
     for topic in ("t", "u"):
         bench.commit(5, topic=topic)
-    bench.ask(lambda shard: shard.forget_topics({"t"}))
+    bench.ask(lambda shard: shard.delete_offsets_of_topics({"t"}))
     bench.reload()
     assert (bench.committed("t"), bench.committed("u")) == (None, 5)
 
@@ -169,8 +169,8 @@ def test_offsets_of_deleted_topics_go(bench: GroupBench) -> None:
 def test_many_offsets_of_deleted_topics_go_in_steps(bench: GroupBench) -> None:
     for number in range(1_500):
         bench.commit(5, partition=number)
-    assert bench.ask(lambda shard: shard.forget_topics({"t"})) is False
-    assert bench.ask(lambda shard: shard.forget_topics({"t"})) is True
+    assert bench.ask(lambda shard: shard.delete_offsets_of_topics({"t"})) is False
+    assert bench.ask(lambda shard: shard.delete_offsets_of_topics({"t"})) is True
     assert not bench.shard.offsets_of(GROUP)
 
 

@@ -586,7 +586,7 @@ def _(scene: Scene) -> Any:
 
 @row("offsets of a deleted topic")
 def _(scene: Scene) -> Any:
-    scene.ask(lambda shard: shard.forget_topics({"t"}))
+    scene.ask(lambda shard: shard.delete_offsets_of_topics({"t"}))
     return fetch(scene, False)
 
 
@@ -787,5 +787,5 @@ def test_a_state_is_entered_from_its_predecessors_only(state: GroupState) -> Non
             group.transition(state, 7)
             assert (group.state, group.state_timestamp_ms) == (state, 7)
         else:
-            with pytest.raises(Exception, match="cannot go from"):
+            with pytest.raises(Exception, match="cannot change from"):
                 group.transition(state, 7)

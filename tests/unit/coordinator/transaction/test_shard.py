@@ -91,7 +91,7 @@ def test_transitions_that_are_not_legal_are_refused(target: TransactionState) ->
         if source in PREDECESSORS[target]:
             assert transaction.to(target, 5).state is target
         else:
-            with pytest.raises(HeadraceError, match="cannot go from"):
+            with pytest.raises(HeadraceError, match="cannot change from"):
                 transaction.to(target, 5)
 
 
