@@ -136,10 +136,11 @@ def test_connections_that_break(broker, tp, open_consumer, api: ApiKey, strike: 
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS])
 def test_replies_that_never_come(broker, tp, open_consumer, api: ApiKey):
     write(broker, tp, 0, 1)
-    broker.faults.drop_reply(api, times=2)
+    fault = broker.faults.drop_reply(api, times=2)
     consumer = open_consumer(broker.bootstrap_servers, request_timeout_ms=600, fetch_max_wait_ms=100)
     consumer.assign([tp])
     assert read(consumer, 2) == [0, 1]
+    assert fault.hits == 2
 
 
 def test_a_reply_that_comes_after_a_seek(broker, tp, open_consumer):
@@ -169,12 +170,13 @@ def test_an_offset_that_is_out_of_range(broker, tp, open_consumer):
 def test_offsets_asked_for_while_the_broker_moves_leaders(broker, tp, open_consumer):
     write(broker, tp, *range(5))
     consumer = open_consumer(broker.bootstrap_servers)
-    broker.faults.error(ApiKey.LIST_OFFSETS, NotLeaderForPartitionError, times=3)
+    not_leader = broker.faults.error(ApiKey.LIST_OFFSETS, NotLeaderForPartitionError, times=3)
     assert consumer.end_offsets([tp]) == {tp: 5}
-    broker.faults.error(ApiKey.LIST_OFFSETS, LeaderNotAvailableError, times=3)
+    not_available = broker.faults.error(ApiKey.LIST_OFFSETS, LeaderNotAvailableError, times=3)
     found = consumer.offsets_for_times({tp: 0})[tp]
     assert found is not None
     assert found.offset == 0
+    assert (not_leader.hits, not_available.hits) == (3, 3)
 
 
 @pytest.mark.parametrize("clean", [True, False])

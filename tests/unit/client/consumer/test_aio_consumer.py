@@ -36,7 +36,7 @@ def consuming(test, *arguments, partitions=1, count=5, **settings):
 
 
 class TestIteration:
-    def test_the_position_moves_record_by_record(self):
+    def test_position_moves_with_each_record(self):
         async def test(logs, consumer):
             seen = []
             async for record in consumer:
@@ -48,7 +48,7 @@ class TestIteration:
 
         consuming(test, consumer_timeout_ms=1000)
 
-    def test_what_is_committed_by_itself_is_behind_the_record_in_hand(self):
+    def test_auto_commit_excludes_the_current_record(self):
         async def test(logs, consumer):
             async for record in consumer:
                 done = consumer._subscription.auto_commit_offsets()
@@ -56,7 +56,7 @@ class TestIteration:
 
         consuming(test, consumer_timeout_ms=1000)
 
-    def test_a_seek_counts_at_once(self):
+    def test_seek_takes_effect_with_the_next_record(self):
         async def test(logs, consumer):
             seen = []
             async for record in consumer:
@@ -69,7 +69,7 @@ class TestIteration:
 
         consuming(test, consumer_timeout_ms=1000)
 
-    def test_a_pause_counts_at_once(self):
+    def test_pause_takes_effect_with_the_next_record(self):
         async def test(logs, consumer):
             seen = []
             async for record in consumer:
@@ -84,7 +84,7 @@ class TestIteration:
 
         consuming(test, partitions=2, consumer_timeout_ms=1000)
 
-    def test_a_partition_that_is_lost_counts_at_once(self):
+    def test_lost_partition_takes_effect_with_the_next_record(self):
         async def test(logs, consumer):
             seen = []
             async for record in consumer:
@@ -96,7 +96,7 @@ class TestIteration:
 
         consuming(test, partitions=2, consumer_timeout_ms=1000)
 
-    def test_a_poll_in_the_middle_goes_on_where_iteration_was(self):
+    def test_poll_continues_after_iteration(self):
         async def test(logs, consumer):
             first = await anext(consumer)
             second = await consumer.getone()
@@ -127,7 +127,7 @@ class TestIteration:
 
         consuming(test, consumer_timeout_ms=1000, max_poll_records=3, count=10)
 
-    def test_the_rest_is_handed_over_to_polls_and_back(self):
+    def test_unread_records_go_to_polls_and_back(self):
         decoded = []
 
         def decode(value):
@@ -148,7 +148,7 @@ class TestIteration:
 
         consuming(test, count=8, value_deserializer=decode)
 
-    def test_the_rest_of_a_paused_partition_waits(self):
+    def test_unread_records_of_a_paused_partition_wait(self):
         decoded = []
 
         async def test(logs, consumer):
@@ -166,7 +166,7 @@ class TestIteration:
 
         consuming(test, partitions=2, value_deserializer=lambda value: decoded.append(value) or value)
 
-    def test_the_rest_is_not_wanted_after_a_seek(self):
+    def test_seek_drops_unread_records(self):
         async def test(logs, consumer):
             await anext(consumer)
             consumer.seek(T0, 4)
@@ -178,7 +178,7 @@ class TestIteration:
 
         consuming(test)
 
-    def test_the_rest_as_a_table(self):
+    def test_poll_arrow_returns_unread_records(self):
         async def test(logs, consumer):
             await anext(consumer)
             found = []
@@ -188,7 +188,7 @@ class TestIteration:
 
         consuming(test)
 
-    def test_it_ends_when_nothing_comes(self):
+    def test_ends_after_consumer_timeout(self):
         async def test(logs, consumer):
             loop = asyncio.get_running_loop()
             assert len([record async for record in consumer]) == 5
@@ -200,7 +200,7 @@ class TestIteration:
 
         consuming(test, consumer_timeout_ms=2500)
 
-    def test_closing_ends_it(self):
+    def test_close_ends_iteration(self):
         async def test(logs, consumer):
             seen = []
             async for record in consumer:
@@ -213,14 +213,14 @@ class TestIteration:
 
 
 class TestDeserializers:
-    def test_keys_and_values(self):
+    def test_deserializes_keys_and_values(self):
         async def test(logs, consumer):
             records = (await consumer.poll(1000))[T0]
             assert [(record.key, record.value) for record in records] == [("k", number) for number in range(5)]
 
         consuming(test, key_deserializer=bytes.decode, value_deserializer=int)
 
-    def test_an_error_says_where_and_stays_there(self):
+    def test_error_names_offset_and_keeps_position(self):
         def deserialize(value):
             if value == b"2":
                 raise ZeroDivisionError
@@ -239,7 +239,7 @@ class TestDeserializers:
 
         consuming(test, value_deserializer=deserialize)
 
-    def test_an_interrupt_loses_nothing(self):
+    def test_interrupt_loses_no_records(self):
         def deserialize(value):
             if value == b"2" and interrupts:
                 raise interrupts.pop()
@@ -254,7 +254,7 @@ class TestDeserializers:
 
         consuming(test, value_deserializer=deserialize)
 
-    def test_an_error_in_iteration(self):
+    def test_error_in_iteration(self):
         async def test(logs, consumer):
             seen = [(await anext(consumer)).offset for _ in range(4)]
             assert seen == [0, 1, 2, 3]
@@ -265,8 +265,8 @@ class TestDeserializers:
         consuming(test, value_deserializer=lambda value: 1 // (4 - int(value)))
 
 
-class TestPolls:
-    def test_arrow(self):
+class TestPoll:
+    def test_poll_arrow(self):
         async def test(logs, consumer):
             table = await consumer.poll_arrow(1000, max_records=7)
             assert table.num_rows == 7
@@ -284,7 +284,7 @@ class TestPolls:
 
         consuming(test, partitions=2)
 
-    def test_positions_stay_if_asked_for(self):
+    def test_update_offsets_false_keeps_positions(self):
         async def test(logs, consumer):
             for _ in range(2):
                 found = await consumer.poll(1000, max_records=2, update_offsets=False)
@@ -292,7 +292,7 @@ class TestPolls:
 
         consuming(test)
 
-    def test_wakeup(self):
+    def test_wakeup_ends_poll(self):
         async def test(logs, consumer):
             await consumer.poll(1000)
             asyncio.get_running_loop().call_later(5, consumer.wakeup)
@@ -302,7 +302,7 @@ class TestPolls:
 
         consuming(test)
 
-    def test_two_tasks_at_once_are_refused(self):
+    def test_refuses_concurrent_polls(self):
         async def test(logs, consumer):
             await consumer.poll(1000)
             task = asyncio.create_task(consumer.poll(1000))
@@ -314,14 +314,14 @@ class TestPolls:
         consuming(test)
 
     @pytest.mark.parametrize("arguments", [{"timeout_ms": -1}, {"max_records": 0}])
-    def test_arguments(self, arguments):
+    def test_rejects_invalid_arguments(self, arguments):
         async def test(logs, consumer):
             with pytest.raises(ValueError, match="must be at least"):
                 await consumer.poll(**arguments)
 
         consuming(test)
 
-    def test_interceptors(self):
+    def test_interceptors_see_records(self):
         class Interceptor:
             def on_consume(self, found):
                 return {tp: records[:1] for tp, records in found.items()}
@@ -333,7 +333,7 @@ class TestPolls:
 
 
 class TestSubscriptions:
-    def test_without_a_group_all_partitions_are_read(self):
+    def test_without_group_all_partitions_are_assigned(self):
         async def main():
             logs = made(partitions=2)
             async with logs.consumer("t", auto_offset_reset="earliest", metadata_max_age_ms=1000) as consumer:
@@ -348,7 +348,7 @@ class TestSubscriptions:
 
         run(main())
 
-    def test_a_pattern(self):
+    def test_pattern_subscription(self):
         async def main():
             logs = FakeLogs()
             for name in ("order-a", "order-b", "other", "an-order"):
@@ -366,7 +366,7 @@ class TestSubscriptions:
 
         run(main())
 
-    def test_the_cluster(self):
+    def test_topics_and_partitions(self):
         async def main():
             logs = made(partitions=3)
             logs.create("u")
@@ -380,8 +380,8 @@ class TestSubscriptions:
         run(main())
 
 
-class TestItsEnd:
-    def test_nothing_works_afterwards(self):
+class TestClose:
+    def test_closed_consumer_raises(self):
         async def main():
             logs = made()
             consumer = logs.consumer()
@@ -401,7 +401,7 @@ class TestItsEnd:
 
         run(main())
 
-    def test_commits_need_a_group(self):
+    def test_commit_requires_group(self):
         async def test(logs, consumer):
             with pytest.raises(IllegalStateError, match="no group"):
                 await consumer.commit({T0: 3})
@@ -412,7 +412,7 @@ class TestItsEnd:
 
         consuming(test)
 
-    def test_settings_that_do_not_fit(self):
+    def test_rejects_conflicting_settings(self):
         async def main():
             with pytest.raises(ConfigError, match=r"fetch\.max\.wait\.ms"):
                 await made().consumer(fetch_max_wait_ms=30_000).start()

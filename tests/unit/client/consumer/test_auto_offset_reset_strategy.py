@@ -20,7 +20,7 @@ from headrace.common.errors import ConfigError
         ("by_duration:P10D", OffsetQuery("time", 0)),
     ],
 )
-def test_what_is_looked_up(text, expected):
+def test_strategy_selects_query(text, expected):
     policy = AutoOffsetResetStrategy(text)
     assert policy.query(now_ms=10_000_000) == expected
     assert policy.is_none is (expected is None)
@@ -30,11 +30,11 @@ def test_what_is_looked_up(text, expected):
     ("text", "expected"),
     [("P1D", 86_400_000), ("PT1H30M", 5_400_000), ("PT0.5S", 500), ("P1DT1S", 86_401_000), ("PT90M", 5_400_000)],
 )
-def test_durations(text, expected):
+def test_parses_durations(text, expected):
     assert parse_duration_ms(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "P1H", "PT1D", "-PT1H", "PT1.S", "P1DT", "PTS"])
-def test_no_durations(text):
+def test_rejects_invalid_durations(text):
     with pytest.raises(ConfigError, match="ISO 8601"):
         parse_duration_ms(text)

@@ -37,12 +37,12 @@ def value_of(deserializer, data):
         (DoubleSerializer(), DoubleDeserializer(), 0.25),
     ],
 )
-def test_what_a_serializer_wrote(serializer, deserializer, value):
+def test_reads_serialized_values(serializer, deserializer, value):
     assert value_of(deserializer, serializer.serialize("t", value)) == value
     assert value_of(deserializer, None) is None
 
 
-def test_the_ways_to_be_called():
+def test_supported_signatures():
     class Two:
         def deserialize(self, topic, data):
             return topic, data
@@ -62,6 +62,6 @@ def test_the_ways_to_be_called():
     assert value_of(None, b"v") == b"v"
 
 
-def test_what_is_none():
+def test_null_stays_none():
     with pytest.raises(ConfigError, match=r"a deserializer is a function .* this is a int"):
         prepare(5)

@@ -32,7 +32,7 @@ def test_partitions_take_turns():
     assert buffer.size_in_bytes == 0
 
 
-def test_an_entry_stays_until_it_is_done():
+def test_fetch_stays_until_done():
     buffer = FetchBuffer()
     entry = entry_of(state_of(0))
     buffer.put(entry)
@@ -43,7 +43,7 @@ def test_an_entry_stays_until_it_is_done():
     assert buffer.next() is None
 
 
-def test_what_is_stale_is_dropped():
+def test_drops_stale_fetches():
     buffer = FetchBuffer()
     state = state_of(0)
     buffer.put(entry_of(state))
@@ -58,7 +58,7 @@ def test_what_is_stale_is_dropped():
     assert buffer.size_in_bytes == fresh.size
 
 
-def test_paused_and_unready_partitions_wait():
+def test_skips_paused_and_inactive_partitions():
     buffer = FetchBuffer()
     first, second = state_of(0), state_of(1)
     buffer.put(entry_of(first))
@@ -73,7 +73,7 @@ def test_paused_and_unready_partitions_wait():
     assert buffer.next() is None
 
 
-def test_a_sweep_lets_go_of_memory():
+def test_drop_stale_frees_memory():
     buffer = FetchBuffer()
     first, second = state_of(0), state_of(1)
     for state in (first, first, second):
@@ -108,14 +108,14 @@ class Told:
         return self.calls
 
 
-def test_the_loop_is_told_once_when_enough_was_taken():
+def test_on_drained_runs_once_after_enough_bytes():
     told = Told(3, 3, 3)
     assert told.take() == 0
     told.buffer.notify_when_drained(2 * told.size)
     assert [told.take() for _ in range(4)] == [0, 1, 1, 1]
 
 
-def test_the_loop_is_told_when_a_partition_runs_low():
+def test_on_drained_runs_when_a_partition_runs_low():
     told = Told(2, 9)
     told.buffer.notify_when_drained(100 * told.size)
     assert told.take() == 1
@@ -124,13 +124,13 @@ def test_the_loop_is_told_when_a_partition_runs_low():
     assert [told.take() for _ in range(4)] == [0, 0, 0, 1]
 
 
-def test_the_loop_is_told_of_the_last_one_whatever_it_waits_for():
+def test_on_drained_runs_when_buffer_is_empty():
     told = Told(1)
     told.buffer.notify_when_drained(0)
     assert told.take() == 1
 
 
-def test_errors_are_seen():
+def test_has_error():
     buffer = FetchBuffer()
     state = state_of(0)
     buffer.put(CompletedFetch(state, error=ValueError("x")))

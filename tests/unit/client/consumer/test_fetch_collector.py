@@ -16,5 +16,5 @@ LIMITLESS = 2**31 - 1
         (0, 0, LIMITLESS, (0, 1)),
     ],
 )
-def test_no_more_room_than_is_needed(offsets: int, size: int, wanted: int, expected: tuple[int, int]) -> None:
+def test_estimates_bytes_and_rows(offsets: int, size: int, wanted: int, expected: tuple[int, int]) -> None:
     assert _estimate(offsets, size, wanted) == expected

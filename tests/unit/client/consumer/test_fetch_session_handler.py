@@ -28,7 +28,7 @@ def summary(request):
     )
 
 
-def test_the_first_request_is_full_and_later_ones_name_changes():
+def test_first_request_is_full_then_incremental():
     session = FetchSessionHandler()
     assert summary(session.build_request({T0: want(5), T1: want(6)}, True)) == (0, 0, [("t", 0, 5), ("t", 1, 6)], [])
     session.handle_response(77, 0)
@@ -39,7 +39,7 @@ def test_the_first_request_is_full_and_later_ones_name_changes():
     assert summary(session.build_request({T0: want(9), T1: want(8)}, True)) == (77, 3, [("t", 0, 9)], [])
 
 
-def test_a_new_leader_epoch_is_a_change():
+def test_new_leader_epoch_is_a_change():
     session = FetchSessionHandler()
     session.build_request({T0: want(epoch=1)}, True)
     session.handle_response(77, 0)
@@ -47,7 +47,7 @@ def test_a_new_leader_epoch_is_a_change():
     assert request.topics[0].partitions[0].current_leader_epoch == 2
 
 
-def test_no_reply_makes_a_new_session_in_the_place_of_the_old_one():
+def test_missing_response_starts_new_session():
     session = FetchSessionHandler()
     session.build_request({T0: want()}, True)
     session.handle_response(77, 0)
@@ -61,7 +61,7 @@ def test_no_reply_makes_a_new_session_in_the_place_of_the_old_one():
 @pytest.mark.parametrize(
     ("error", "session_id"), [(FetchSessionIdNotFoundError.code, 0), (InvalidFetchSessionEpochError.code, 77)]
 )
-def test_a_session_that_is_refused(error, session_id):
+def test_session_errors(error, session_id):
     session = FetchSessionHandler()
     session.build_request({T0: want()}, True)
     session.handle_response(77, 0)
@@ -70,7 +70,7 @@ def test_a_session_that_is_refused(error, session_id):
     assert summary(session.build_request({T0: want()}, True)) == (session_id, 0, [("t", 0, 0)], [])
 
 
-def test_a_broker_that_answers_with_another_session():
+def test_response_with_other_session_id():
     session = FetchSessionHandler()
     session.build_request({T0: want()}, True)
     session.handle_response(77, 0)
@@ -79,14 +79,14 @@ def test_a_broker_that_answers_with_another_session():
     assert summary(session.build_request({T0: want()}, True))[:2] == (0, 0)
 
 
-def test_no_room_for_a_session():
+def test_broker_without_room_for_session():
     session = FetchSessionHandler()
     for _ in range(3):
         assert summary(session.build_request({T0: want()}, True)) == (0, 0, [("t", 0, 0)], [])
         session.handle_response(0, 0)
 
 
-def test_not_wanted():
+def test_disabled_sessions():
     session = FetchSessionHandler(enabled=False)
     for _ in range(3):
         assert summary(session.build_request({T0: want()}, True)) == (0, -1, [("t", 0, 0)], [])
@@ -100,7 +100,7 @@ def test_names_and_ids_do_not_mix():
     assert summary(session.build_request({T0: want()}, True))[:2] == (77, 0)
 
 
-def test_a_topic_that_was_made_anew_has_another_id():
+def test_recreated_topic_has_new_id():
     session = FetchSessionHandler()
     session.build_request({T0: want()}, True)
     session.handle_response(77, 0)
@@ -109,7 +109,7 @@ def test_a_topic_that_was_made_anew_has_another_id():
     assert [topic.topic_id for topic in request.forgotten_topics_data] == [ID]
 
 
-def test_epochs_begin_again_with_1():
+def test_epoch_wraps_to_1():
     session = FetchSessionHandler()
     session.build_request({T0: want()}, True)
     session.handle_response(77, 0)
@@ -120,7 +120,7 @@ def test_epochs_begin_again_with_1():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_broker_always_knows_what_is_wanted(seed):
+def test_broker_session_matches_requested_partitions(seed):
     """Random wishes, against the broker's own sessions, with requests and replies that get lost and evictions."""
     chance = random.Random(seed)
     ids = {"a": Uuid(int=1), "b": Uuid(int=2)}

@@ -52,7 +52,7 @@ def numbered(*numbers):
 
 
 @virtual
-async def test_partitions_of_several_brokers():
+async def test_fetches_from_several_brokers():
     logs = FakeLogs(brokers=2)
     logs.create("t", 2, leaders=[1, 2])
     logs.append(("t", 0), *numbered(0, 1, 2))
@@ -68,7 +68,7 @@ async def test_partitions_of_several_brokers():
 
 
 @virtual
-async def test_a_poll_returns_at_most_so_many_records_and_the_rest_later():
+async def test_poll_respects_max_records():
     logs = FakeLogs()
     logs.create("t")
     logs.append(("t", 0), *numbered(*range(10)))
@@ -80,7 +80,7 @@ async def test_a_poll_returns_at_most_so_many_records_and_the_rest_later():
 
 
 @virtual
-async def test_sessions_name_a_partition_once():
+async def test_session_sends_partition_once():
     logs = FakeLogs()
     logs.create("t", 2)
     logs.append(("t", 0), *numbered(0))
@@ -102,7 +102,7 @@ async def test_sessions_name_a_partition_once():
 
 
 @virtual
-async def test_a_session_that_the_broker_lost_is_made_anew():
+async def test_recreates_evicted_session():
     logs = FakeLogs()
     logs.create("t")
     logs.append(("t", 0), *numbered(0))
@@ -128,7 +128,7 @@ async def test_without_sessions_every_fetch_is_full():
 
 
 @virtual
-async def test_a_broker_that_gives_no_session_is_asked_in_full():
+async def test_broker_without_session_gets_full_requests():
     logs = FakeLogs()
     logs.has_sessions = False
     logs.create("t")
@@ -142,7 +142,7 @@ async def test_a_broker_that_gives_no_session_is_asked_in_full():
 
 
 @pytest.mark.parametrize("with_id", [True, False])
-def test_topics_go_by_id_if_they_have_one(with_id):
+def test_uses_topic_ids_if_available(with_id):
     async def test():
         logs = FakeLogs()
         logs.create("t", with_id=with_id)
@@ -157,7 +157,7 @@ def test_topics_go_by_id_if_they_have_one(with_id):
 
 
 @virtual
-async def test_an_old_broker_is_asked_by_name():
+async def test_old_broker_gets_topic_names():
     logs = FakeLogs()
     logs.create("t")
     logs.broker(1).versions[ApiKey.FETCH] = (4, 11)
@@ -169,7 +169,7 @@ async def test_an_old_broker_is_asked_by_name():
 
 class TestPrefetch:
     @virtual
-    async def test_the_next_rounds_are_fetched_while_the_user_works_but_not_without_end(self):
+    async def test_prefetches_a_limited_number_of_rounds(self):
         logs = FakeLogs()
         logs.create("t")
         for number in range(100):
@@ -184,7 +184,7 @@ class TestPrefetch:
             assert found[T0] == [b"%03d" % number * 300 for number in range(1, 100)]
 
     @virtual
-    async def test_what_waits_is_bounded_and_comes_in_large_rounds(self):
+    async def test_buffer_is_bounded_and_responses_are_large(self):
         logs = FakeLogs()
         logs.create("t", 4)
         for number in range(400):
@@ -205,7 +205,7 @@ class TestPrefetch:
             assert len(logs.fetched) <= 30  # of 4 partitions each: 100 rounds of one partition
 
     @virtual
-    async def test_all_together_stay_below_the_limit(self):
+    async def test_total_buffer_stays_below_limit(self):
         logs = FakeLogs()
         logs.create("t", 2)
         for number in range(100):
@@ -223,7 +223,7 @@ class TestPrefetch:
             assert len(found[T0]) + len(found[T1]) == 199
 
     @virtual
-    async def test_paused_partitions_do_not_keep_the_room(self):
+    async def test_paused_partitions_free_the_buffer(self):
         logs = FakeLogs()
         logs.create("t", 2)
         for number in range(20):
@@ -241,7 +241,7 @@ class TestPrefetch:
             assert await values(consumer, 19) == {T0: [b"%03d" % number * 1000 for number in range(1, 20)]}
 
     @virtual
-    async def test_a_partition_without_records_does_not_hold_up_a_full_one(self):
+    async def test_empty_partition_does_not_delay_full_one(self):
         logs = FakeLogs()
         logs.create("t", 2)
         for number in range(200):
@@ -253,7 +253,7 @@ class TestPrefetch:
             assert asyncio.get_running_loop().time() - began < 5  # not 50 times half a second
 
     @virtual
-    async def test_nor_does_one_hold_up_another_whose_position_is_known_later(self):
+    async def test_empty_partition_does_not_delay_pending_position(self):
         logs = FakeLogs()
         logs.create("t", 2)
         logs.append(("t", 1), *numbered(0))
@@ -270,7 +270,7 @@ class TestPrefetch:
 
 class TestSeeks:
     @virtual
-    async def test_a_reply_from_before_a_seek_is_dropped(self):
+    async def test_drops_response_from_before_seek(self):
         logs = FakeLogs()
         logs.create("t")
         logs.append(("t", 0), *numbered(*range(5)))
@@ -286,7 +286,7 @@ class TestSeeks:
             assert logs.offsets_asked(("t", 0))[:2] == [0, 3]
 
     @virtual
-    async def test_what_was_fetched_already_is_dropped(self):
+    async def test_seek_drops_buffered_records(self):
         logs = FakeLogs()
         logs.create("t")
         logs.append(("t", 0), *numbered(*range(5)))
@@ -297,7 +297,7 @@ class TestSeeks:
             assert await values(consumer, 1) == {T0: numbered(4)}
 
     @virtual
-    async def test_to_the_end_the_beginning_and_the_tail(self):
+    async def test_seek_to_end_beginning_and_tail(self):
         logs = FakeLogs()
         logs.create("t")
         logs.append(("t", 0), *numbered(*range(5)))
@@ -317,7 +317,7 @@ class TestSeeks:
             assert await consumer.position(T0) == 4
 
     @virtual
-    async def test_a_paused_partition_keeps_what_was_fetched(self):
+    async def test_paused_partition_keeps_buffered_records(self):
         logs = FakeLogs()
         logs.create("t", 2)
         logs.append(("t", 0), *numbered(0, 1))
@@ -334,7 +334,7 @@ class TestSeeks:
 
 class TestLeaders:
     @virtual
-    async def test_another_leader_is_found(self):
+    async def test_finds_new_leader(self):
         logs = FakeLogs(brokers=2)
         logs.create("t")
         logs.append(("t", 0), *numbered(0))
@@ -348,7 +348,7 @@ class TestLeaders:
         assert len(logs.broker(2).asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)) == 1
 
     @virtual
-    async def test_a_reply_may_name_the_new_leader(self):
+    async def test_uses_current_leader_of_response(self):
         """KIP-951."""
         logs = FakeLogs(brokers=2)
         logs.create("t")
@@ -370,7 +370,7 @@ class TestLeaders:
             assert await values(consumer, 1, timeout_ms=600) == {T0: numbered(1)}
 
     @virtual
-    async def test_a_lost_connection(self):
+    async def test_reconnects_after_lost_connection(self):
         logs = FakeLogs(brokers=2)
         logs.create("t", 2, leaders=[1, 2])
         logs.append(("t", 0), *numbered(0))
@@ -384,7 +384,7 @@ class TestLeaders:
                 assert await values(consumer, 2) == {T0: numbered(number), T1: numbered(10 + number)}
 
     @virtual
-    async def test_a_broker_that_is_down_does_not_hold_up_another(self):
+    async def test_failed_broker_does_not_delay_others(self):
         logs = FakeLogs(brokers=2)
         logs.create("t", 2, leaders=[1, 2])
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
@@ -400,7 +400,7 @@ class TestLeaders:
             assert await values(consumer, 1) == {T1: numbered(10)}
 
     @virtual
-    async def test_the_closest_replica(self):
+    async def test_fetches_from_preferred_replica(self):
         """KIP-392."""
         logs = FakeLogs(brokers=2)
         logs.create("t")
@@ -418,7 +418,7 @@ class TestLeaders:
             assert logs.fetched[-1][0] == 1
 
     @virtual
-    async def test_an_offset_that_a_follower_does_not_have_is_no_reason_to_reset(self):
+    async def test_out_of_range_at_follower_does_not_reset(self):
         logs = FakeLogs(brokers=2)
         logs.create("t")
         log = logs.logs["t", 0]
@@ -436,7 +436,7 @@ class TestLeaders:
 
 class TestErrors:
     @virtual
-    async def test_an_offset_out_of_range_is_reset(self):
+    async def test_out_of_range_resets_offset(self):
         logs = FakeLogs()
         logs.create("t")
         logs.append(("t", 0), *numbered(0, 1, 2))
@@ -446,7 +446,7 @@ class TestErrors:
             assert await values(consumer, 3) == {T0: numbered(0, 1, 2)}
 
     @virtual
-    async def test_or_an_error_if_it_is_not_to_be_reset(self):
+    async def test_out_of_range_raises_without_reset_policy(self):
         logs = FakeLogs()
         logs.create("t")
         logs.append(("t", 0), *numbered(0, 1, 2))
@@ -461,7 +461,7 @@ class TestErrors:
             assert await values(consumer, 1) == {T0: numbered(2)}
 
     @virtual
-    async def test_records_before_what_is_out_of_range_come_first(self):
+    async def test_buffered_records_precede_out_of_range_error(self):
         logs = FakeLogs()
         logs.create("t")
         logs.append(("t", 0), *numbered(0, 1, 2))
@@ -479,7 +479,7 @@ class TestErrors:
             assert (await values(consumer, 1))[T0][-1:] == numbered(51)
 
     @pytest.mark.parametrize("code", [3, 5, 6, 9, 56, 74, 75, 78])
-    def test_errors_that_pass(self, code):
+    def test_retries_retriable_errors(self, code):
         async def test():
             logs = FakeLogs()
             logs.create("t")
@@ -495,7 +495,7 @@ class TestErrors:
         run(test())
 
     @virtual
-    async def test_errors_that_do_not_pass_are_raised(self):
+    async def test_raises_other_errors(self):
         logs = FakeLogs()
         logs.create("t", 2)
         logs.append(("t", 0), *numbered(0))
@@ -514,7 +514,7 @@ class TestErrors:
             assert found.keys() == {T1}
 
     @virtual
-    async def test_a_corrupt_batch_is_fetched_again(self):
+    async def test_fetches_corrupt_batch_again(self):
         logs = FakeLogs()
         logs.create("t")
         logs.append(("t", 0), *numbered(0))
@@ -540,7 +540,7 @@ class TestErrors:
             assert [record.value for record in found[T0]] == numbered(1)
 
     @virtual
-    async def test_an_unknown_topic_is_waited_for(self):
+    async def test_waits_for_unknown_topic(self):
         logs = FakeLogs()
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
             consumer.assign([T0])
@@ -550,7 +550,7 @@ class TestErrors:
             assert await values(consumer, 1) == {T0: numbered(0)}
 
     @virtual
-    async def test_a_topic_that_nobody_may_see(self):
+    async def test_unauthorized_topic_raises(self):
         logs = FakeLogs()
         logs.cluster.set_topic("t", [], error_code=TopicAuthorizationFailedError.code)
         async with logs.consumer("t", auto_offset_reset="earliest") as consumer:
@@ -558,7 +558,7 @@ class TestErrors:
                 await consumer.poll(5000)
 
     @virtual
-    async def test_offsets_of_a_topic_that_does_not_exist(self):
+    async def test_offsets_of_missing_topic(self):
         logs = FakeLogs()
         async with logs.consumer() as consumer:
             with pytest.raises(UnknownTopicOrPartitionError, match="know no topic t"):
@@ -581,7 +581,7 @@ class TestTransactions:
         logs.logs["t", 0].aborted = [(7, 0)]
 
     @virtual
-    async def test_read_committed_leaves_aborted_records_out(self):
+    async def test_read_committed_skips_aborted_records(self):
         logs = FakeLogs()
         self.fill(logs)
         async with logs.consumer(auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
@@ -593,7 +593,7 @@ class TestTransactions:
             assert await consumer.position(T0) == 6
 
     @virtual
-    async def test_read_uncommitted_has_all_of_them(self):
+    async def test_read_uncommitted_returns_all_records(self):
         logs = FakeLogs()
         self.fill(logs)
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
@@ -601,7 +601,7 @@ class TestTransactions:
             assert await values(consumer, 4) == {T0: numbered(0, 1, 2, 5)}
 
     @virtual
-    async def test_the_end_is_that_of_the_open_transaction(self):
+    async def test_end_offset_is_last_stable_offset(self):
         logs = FakeLogs()
         self.fill(logs)
         logs.logs["t", 0].stable = 4
@@ -611,7 +611,7 @@ class TestTransactions:
 
 class TestPartitionEof:
     @virtual
-    async def test_each_end_is_told_once(self):
+    async def test_reports_each_end_once(self):
         logs = FakeLogs()
         logs.create("t")
         logs.append(("t", 0), *numbered(0, 1))

@@ -43,11 +43,11 @@ async def position_of(logs, **settings):
         ("by_duration:P1D", 0),
     ],
 )
-def test_without_a_committed_offset(policy, expected):
+def test_reset_without_committed_offset(policy, expected):
     assert run(position_of(made(), auto_offset_reset=policy)) == expected
 
 
-def test_none_is_an_error_until_the_user_seeks():
+def test_reset_none_raises_until_seek():
     async def test():
         logs = made()
         async with logs.consumer(auto_offset_reset="none") as consumer:
@@ -62,7 +62,7 @@ def test_none_is_an_error_until_the_user_seeks():
     run(test())
 
 
-def test_a_leader_that_moved_is_asked_where_it_is():
+def test_finds_moved_leader():
     async def test():
         logs = made(brokers=2, partitions=1)
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
@@ -74,7 +74,7 @@ def test_a_leader_that_moved_is_asked_where_it_is():
     run(test())
 
 
-def test_a_seek_overtakes_a_question():
+def test_seek_overtakes_query():
     async def test():
         logs = made()
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
@@ -89,7 +89,7 @@ def test_a_seek_overtakes_a_question():
     run(test())
 
 
-def test_no_answer_in_time():
+def test_offset_lookup_times_out():
     async def test():
         logs = made()
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
@@ -103,7 +103,7 @@ def test_no_answer_in_time():
     run(test())
 
 
-def test_a_reply_without_the_partition_is_asked_for_again():
+def test_retries_response_without_partition():
     async def test():
         logs = made()
         answer = logs.broker(1).handlers[ApiKey.LIST_OFFSETS]
@@ -118,7 +118,7 @@ def test_a_reply_without_the_partition_is_asked_for_again():
     run(test())
 
 
-def test_offsets_by_time():
+def test_offsets_for_times():
     async def test():
         logs = made(partitions=2)
         async with logs.consumer() as consumer:
@@ -144,7 +144,7 @@ class TestTruncation:
             found += [record.value for record in (await consumer.poll(1000)).get(T0, [])]
         return found
 
-    def test_a_leader_that_has_it_all(self):
+    def test_leader_with_all_records(self):
         async def test():
             logs = made(brokers=2)
             async with logs.consumer(auto_offset_reset="earliest") as consumer:
@@ -159,7 +159,7 @@ class TestTruncation:
 
         run(test())
 
-    def test_a_leader_that_lost_records(self):
+    def test_leader_with_truncated_log(self):
         async def test():
             logs = made(brokers=2)
             async with logs.consumer(auto_offset_reset="latest") as consumer:
@@ -174,7 +174,7 @@ class TestTruncation:
 
         run(test())
 
-    def test_is_an_error_if_there_is_no_policy(self):
+    def test_truncation_raises_without_reset_policy(self):
         async def test():
             logs = made(brokers=2)
             async with logs.consumer(auto_offset_reset="none") as consumer:
@@ -194,7 +194,7 @@ class TestTruncation:
 
         run(test())
 
-    def test_what_was_fetched_ahead_of_a_truncation_is_not_handed_out(self):
+    def test_truncation_drops_buffered_records(self):
         async def test():
             logs = made(brokers=2)
             async with logs.consumer(auto_offset_reset="earliest", max_poll_records=1) as consumer:
@@ -210,7 +210,7 @@ class TestTruncation:
 
         run(test())
 
-    def test_an_epoch_that_the_leader_does_not_know(self):
+    def test_leader_does_not_know_epoch(self):
         async def test():
             logs = made()
             logs.logs["t", 0].epoch = 7
@@ -223,7 +223,7 @@ class TestTruncation:
 
         run(test())
 
-    def test_a_broker_that_cannot_tell_is_believed(self):
+    def test_broker_without_validation_is_trusted(self):
         async def test():
             logs = made(brokers=2)
             for broker in logs.cluster.brokers:

@@ -38,7 +38,7 @@ LIVING = [state for state in FetchState if state not in (FetchState.STOPPING, Fe
 
 
 @pytest.mark.parametrize("before", LIVING)
-def test_a_seek_is_possible_in_every_state_and_ends_the_version(before):
+def test_seek_in_every_state_changes_version(before):
     state = state_in(before)
     version = state.version
     state.seek(42, 3)
@@ -48,7 +48,7 @@ def test_a_seek_is_possible_in_every_state_and_ends_the_version(before):
 
 
 @pytest.mark.parametrize("before", LIVING)
-def test_a_question_is_possible_in_every_state_and_ends_the_version(before):
+def test_query_in_every_state_changes_version(before):
     state = state_in(before)
     version = state.version
     state.query_offset(LATEST_OFFSET)
@@ -57,7 +57,7 @@ def test_a_question_is_possible_in_every_state_and_ends_the_version(before):
 
 
 @pytest.mark.parametrize("before", FetchState)
-def test_the_end_is_possible_in_every_state(before):
+def test_stop_in_every_state(before):
     state = state_in(before)
     state.begin_stop()
     assert state.is_stopped
@@ -69,7 +69,7 @@ def test_the_end_is_possible_in_every_state(before):
 
 
 @pytest.mark.parametrize("before", [FetchState.STOPPING, FetchState.STOPPED])
-def test_nothing_follows_the_end(before):
+def test_stopped_is_final(before):
     for change in (
         lambda state: state.seek(1),
         lambda state: state.query_offset(EARLIEST_OFFSET),
@@ -81,13 +81,13 @@ def test_nothing_follows_the_end(before):
             change(state_in(before))
 
 
-def test_only_a_question_can_be_asked():
+def test_only_a_query_can_be_sent():
     for before in set(FetchState) - {FetchState.OFFSET_QUERY}:
         with pytest.raises(RuntimeError, match="illegal transition from"):
             state_in(before).query_sent()
 
 
-def test_an_answer_that_may_pass_is_asked_for_again_under_the_same_version():
+def test_retry_keeps_version():
     state = state_in(FetchState.OFFSET_WAIT)
     version = state.version
     state.retry_query(7.5)
@@ -96,7 +96,7 @@ def test_an_answer_that_may_pass_is_asked_for_again_under_the_same_version():
     assert (state.failures, state.retry_at) == (0, 0.0)
 
 
-def test_validation_drops_what_was_fetched_ahead():
+def test_validation_drops_buffered_records():
     state = state_in(FetchState.ACTIVE)
     state.fetched(100)
     version = state.version
@@ -106,7 +106,7 @@ def test_validation_drops_what_was_fetched_ahead():
     assert (state.state, state.leader_epoch) == (FetchState.ACTIVE, 9)
 
 
-def test_a_paused_partition_is_not_fetched():
+def test_paused_partition_is_not_fetched():
     state = state_in(FetchState.ACTIVE)
     assert state.is_fetchable
     state.paused = True
@@ -114,7 +114,7 @@ def test_a_paused_partition_is_not_fetched():
 
 
 @pytest.mark.parametrize("read_committed", [False, True])
-def test_the_end_of_a_partition_is_told_once_for_an_offset(read_committed):
+def test_end_is_reported_once_per_offset(read_committed):
     state = state_in(FetchState.ACTIVE)
     assert not state.reached_end(read_committed)  # nobody knows where it is
     state.high_watermark, state.last_stable_offset = (8, 6)
@@ -128,7 +128,7 @@ def test_the_end_of_a_partition_is_told_once_for_an_offset(read_committed):
     assert state.reached_end(read_committed)
 
 
-def test_texts():
+def test_string_forms():
     assert [str(query) for query in (COMMITTED_OFFSET, EARLIEST_OFFSET, LATEST_OFFSET)] == [
         "committed",
         "earliest",
@@ -139,7 +139,7 @@ def test_texts():
     assert "t-0" in repr(state_in(FetchState.ACTIVE))
 
 
-def test_every_pair_of_states_is_either_allowed_or_refused():
+def test_transitions():
     """No transition depends on anything but the two states."""
     for before, after in itertools.product(FetchState, repeat=2):
         outcomes = set()

@@ -18,8 +18,8 @@ def subscription():
     return SubscriptionState()
 
 
-class TestWhatIsAskedFor:
-    def test_topics(self, subscription):
+class TestSubscription:
+    def test_subscribes_to_topics(self, subscription):
         listener = ConsumerRebalanceListener()
         subscription.subscribe(["t", "u"], listener=listener)
         assert (subscription.mode, subscription.topics) == (SubscriptionMode.TOPICS, {"t", "u"})
@@ -29,7 +29,7 @@ class TestWhatIsAskedFor:
         assert subscription.topics == {"v"}
 
     @pytest.mark.parametrize("pattern", ["t.*", re.compile("t.*")])
-    def test_a_pattern(self, subscription, pattern):
+    def test_subscribes_to_pattern(self, subscription, pattern):
         subscription.subscribe(pattern=pattern)
         assert subscription.mode is SubscriptionMode.PATTERN
         assert subscription.topics == frozenset()
@@ -38,17 +38,17 @@ class TestWhatIsAskedFor:
         assert not subscription.match(["tea", "t", "other"])
         assert subscription.match(["t"])
 
-    def test_nothing_matches_without_a_pattern(self, subscription):
+    def test_match_without_pattern_does_nothing(self, subscription):
         subscription.subscribe(["t"])
         assert not subscription.match(["u"])
 
-    def test_either_topics_or_a_pattern(self, subscription):
+    def test_topics_and_pattern_are_exclusive(self, subscription):
         with pytest.raises(IllegalStateError, match="mutually exclusive"):
             subscription.subscribe(["t"], pattern="t")
         with pytest.raises(ValueError, match="needs topics or a pattern"):
             subscription.subscribe()
 
-    def test_what_is_no_listener(self, subscription):
+    def test_rejects_incomplete_listener(self, subscription):
         class Half:
             def on_partitions_assigned(self, assigned):
                 pass
@@ -59,11 +59,11 @@ class TestWhatIsAskedFor:
         assert not subscription.is_subscribed
 
     @pytest.mark.parametrize("topics", ["t", [b"t"], [1]])
-    def test_topics_are_a_list_of_names(self, subscription, topics):
+    def test_rejects_topics_of_other_types(self, subscription, topics):
         with pytest.raises(TypeError, match="str"):
             subscription.subscribe(topics)
 
-    def test_one_way_at_a_time(self, subscription):
+    def test_modes_are_exclusive(self, subscription):
         subscription.subscribe(["t"])
         with pytest.raises(IllegalStateError, match="unsubscribe"):
             subscription.assign([T0])
@@ -76,13 +76,13 @@ class TestWhatIsAskedFor:
         subscription.unsubscribe()
         assert (subscription.mode, subscription.assigned) == (SubscriptionMode.NONE, frozenset())
 
-    def test_partitions_are_topic_partitions(self, subscription):
+    def test_rejects_partitions_of_other_types(self, subscription):
         with pytest.raises(TypeError, match="TopicPartition"):
             subscription.assign([("t", 0)])
 
 
-class TestWhatItHas:
-    def test_partitions_that_stay_keep_their_positions(self, subscription):
+class TestAssignment:
+    def test_kept_partitions_keep_positions(self, subscription):
         subscription.assign([T0, T1])
         subscription.seek(T0, 7)
         gone = subscription.state(T1)
@@ -95,7 +95,7 @@ class TestWhatItHas:
         with pytest.raises(IllegalStateError, match="No current assignment for partition t-1"):
             subscription.state(T1)
 
-    def test_a_group_gives_and_takes(self, subscription):
+    def test_assignment_from_group(self, subscription):
         subscription.subscribe(["t"])
         subscription.assign_from_group([T0, T1])
         subscription.seek(T0, 7)
@@ -111,7 +111,7 @@ class TestWhatItHas:
         assert subscription.state(T0).position == 7
         assert subscription.positions() == {T0: OffsetAndMetadata(7, "", -1)}
 
-    def test_a_partition_that_was_stopped_and_stays_begins_anew(self, subscription):
+    def test_stopped_partition_restarts_if_reassigned(self, subscription):
         subscription.subscribe(["t"])
         subscription.assign_from_group([T0])
         subscription.seek(T0, 7)
@@ -119,13 +119,13 @@ class TestWhatItHas:
         subscription.assign_from_group([T0])
         assert subscription.state(T0).state is FetchState.OFFSET_QUERY
 
-    def test_a_group_is_late(self, subscription):
+    def test_late_assignment_is_ignored(self, subscription):
         subscription.subscribe(["t"])
         subscription.unsubscribe()
         subscription.assign_from_group([T0])
         assert subscription.assigned == frozenset()
 
-    def test_pauses(self, subscription):
+    def test_pause_and_resume(self, subscription):
         subscription.assign([T0, T1])
         subscription.pause([T0])
         assert subscription.paused() == {T0}
@@ -135,7 +135,7 @@ class TestWhatItHas:
         subscription.resume([T0])
         assert subscription.paused() == set()
 
-    def test_a_seek_while_it_is_taken_away_is_of_no_use(self, subscription):
+    def test_seek_during_revocation_is_ignored(self, subscription):
         subscription.subscribe(["t"])
         subscription.assign_from_group([T0])
         subscription.seek(T0, 5)
@@ -145,8 +145,8 @@ class TestWhatItHas:
         assert subscription.positions() == {T0: OffsetAndMetadata(5, "", -1)}
 
 
-class TestHowFarTheUserIs:
-    def test_what_was_handed_out_is_processed_when_the_next_poll_begins(self, subscription):
+class TestProgress:
+    def test_next_poll_marks_records_as_processed(self, subscription):
         subscription.assign([T0, T1])
         subscription.seek(T0, 0)
         state = subscription.state(T0)
@@ -156,7 +156,7 @@ class TestHowFarTheUserIs:
         subscription.mark_processed()
         assert subscription.auto_commit_offsets() == {T0: OffsetAndMetadata(10, "", 2)}
 
-    def test_record_by_record(self, subscription):
+    def test_iteration_marks_records_as_processed(self, subscription):
         subscription.assign([T0])
         subscription.seek(T0, 0)
         state = subscription.state(T0)
@@ -170,7 +170,7 @@ class TestHowFarTheUserIs:
         subscription.mark_processed()
         assert subscription.auto_commit_offsets()[T0].offset == 3
 
-    def test_a_seek_counts_at_once(self, subscription):
+    def test_seek_changes_committable_offset(self, subscription):
         subscription.assign([T0])
         subscription.seek(T0, 0)
         subscription.consumed(subscription.state(T0), 10, 2)
@@ -179,7 +179,7 @@ class TestHowFarTheUserIs:
         subscription.mark_processed()
         assert subscription.auto_commit_offsets()[T0].offset == 4
 
-    def test_what_is_gone_is_not_committed(self, subscription):
+    def test_revoked_partition_is_not_committed(self, subscription):
         subscription.assign([T0])
         subscription.seek(T0, 0)
         subscription.consumed(subscription.state(T0), 10, 2)
@@ -187,14 +187,14 @@ class TestHowFarTheUserIs:
         subscription.mark_processed()
         assert subscription.auto_commit_offsets() == {}
 
-    def test_nothing_at_all_if_so_wanted(self, subscription):
+    def test_disable_auto_commit(self, subscription):
         subscription.assign([T0])
         subscription.seek(T0, 3)
         subscription.disable_auto_commit()
         assert subscription.auto_commit_offsets() == {}
 
 
-def test_a_listener_takes_lost_partitions_as_revoked():
+def test_listener_treats_lost_as_revoked_by_default():
     class Listener(ConsumerRebalanceListener):
         def __init__(self):
             self.revoked = []

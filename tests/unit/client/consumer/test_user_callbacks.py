@@ -7,7 +7,7 @@ import pytest
 from headrace.client.consumer.user_callbacks import UserCallbacks
 
 
-def test_a_turn_is_waited_for():
+def test_waits_for_callback():
     async def main():
         notes = []
         turns = UserCallbacks(asyncio.get_running_loop(), lambda: notes.append("notified"))
@@ -26,7 +26,7 @@ def test_a_turn_is_waited_for():
     asyncio.run(main())
 
 
-def test_a_turn_that_nobody_waits_for():
+def test_callback_without_waiter():
     async def main():
         turns = UserCallbacks(asyncio.get_running_loop(), lambda: None)
         turns.add(lambda: None)
@@ -36,7 +36,7 @@ def test_a_turn_that_nobody_waits_for():
     asyncio.run(main())
 
 
-def test_who_gives_up_withdraws_its_turn():
+def test_cancelled_wait_withdraws_callback():
     async def main():
         turns = UserCallbacks(asyncio.get_running_loop(), lambda: None)
         task = asyncio.create_task(turns.wait(None))
@@ -49,7 +49,7 @@ def test_who_gives_up_withdraws_its_turn():
     asyncio.run(main())
 
 
-def test_a_loop_that_has_ended():
+def test_finish_after_loop_stopped():
     async def make():
         turns = UserCallbacks(asyncio.get_running_loop(), lambda: None)
         task = asyncio.create_task(turns.wait(None))

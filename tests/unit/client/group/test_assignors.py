@@ -49,7 +49,7 @@ def test_round_robin() -> None:
     }
 
 
-def test_static_members_stand_first_by_their_names() -> None:
+def test_static_members_come_first() -> None:
     group = {
         "z": Subscription(("a",), group_instance_id="1"),
         "y": Subscription(("a",), group_instance_id="2"),
@@ -60,7 +60,7 @@ def test_static_members_stand_first_by_their_names() -> None:
     assert RoundRobinAssignor().assign(topics, group) == {"z": tps("a0"), "y": tps("a1"), "a": tps("a2")}
 
 
-def test_range_by_racks() -> None:
+def test_range_with_racks() -> None:
     racks = {TopicPartition("a", number): frozenset(rack) for number, rack in enumerate("xyxy")}
     group = {"one": Subscription(("a",), rack="y"), "two": Subscription(("a",), rack="x")}
     assert RangeAssignor().assign(Topics({"a": 4}, racks), group) == {"one": tps("a1 a3"), "two": tps("a0 a2")}
@@ -69,7 +69,7 @@ def test_range_by_racks() -> None:
 
 
 @pytest.mark.parametrize("assignor", [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor])
-def test_what_does_not_exist_is_not_given(assignor: type[Assignor]) -> None:
+def test_missing_topics_are_not_assigned(assignor: type[Assignor]) -> None:
     assert assignor().assign(Topics({}), members(one="x")) == {"one": []}
     assert assignor().assign(Topics({"a": 1}), members(one="a", two="ax")) in (
         {"one": tps("a0"), "two": []},
@@ -77,7 +77,7 @@ def test_what_does_not_exist_is_not_given(assignor: type[Assignor]) -> None:
     )
 
 
-def test_sticky_keeps_what_it_can() -> None:
+def test_sticky_keeps_partitions() -> None:
     topics = Topics({"a": 2, "b": 2, "c": 2, "d": 2})
     three = members(c0="abcd", c1="abcd", c2="abcd")
     first = StickyAssignor().assign(topics, three)
@@ -98,7 +98,7 @@ def test_sticky_with_different_subscriptions() -> None:
     assert StickyAssignor().assign(topics, left) == {"c1": tps("a0 b0 b1"), "c2": tps("c0 c1 c2")}
 
 
-def test_the_later_generation_is_right() -> None:
+def test_later_generation_wins() -> None:
     topics = Topics({"a": 2})
     group = {
         "old": Subscription(("a",), sticky_data(tps("a0 a1"), 3), tuple(tps("a0 a1")), 3),
@@ -108,7 +108,7 @@ def test_the_later_generation_is_right() -> None:
         assert assignor.assign(topics, group) == {"old": tps("a1"), "new": tps("a0")}
 
 
-def test_what_two_claim_is_nobodys_first() -> None:
+def test_disputed_partition_is_first_unassigned() -> None:
     group = {
         "one": Subscription(("a",), None, tuple(tps("a0 a1")), 3),
         "two": Subscription(("a",), None, tuple(tps("a1")), 3),
@@ -117,7 +117,7 @@ def test_what_two_claim_is_nobodys_first() -> None:
     assert given == {"one": tps("a0"), "two": []}
 
 
-def test_cooperative_gives_nothing_that_another_still_has() -> None:
+def test_cooperative_does_not_assign_owned_partitions() -> None:
     topics = Topics({"a": 4})
     group = with_owned(members(one="a", two="a"), {"one": tps("a0 a1 a2 a3")}, 5)
     first = CooperativeStickyAssignor().assign(topics, group)
@@ -138,13 +138,13 @@ def test_user_data() -> None:
     assert cooperative.user_data(["a"]) == b"\x00\x00\x00\x09"
 
 
-def test_sticky_reads_data_without_a_generation_and_passes_over_nonsense() -> None:
+def test_sticky_reads_old_user_data_and_ignores_garbage() -> None:
     version_0 = sticky_data(tps("a1"), 3)[:-4]
     group = {"one": Subscription(("a",), b"nonsense"), "two": Subscription(("a",), version_0)}
     assert StickyAssignor().assign(Topics({"a": 2}), group) == {"one": tps("a0"), "two": tps("a1")}
 
 
-def test_names_and_classes() -> None:
+def test_strategies_by_name_and_class() -> None:
     class Mine(Assignor):
         name = "mine"
 
@@ -160,12 +160,12 @@ def test_names_and_classes() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["rang", "range,range", "", [], [5], [Assignor], [object()]])
-def test_what_is_no_assignor(wrong: object) -> None:
+def test_rejects_unknown_assignors(wrong: object) -> None:
     with pytest.raises(ConfigError):
         make_assignors(wrong)  # type: ignore[arg-type]
 
 
-def test_no_protocol_in_common() -> None:
+def test_rejects_assignors_without_common_protocol() -> None:
     class Only(Assignor):
         name = "only"
         protocols = ("cooperative",)
@@ -180,6 +180,6 @@ def test_java_hash() -> None:
     assert java_hash("😀") == 1772899
 
 
-def test_an_assignor_without_assign() -> None:
+def test_assignor_must_implement_assign() -> None:
     with pytest.raises(NotImplementedError):
         Assignor().assign(TWO, BOTH)

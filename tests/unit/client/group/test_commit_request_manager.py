@@ -158,7 +158,7 @@ def offsets(**numbers: int) -> dict[TopicPartition, OffsetAndMetadata]:
     return {{"a": A, "b": B}[name]: OffsetAndMetadata(number, "note", 4) for name, number in numbers.items()}
 
 
-def test_a_commit() -> None:
+def test_commit() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         await bench.commits.commit(offsets(a=5, b=6))
@@ -174,7 +174,7 @@ def test_a_commit() -> None:
     on_bench(test)
 
 
-def test_without_a_group_of_members() -> None:
+def test_commit_with_user_assignment() -> None:
     async def test(bench: Bench) -> None:
         bench.subscription.assign([A])
         await bench.commits.commit(offsets(a=5))
@@ -184,7 +184,7 @@ def test_without_a_group_of_members() -> None:
     on_bench(test)
 
 
-def test_commits_are_in_order_and_gather() -> None:
+def test_commits_are_ordered_and_merged() -> None:
     """One request at a time; what has come meanwhile goes together; callbacks come in order."""
 
     async def test(bench: Bench) -> None:
@@ -201,7 +201,7 @@ def test_commits_are_in_order_and_gather() -> None:
     on_bench(test)
 
 
-def test_a_commit_that_waits_is_tried_again_before_later_ones() -> None:
+def test_synchronous_commit_is_retried_before_later_commits() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         bench.coordinator.failures = [
@@ -222,7 +222,7 @@ def test_a_commit_that_waits_is_tried_again_before_later_ones() -> None:
     on_bench(test)
 
 
-def test_a_commit_without_waiting_is_not_tried_again() -> None:
+def test_asynchronous_commit_is_not_retried() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         errors: list[KafkaError | None] = []
@@ -237,7 +237,7 @@ def test_a_commit_without_waiting_is_not_tried_again() -> None:
     on_bench(test)
 
 
-def test_time_is_up() -> None:
+def test_commit_times_out() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         bench.coordinator.failures = [CoordinatorLoadInProgressError.code] * 100
@@ -260,7 +260,7 @@ def test_time_is_up() -> None:
 
 
 @pytest.mark.parametrize("error", [UnknownMemberIdError, IllegalGenerationError])
-def test_the_group_has_gone_on(error: type[KafkaError]) -> None:
+def test_commit_fails_after_removal_from_group(error: type[KafkaError]) -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         bench.coordinator.failures = [error.code]
@@ -276,7 +276,7 @@ def test_the_group_has_gone_on(error: type[KafkaError]) -> None:
     on_bench(test)
 
 
-def test_who_has_not_joined_yet_was_not_thrown_out() -> None:
+def test_commit_before_first_join() -> None:
     async def test(bench: Bench) -> None:
         bench.subscription.subscribe(["a"])
         for state in (MemberState.UNJOINED, MemberState.PREPARING, MemberState.JOINING):
@@ -288,7 +288,7 @@ def test_who_has_not_joined_yet_was_not_thrown_out() -> None:
     on_bench(test)
 
 
-def test_the_group_rebalances() -> None:
+def test_commit_during_rebalance() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         bench.coordinator.failures = [RebalanceInProgressError.code]
@@ -305,7 +305,7 @@ def test_the_group_rebalances() -> None:
     on_bench(test)
 
 
-def test_a_reply_about_a_member_that_is_gone() -> None:
+def test_response_about_previous_member() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         bench.coordinator.failures = [UnknownMemberIdError.code, FencedInstanceIdError.code]
@@ -328,7 +328,7 @@ def test_a_reply_about_a_member_that_is_gone() -> None:
     "error",
     [FencedInstanceIdError, GroupAuthorizationFailedError, TopicAuthorizationFailedError, OffsetMetadataTooLargeError],
 )
-def test_errors_that_are_the_users(error: type[KafkaError]) -> None:
+def test_raises_other_errors(error: type[KafkaError]) -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         bench.coordinator.failures = [error.code]
@@ -367,7 +367,7 @@ def consume(bench: Bench, tp: TopicPartition, position: int) -> None:
     bench.subscription.mark_processed()
 
 
-def test_commits_by_themselves() -> None:
+def test_automatic_commits() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         bench.commits.start()
@@ -392,7 +392,7 @@ def test_commits_by_themselves() -> None:
     on_bench(test, auto_commit_ms=1000)
 
 
-def test_a_last_commit_before_partitions_go() -> None:
+def test_commit_before_revocation() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         consume(bench, A, 7)
@@ -407,7 +407,7 @@ def test_a_last_commit_before_partitions_go() -> None:
     on_bench(test, auto_commit_ms=1_000_000)
 
 
-def test_nothing_by_itself_if_it_is_off() -> None:
+def test_no_automatic_commits_if_disabled() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         consume(bench, A, 7)
@@ -420,7 +420,7 @@ def test_nothing_by_itself_if_it_is_off() -> None:
     on_bench(test)
 
 
-def test_what_cannot_be_written_is_an_error() -> None:
+def test_unencodable_commit_raises() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         with pytest.raises(KafkaError, match="could not be encoded"):
@@ -430,7 +430,7 @@ def test_what_cannot_be_written_is_an_error() -> None:
     on_bench(test)
 
 
-def test_what_is_abandoned_has_no_outcome() -> None:
+def test_abandoned_commit_raises() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         bench.coordinator.failures = [CoordinatorLoadInProgressError.code] * 100
@@ -444,7 +444,7 @@ def test_what_is_abandoned_has_no_outcome() -> None:
     on_bench(test, auto_commit_ms=100)
 
 
-def test_who_left_a_callback_is_told_that_the_outcome_is_not_known() -> None:
+def test_abandoned_commit_calls_callback() -> None:
     async def test(bench: Bench) -> None:
         bench.join()
         told: list[KafkaError | None] = []

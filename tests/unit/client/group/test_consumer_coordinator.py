@@ -42,7 +42,7 @@ def kinds(user: User) -> list[str]:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky", None])
-def test_members_come_and_go(strategy: str | None) -> None:
+def test_members_join_and_leave(strategy: str | None) -> None:
     async def test(group: Group) -> None:
         settings = {} if strategy is None else {"partition_assignment_strategy": strategy}
         first = await group.add("t", **settings)
@@ -59,7 +59,7 @@ def test_members_come_and_go(strategy: str | None) -> None:
     in_group(test)
 
 
-def test_cooperative_members_keep_what_they_have() -> None:
+def test_cooperative_members_keep_partitions() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", partition_assignment_strategy="cooperative-sticky")
         await group.until(lambda: group.is_settled(*ALL))
@@ -73,7 +73,7 @@ def test_cooperative_members_keep_what_they_have() -> None:
     in_group(test)
 
 
-def test_eager_members_give_all_up_first() -> None:
+def test_eager_members_revoke_all_first() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", partition_assignment_strategy="sticky")
         await group.until(lambda: group.is_settled(*ALL))
@@ -84,7 +84,7 @@ def test_eager_members_give_all_up_first() -> None:
     in_group(test)
 
 
-def test_a_commit_by_itself_before_partitions_go() -> None:
+def test_automatic_commit_before_revocation() -> None:
     """Nothing is read twice when members come and go in good order."""
 
     async def test(group: Group) -> None:
@@ -106,7 +106,7 @@ def test_a_commit_by_itself_before_partitions_go() -> None:
     in_group(test)
 
 
-def test_partitions_are_not_taken_while_the_program_works() -> None:
+def test_revocation_waits_for_poll() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", max_poll_interval_ms=60_000)
         await group.until(lambda: group.is_settled(*ALL))
@@ -123,7 +123,7 @@ def test_partitions_are_not_taken_while_the_program_works() -> None:
     in_group(test)
 
 
-def test_a_program_that_does_not_poll_is_out_until_it_polls() -> None:
+def test_member_without_polls_leaves_until_next_poll() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", max_poll_interval_ms=5000)
         second = await group.add("t", max_poll_interval_ms=5000)
@@ -144,7 +144,7 @@ def test_a_program_that_does_not_poll_is_out_until_it_polls() -> None:
     in_group(test)
 
 
-def test_a_member_without_partitions_waits_for_the_poll_too() -> None:
+def test_member_without_partitions_waits_for_poll() -> None:
     async def test(group: Group) -> None:
         group.metadata.set_topics(t=1)
         first = await group.add("t", max_poll_interval_ms=5000)
@@ -162,7 +162,7 @@ def test_a_member_without_partitions_waits_for_the_poll_too() -> None:
     in_group(test)
 
 
-def test_a_crashed_member_is_missed_after_its_session() -> None:
+def test_crashed_member_is_removed_after_session_timeout() -> None:
     async def test(group: Group) -> None:
         first, second = await group.add("t"), await group.add("t")
         await group.until(lambda: group.is_settled(*ALL))
@@ -173,7 +173,7 @@ def test_a_crashed_member_is_missed_after_its_session() -> None:
     in_group(test)
 
 
-def test_a_member_that_was_cut_off_has_lost_its_partitions() -> None:
+def test_disconnected_member_loses_partitions() -> None:
     async def test(group: Group) -> None:
         first, second = await group.add("t"), await group.add("t")
         await group.until(lambda: group.is_settled(*ALL))
@@ -188,7 +188,7 @@ def test_a_member_that_was_cut_off_has_lost_its_partitions() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_the_coordinator_moves(strategy: str) -> None:
+def test_coordinator_moves(strategy: str) -> None:
     """The new one reads what the old one has written, and the members go on."""
 
     async def test(group: Group) -> None:
@@ -206,7 +206,7 @@ def test_the_coordinator_moves(strategy: str) -> None:
     in_group(test)
 
 
-def test_new_partitions_and_new_topics_are_given_out() -> None:
+def test_new_partitions_and_topics_are_assigned() -> None:
     async def test(group: Group) -> None:
         await group.add("t", "u")
         await group.add("t")
@@ -220,7 +220,7 @@ def test_new_partitions_and_new_topics_are_given_out() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_another_subscription(strategy: str) -> None:
+def test_subscription_change_rejoins(strategy: str) -> None:
     async def test(group: Group) -> None:
         group.metadata.set_topics(t=6, u=4)
         first = await group.add("t", partition_assignment_strategy=strategy)
@@ -242,7 +242,7 @@ def test_another_subscription(strategy: str) -> None:
     in_group(test)
 
 
-def test_a_static_member_comes_back_without_a_rebalance() -> None:
+def test_static_member_returns_without_rebalance() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", group_instance_id="one", session_timeout_ms=30_000)
         second = await group.add("t", group_instance_id="two", session_timeout_ms=30_000)
@@ -258,7 +258,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     in_group(test)
 
 
-def test_a_static_member_is_fenced_by_the_next_of_its_name() -> None:
+def test_static_member_is_fenced_by_same_instance_id() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", group_instance_id="one")
         await group.until(lambda: group.is_settled(*ALL))
@@ -275,7 +275,7 @@ def test_a_static_member_is_fenced_by_the_next_of_its_name() -> None:
     in_group(test)
 
 
-def test_a_static_member_can_be_made_to_leave() -> None:
+def test_static_member_leaves_on_request() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", group_instance_id="one")
         await group.until(lambda: group.is_settled(*ALL))
@@ -287,7 +287,7 @@ def test_a_static_member_can_be_made_to_leave() -> None:
     in_group(test)
 
 
-def test_closing_in_mid_join() -> None:
+def test_close_during_join() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t")
         await group.until(lambda: group.is_settled(*ALL))
@@ -302,7 +302,7 @@ def test_closing_in_mid_join() -> None:
     in_group(test)
 
 
-def test_nobody_leaves_who_is_told_not_to() -> None:
+def test_close_without_leaving() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t")
         await group.until(lambda: group.is_settled(*ALL))
@@ -314,7 +314,7 @@ def test_nobody_leaves_who_is_told_not_to() -> None:
     in_group(test)
 
 
-def test_members_that_share_no_assignor() -> None:
+def test_members_without_common_assignor() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", partition_assignment_strategy="range")
         await group.until(lambda: group.is_settled(*ALL))
@@ -326,7 +326,7 @@ def test_members_that_share_no_assignor() -> None:
     in_group(test)
 
 
-def test_what_is_not_allowed_is_told_and_tried_again() -> None:
+def test_authorization_error_is_raised_and_retried() -> None:
     async def test(group: Group) -> None:
         coordinator = group.coordinator
         real = coordinator.handle
@@ -355,7 +355,7 @@ def test_what_is_not_allowed_is_told_and_tried_again() -> None:
     in_group(test)
 
 
-def test_an_assignor_that_fails_is_the_users_error() -> None:
+def test_assignor_error_is_raised() -> None:
     from headrace.client.group.assignors import Assignor
 
     class Broken(Assignor):
@@ -372,7 +372,7 @@ def test_an_assignor_that_fails_is_the_users_error() -> None:
     in_group(test)
 
 
-def test_an_assignor_of_ones_own() -> None:
+def test_custom_assignor() -> None:
     from headrace.client.group.assignors import Assignor
 
     class Greedy(Assignor):
@@ -390,7 +390,7 @@ def test_an_assignor_of_ones_own() -> None:
     in_group(test)
 
 
-def test_commits_while_joining() -> None:
+def test_commit_during_join() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", partition_assignment_strategy="cooperative-sticky", enable_auto_commit=False)
         await group.until(lambda: group.is_settled(*ALL))
@@ -409,7 +409,7 @@ def test_commits_while_joining() -> None:
     in_group(test, initial_rebalance_delay_ms=0)
 
 
-def test_leaving_tells_the_others_at_once() -> None:
+def test_leaving_rebalances_immediately() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", session_timeout_ms=600_000)
         second = await group.add("t", session_timeout_ms=600_000)
@@ -422,7 +422,7 @@ def test_leaving_tells_the_others_at_once() -> None:
     in_group(test, max_session_timeout_ms=1_800_000)
 
 
-def test_statistics_name_the_state() -> None:
+def test_statistics() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t")
         await group.until(lambda: group.is_settled(*ALL))
@@ -435,7 +435,7 @@ def test_statistics_name_the_state() -> None:
     in_group(test)
 
 
-def test_the_time_before_a_subscription_does_not_count() -> None:
+def test_poll_interval_starts_with_subscription() -> None:
     async def test(group: Group) -> None:
         user = User(group, "late", {"max.poll.interval.ms": 5000}, group.chance)
         await asyncio.sleep(60)
@@ -448,7 +448,7 @@ def test_the_time_before_a_subscription_does_not_count() -> None:
     in_group(test)
 
 
-def test_heartbeats_have_to_fit_into_the_session() -> None:
+def test_heartbeat_interval_must_be_below_session_timeout() -> None:
     async def test(group: Group) -> None:
         with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms \(6000\)"):
             await group.add("t", heartbeat_interval_ms=6000)
@@ -457,7 +457,7 @@ def test_heartbeats_have_to_fit_into_the_session() -> None:
     in_group(test)
 
 
-def test_members_read_what_is_near() -> None:
+def test_rack_aware_assignment() -> None:
     async def test(group: Group) -> None:
         racks = {number: "xy"[number % 2] for number in range(6)}
         group.metadata.set_topics(racks, t=6)
@@ -471,7 +471,7 @@ def test_members_read_what_is_near() -> None:
     in_group(test)
 
 
-def test_a_coordinator_that_knows_nobody_is_not_asked_without_end() -> None:
+def test_unknown_member_backs_off() -> None:
     async def test(group: Group) -> None:
         coordinator = group.coordinator
         real = coordinator.handle

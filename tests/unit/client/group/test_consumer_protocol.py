@@ -21,7 +21,7 @@ FULL = Subscription(("a", "b"), b"data", OWNED, 7, "rack")
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_subscriptions_go_there_and_back(version: int) -> None:
+def test_subscription_round_trip(version: int) -> None:
     data = encode_subscription(FULL, version)
     assert struct.unpack_from(">h", data) == (version,)
     found = decode_subscription(data, "instance")
@@ -33,7 +33,7 @@ def test_subscriptions_go_there_and_back(version: int) -> None:
     assert found.group_instance_id == "instance"
 
 
-def test_the_bytes_of_a_subscription() -> None:
+def test_subscription_bytes() -> None:
     expected = (
         b"\x00\x03"  # version 3
         b"\x00\x00\x00\x01\x00\x01t"  # topics
@@ -47,14 +47,14 @@ def test_the_bytes_of_a_subscription() -> None:
     assert decode_subscription(expected) == subscription
 
 
-def test_the_bytes_of_an_assignment() -> None:
+def test_assignment_bytes() -> None:
     expected = b"\x00\x03\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x01\xff\xff\xff\xff"
     assignment = Assignment((TopicPartition("t", 0), TopicPartition("t", 1)))
     assert encode_assignment(assignment) == expected
     assert decode_assignment(memoryview(expected)) == assignment
 
 
-def test_newer_versions_are_read_as_the_newest_known() -> None:
+def test_newer_versions_are_read_as_latest_known() -> None:
     data = bytearray(encode_subscription(FULL) + b"what comes after")
     data[:2] = struct.pack(">h", 9)
     assert decode_subscription(data) == FULL
@@ -63,17 +63,17 @@ def test_newer_versions_are_read_as_the_newest_known() -> None:
     assert decode_assignment(more).partitions == OWNED
 
 
-def test_an_empty_assignment_is_none() -> None:
+def test_empty_assignment() -> None:
     assert decode_assignment(b"") == Assignment(())
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff\xff", b"\x00\x00\x00\x00\x00\x05"])
-def test_what_is_no_subscription(data: bytes) -> None:
+def test_rejects_invalid_subscriptions(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_subscription(data)
 
 
-def test_aiokafka_reads_them() -> None:
+def test_aiokafka_reads_subscriptions() -> None:
     read = ConsumerProtocolMemberMetadata.decode(encode_subscription(FULL))
     assert read.subscription == ["a", "b"]
     assert read.user_data == b"data"
