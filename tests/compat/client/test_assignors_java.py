@@ -63,7 +63,7 @@ def make_cases(assignor_name: str, equal: bool, racks: bool) -> list[Case]:
 
 @pytest.mark.parametrize("racks", [False, True], ids=["no-racks", "racks"])
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
-def test_as_kafkas(apache_kafka: None, equal: bool, racks: bool) -> None:
+def test_same_assignment_as_kafka(apache_kafka: None, equal: bool, racks: bool) -> None:
     names = set(NAMES) - ({"cooperative-sticky"} if racks and not equal else set())  # see there for the difference
     cases = [case for name in sorted(names) for case in make_cases(name, equal, racks)]
     lines = "".join(as_json(name, topics, members) + "\n" for name, topics, members, _ in cases)

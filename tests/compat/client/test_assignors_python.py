@@ -35,7 +35,7 @@ def dynamic(members: dict[str, Subscription]) -> dict[str, Subscription]:
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
 @few
 @given(seed=seeds)
-def test_the_same(name: str, equal: bool, seed: int) -> None:
+def test_same_assignment_as_python_clients(name: str, equal: bool, seed: int) -> None:
     chance = random.Random(seed)
     topics = random_topics(chance)
     members = dynamic(random_members(chance, topics, equal))
@@ -53,7 +53,7 @@ def moves(before: Given, after: Given) -> int:
 
 @few
 @given(seed=seeds)
-def test_sticky(seed: int) -> None:
+def test_sticky_is_as_balanced(seed: int) -> None:
     """With equal subscriptions: shares of the same sizes, and no more moves."""
     chance = random.Random(seed)
     topics = random_topics(chance)
@@ -70,7 +70,7 @@ def test_sticky(seed: int) -> None:
 
 @few
 @given(seed=seeds)
-def test_cooperative(seed: int) -> None:
+def test_cooperative_converges(seed: int) -> None:
     """As many partitions stay with members that join again as kafka-python leaves with them."""
     chance = random.Random(seed)
     topics = random_topics(chance)

@@ -84,7 +84,7 @@ def all_partitions(topic: str) -> list[TopicPartition]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_of_every_kind(broker, topic, codec):
+def test_reads_records_of_all_clients(broker, topic, codec):
     records = [record for partition in range(PARTITIONS) for record in sample_records(partition)]
     write(broker, topic, records, codec=codec)
     with make(broker) as consumer:
@@ -92,7 +92,7 @@ def test_records_of_every_kind(broker, topic, codec):
         assert_same(read(consumer, len(records)), with_offsets(records))
 
 
-def test_arrow_has_the_same_records(broker, topic):
+def test_poll_arrow_returns_same_records(broker, topic):
     records = [record for partition in range(PARTITIONS) for record in sample_records(partition)]
     write(broker, topic, records, codec="lz4")
     found: list[Record] = []
@@ -108,7 +108,7 @@ def test_arrow_has_the_same_records(broker, topic):
     assert_same(by_partition(found), with_offsets(records))
 
 
-def test_asyncio_has_the_same_records(broker, topic):
+def test_asyncio_returns_same_records(broker, topic):
     records = [record for partition in range(PARTITIONS) for record in sample_records(partition)]
     write(broker, topic, records)
 
@@ -127,7 +127,7 @@ def test_asyncio_has_the_same_records(broker, topic):
     assert_same(by_partition(asyncio.run(main())), with_offsets(records))
 
 
-def test_a_record_is_the_one_that_kafka_python_gives(broker, topic):
+def test_record_equals_kafka_python(broker, topic):
     write(broker, topic, sample_records(1)[:12])
     tp = TopicPartition(topic, 1)
     with make(broker, consumer_timeout_ms=int(PATIENCE * 1000)) as consumer:
@@ -167,7 +167,7 @@ def test_offsets(broker, topic):
         assert consumer.partitions_for_topic(topic) == set(range(PARTITIONS))
 
 
-def test_seeks(broker, topic):
+def test_seek(broker, topic):
     write(broker, topic, numbered(10))
     tp = TopicPartition(topic, 0)
     with make(broker) as consumer:
@@ -188,7 +188,7 @@ def test_seeks(broker, topic):
         assert consumer.poll(100) == {}
 
 
-def test_where_reading_begins(broker, topic):
+def test_auto_offset_reset(broker, topic):
     write(broker, topic, numbered(10, at_ms=int(time.time() * 1000) - 9500))
     tp = TopicPartition(topic, 0)
     for policy, expected in (("earliest", 0), ("latest", 10), ("by_duration:P7D", 0), ("by_duration:PT0.001S", 10)):
@@ -206,7 +206,7 @@ def test_where_reading_begins(broker, topic):
         assert [record.offset for record in read(consumer, 2)] == [8, 9]
 
 
-def test_pauses(broker, topic):
+def test_pause_and_resume(broker, topic):
     write(broker, topic, [*numbered(5, partition=0), *numbered(5, partition=1)])
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with make(broker) as consumer:
@@ -235,7 +235,7 @@ def test_partition_eof(broker, topic):
 
 
 class TestTransactions:
-    def test_only_what_was_committed(self, broker, topic):
+    def test_read_committed(self, broker, topic):
         producer = ConfluentTransactional(broker.bootstrap, f"txn-{topic}")
         try:
             for number, ends in enumerate(["commit", "abort", "commit", "abort", "abort", "commit"]):
@@ -269,7 +269,7 @@ class TestTransactions:
 
 
 class TestGroups:
-    def test_offsets_go_from_client_to_client(self, broker, topic):
+    def test_committed_offsets_are_shared_between_clients(self, broker, topic):
         group, tp = f"group-{topic}", TopicPartition(topic, 0)
         write(broker, topic, numbered(9))
         with make(broker, topic, group_id=group, enable_auto_commit=False, max_poll_records=3) as consumer:
@@ -292,7 +292,7 @@ class TestGroups:
             assert consumer.committed(tp, metadata=True).metadata.rstrip("\0") == "from librdkafka"
             assert [record.offset for record in read(consumer, 3)] == [6, 7, 8]
 
-    def test_all_partitions_of_a_pattern(self, broker, topic):
+    def test_pattern_subscription(self, broker, topic):
         write(broker, topic, [*numbered(2, partition=0), *numbered(2, partition=2)])
         with make(broker, group_id=f"group-{topic}") as consumer:
             consumer.subscribe(pattern=f"{topic}$")

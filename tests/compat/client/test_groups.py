@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["leads", "follows"])
 @pytest.mark.parametrize("strategy", list(OTHERS))
-def test_with_members_of_other_clients(make_lab: MakeLab, strategy: str, is_first: bool) -> None:
+def test_group_with_members_of_other_clients(make_lab: MakeLab, strategy: str, is_first: bool) -> None:
     """The first member of a group leads it; when it goes, another does."""
     lab = make_lab(6)
     lab.write(5)
@@ -43,7 +43,7 @@ def test_with_members_of_other_clients(make_lab: MakeLab, strategy: str, is_firs
     lab.wait_committed()
 
 
-def test_static_members_of_two_clients_take_each_others_place(make_lab: MakeLab) -> None:
+def test_static_members_of_two_clients_replace_each_other(make_lab: MakeLab) -> None:
     lab = make_lab()
     first = lab.add("confluent-kafka", instance="one")
     second = lab.add(OURS, instance="two")
@@ -62,7 +62,7 @@ def test_static_members_of_two_clients_take_each_others_place(make_lab: MakeLab)
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python", "aiokafka", "java"])
-def test_committed_offsets_are_one_anothers(make_lab: MakeLab, client: str) -> None:
+def test_committed_offsets_are_shared(make_lab: MakeLab, client: str) -> None:
     lab = make_lab()
     for reader in (client, OURS, client):
         before = lab.all_records

@@ -65,7 +65,7 @@ def _poll_into(consumer: Consumer, found: list[bytes]) -> list[bytes]:
 
 
 class TestReading:
-    def test_what_was_written_and_what_is_written(self, broker, topic, open_consumer):
+    def test_reads_old_and_new_records(self, broker, topic, open_consumer):
         write(broker, topic, b"a", b"b")
         consumer = open_consumer()
         tp = TopicPartition(topic, 0)
@@ -126,7 +126,7 @@ class TestReading:
         consumer.seek_to_end(first)
         assert consumer.position(first) == 10
 
-    def test_a_pattern_without_a_group(self, broker, open_consumer):
+    def test_pattern_without_group(self, broker, open_consumer):
         stem = f"pattern-{next(_numbers)}"
         for name in (f"{stem}-a", f"{stem}-b", f"not-{stem}"):
             broker.create_topic(name, 1)
@@ -136,7 +136,7 @@ class TestReading:
         assert sorted(read(consumer, 2)) == [f"{stem}-a".encode(), f"{stem}-b".encode()]
         assert consumer.subscription() == {f"{stem}-a", f"{stem}-b"}
 
-    def test_the_cluster(self, topic, open_consumer):
+    def test_topics_and_partitions(self, topic, open_consumer):
         consumer = open_consumer()
         assert topic in consumer.topics()
         assert "__consumer_offsets" not in consumer.topics()
@@ -158,7 +158,7 @@ class TestThreads:
             consumer.poll(PATIENCE_MS)
         timer.join()
 
-    def test_only_one_thread_polls(self, broker, topic, open_consumer):
+    def test_refuses_concurrent_polls(self, broker, topic, open_consumer):
         consumer = open_consumer()
         consumer.assign([TopicPartition(topic, 0)])
         failures: list[Exception] = []
@@ -181,7 +181,7 @@ class TestThreads:
         thread.join()
         assert failures == []
 
-    def test_listeners_run_in_the_thread_that_polls(self, broker, topic, open_consumer):
+    def test_listeners_run_in_polling_thread(self, broker, topic, open_consumer):
         told: list[tuple[str, set[TopicPartition], bool]] = []
 
         class Listener(ConsumerRebalanceListener):
@@ -209,7 +209,7 @@ class TestThreads:
         found = other.committed(TopicPartition(topic, 1), metadata=True)
         assert found == OffsetAndMetadata(7, "by the listener", -1)
 
-    def test_a_listener_may_commit_while_the_consumer_closes(self, topic, open_consumer):
+    def test_listener_may_commit_during_close(self, topic, open_consumer):
         class Listener(ConsumerRebalanceListener):
             def on_partitions_revoked(self, revoked):
                 consumer.commit(dict.fromkeys(revoked, 5))
@@ -223,7 +223,7 @@ class TestThreads:
             consumer.commit({TopicPartition(topic, 0): 1})
         assert open_consumer(group_id=group).committed(TopicPartition(topic, 0)) == 5
 
-    def test_what_a_listener_raises_comes_out_of_the_poll(self, topic, open_consumer):
+    def test_poll_raises_listener_errors(self, topic, open_consumer):
         class Listener(ConsumerRebalanceListener):
             def on_partitions_assigned(self, assigned):
                 raise ZeroDivisionError
@@ -234,7 +234,7 @@ class TestThreads:
             consumer.poll(PATIENCE_MS)
         assert len(consumer.assignment()) == 2
 
-    def test_a_program_that_forgets_to_close_can_end(self, broker):
+    def test_program_ends_without_close(self, broker):
         import subprocess
         import sys
 
@@ -258,7 +258,7 @@ class TestCommits:
     def committed(self, open_consumer, group: str, tp: TopicPartition) -> Any:
         return open_consumer(group_id=group).committed(tp)
 
-    def test_by_hand(self, broker, topic, open_consumer):
+    def test_manual_commit(self, broker, topic, open_consumer):
         group, tp = f"group-{topic}", TopicPartition(topic, 0)
         write(broker, topic, b"a", b"b", b"c")
         consumer = open_consumer(group_id=group, enable_auto_commit=False, max_poll_records=2)
@@ -276,7 +276,7 @@ class TestCommits:
         with pytest.raises(TypeError, match="TopicPartition"):
             consumer.commit({topic: 1})
 
-    def test_without_waiting(self, broker, topic, open_consumer):
+    def test_commit_async(self, broker, topic, open_consumer):
         group, tp = f"group-{topic}", TopicPartition(topic, 0)
         write(broker, topic, b"a")
         consumer = open_consumer(group_id=group, enable_auto_commit=False)
@@ -290,14 +290,14 @@ class TestCommits:
         eventually(lambda: bool(consumer.poll(10) or told), "the callback of a commit")
         assert told == [({tp: OffsetAndMetadata(1, "", 0)}, None, threading.current_thread())]
 
-    def test_by_time(self, broker, topic, open_consumer):
+    def test_automatic_commit(self, broker, topic, open_consumer):
         group, tp = f"group-{topic}", TopicPartition(topic, 0)
         write(broker, topic, b"a", b"b")
         consumer = open_consumer(topic, group_id=group, auto_commit_interval_ms=50)
         read(consumer, 2)
         eventually(lambda: consumer.poll(10) == {} and consumer.committed(tp) == 2, "a commit by time")
 
-    def test_what_is_in_hand_is_not_committed(self, broker, topic, open_consumer):
+    def test_records_of_current_poll_are_not_committed(self, broker, topic, open_consumer):
         group, tp = f"group-{topic}", TopicPartition(topic, 0)
         write(broker, topic, b"a", b"b", b"c")
         consumer = open_consumer(topic, group_id=group, auto_commit_interval_ms=20)
@@ -309,14 +309,14 @@ class TestCommits:
         next(records)
         eventually(lambda: consumer.committed(tp) == 2, "a commit of the second record")
 
-    def test_closing_commits_what_was_polled(self, broker, topic, open_consumer):
+    def test_close_commits_polled_records(self, broker, topic, open_consumer):
         group, tp = f"group-{topic}", TopicPartition(topic, 0)
         write(broker, topic, b"a", b"b")
         with open_consumer(topic, group_id=group, auto_commit_interval_ms=3_600_000) as consumer:
             read(consumer, 2)
         assert self.committed(open_consumer, group, tp) == 2
 
-    def test_but_not_after_an_error(self, broker, topic, open_consumer):
+    def test_close_after_error_does_not_commit(self, broker, topic, open_consumer):
         group, tp = f"group-{topic}", TopicPartition(topic, 0)
         write(broker, topic, b"a", b"b")
         consumer = open_consumer(topic, group_id=group, auto_commit_interval_ms=3_600_000)
@@ -324,7 +324,7 @@ class TestCommits:
         consumer.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
         assert self.committed(open_consumer, group, tp) is None
 
-    def test_reading_goes_on_at_the_committed_offset(self, broker, topic, open_consumer):
+    def test_continues_at_committed_offset(self, broker, topic, open_consumer):
         group = f"group-{topic}"
         write(broker, topic, b"a", b"b", b"c")
         with open_consumer(topic, group_id=group, max_poll_records=1) as consumer:

@@ -103,7 +103,7 @@ def read(consumer: Consumer, count: int) -> list[int]:
     ],
 )
 @pytest.mark.parametrize("sessions", [True, False])
-def test_errors_of_fetches_that_pass(broker, tp, open_consumer, error: type[KafkaError], sessions: bool):
+def test_retries_retriable_fetch_errors(broker, tp, open_consumer, error: type[KafkaError], sessions: bool):
     """With a session, a fetch that names no partition gets the error as a whole; without, each partition gets it."""
     write(broker, tp, 0, 1, 2)
     consumer = open_consumer(broker.bootstrap_servers, enable_incremental_fetch_sessions=sessions)
@@ -119,7 +119,7 @@ def test_errors_of_fetches_that_pass(broker, tp, open_consumer, error: type[Kafk
 
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA])
 @pytest.mark.parametrize("strike", ["drop_connection", "drop_reply_and_close"])
-def test_connections_that_break(broker, tp, open_consumer, api: ApiKey, strike: str):
+def test_retries_after_broken_connections(broker, tp, open_consumer, api: ApiKey, strike: str):
     write(broker, tp, 0, 1, 2)
     if strike == "drop_connection":
         fault = broker.faults.drop_connection(api, times=3)
@@ -134,7 +134,7 @@ def test_connections_that_break(broker, tp, open_consumer, api: ApiKey, strike: 
 
 
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS])
-def test_replies_that_never_come(broker, tp, open_consumer, api: ApiKey):
+def test_retries_after_missing_responses(broker, tp, open_consumer, api: ApiKey):
     write(broker, tp, 0, 1)
     fault = broker.faults.drop_reply(api, times=2)
     consumer = open_consumer(broker.bootstrap_servers, request_timeout_ms=600, fetch_max_wait_ms=100)
@@ -143,7 +143,7 @@ def test_replies_that_never_come(broker, tp, open_consumer, api: ApiKey):
     assert fault.hits == 2
 
 
-def test_a_reply_that_comes_after_a_seek(broker, tp, open_consumer):
+def test_drops_response_from_before_seek(broker, tp, open_consumer):
     write(broker, tp, *range(10))
     consumer = open_consumer(broker.bootstrap_servers)
     consumer.assign([tp])
@@ -156,7 +156,7 @@ def test_a_reply_that_comes_after_a_seek(broker, tp, open_consumer):
         assert read(consumer, 10 - target) == list(range(target, 10))
 
 
-def test_an_offset_that_is_out_of_range(broker, tp, open_consumer):
+def test_out_of_range_resets_to_earliest(broker, tp, open_consumer):
     write(broker, tp, *range(5))
     consumer = open_consumer(broker.bootstrap_servers, enable_incremental_fetch_sessions=False)
     consumer.assign([tp])
@@ -167,7 +167,7 @@ def test_an_offset_that_is_out_of_range(broker, tp, open_consumer):
     assert read(consumer, 5) == list(range(5))
 
 
-def test_offsets_asked_for_while_the_broker_moves_leaders(broker, tp, open_consumer):
+def test_offset_lookup_survives_leader_changes(broker, tp, open_consumer):
     write(broker, tp, *range(5))
     consumer = open_consumer(broker.bootstrap_servers)
     not_leader = broker.faults.error(ApiKey.LIST_OFFSETS, NotLeaderForPartitionError, times=3)
@@ -180,7 +180,7 @@ def test_offsets_asked_for_while_the_broker_moves_leaders(broker, tp, open_consu
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_broker_that_is_restarted(tmp_path, open_consumer, clean: bool):
+def test_survives_broker_restart(tmp_path, open_consumer, clean: bool):
     with EmbeddedBroker(topics={"t": 1}, data_dir=tmp_path / "data") as broker:
         tp = TopicPartition("t", 0)
         write(broker, tp, 0, 1)
@@ -193,7 +193,7 @@ def test_a_broker_that_is_restarted(tmp_path, open_consumer, clean: bool):
             assert read(consumer, 1) == [number]
 
 
-def test_a_broker_that_stands_still(broker, tp, open_consumer):
+def test_survives_paused_broker(broker, tp, open_consumer):
     write(broker, tp, 0)
     consumer = open_consumer(broker.bootstrap_servers, request_timeout_ms=500, fetch_max_wait_ms=100)
     consumer.assign([tp])
@@ -207,7 +207,7 @@ def test_a_broker_that_stands_still(broker, tp, open_consumer):
     assert read(consumer, 1) == [1]
 
 
-def test_a_cut_at_every_byte_of_a_fetch(open_consumer):
+def test_cut_at_every_byte_of_a_fetch(open_consumer):
     """The connection for fetches dies one byte later each time, from the first of ApiVersions to the last of the second
     fetch; what was read is always what was written, in order."""
     with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
@@ -237,7 +237,7 @@ def test_a_cut_at_every_byte_of_a_fetch(open_consumer):
         assert proxy.cuts >= whole - 1
 
 
-def test_connections_that_are_cut_all_the_time(open_consumer):
+def test_frequently_cut_connections(open_consumer):
     """While a writer writes and somebody cuts, every record comes once, and in order."""
     with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
         proxy.target = broker.address

@@ -60,7 +60,7 @@ def kinds(poller: Poller) -> list[str]:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_members_come_and_go(broker: EmbeddedBroker, topic: str, pollers: Pollers, strategy: str) -> None:
+def test_members_join_and_leave(broker: EmbeddedBroker, topic: str, pollers: Pollers, strategy: str) -> None:
     tps = all_of(topic)
     write(broker, topic)
     first = pollers.add(partition_assignment_strategy=strategy)
@@ -81,7 +81,7 @@ def test_members_come_and_go(broker: EmbeddedBroker, topic: str, pollers: Poller
     assert not first.errors + second.errors
 
 
-def test_what_is_told_of_a_cooperative_rebalance(topic: str, pollers: Pollers) -> None:
+def test_listener_calls_of_cooperative_rebalance(topic: str, pollers: Pollers) -> None:
     tps = frozenset(all_of(topic))
     first = pollers.add(partition_assignment_strategy="cooperative-sticky")
     pollers.wait_shared(*tps)
@@ -110,7 +110,7 @@ def test_static_members(broker: EmbeddedBroker, topic: str, pollers: Pollers) ->
     eventually(lambda: "lost" in kinds(again), "it has lost its partitions", PATIENCE)
 
 
-def test_a_program_that_does_not_poll(topic: str, pollers: Pollers) -> None:
+def test_member_without_polls_leaves(topic: str, pollers: Pollers) -> None:
     tps = all_of(topic)
     first = pollers.add(max_poll_interval_ms=1500)
     second = pollers.add(max_poll_interval_ms=1500)
@@ -124,7 +124,7 @@ def test_a_program_that_does_not_poll(topic: str, pollers: Pollers) -> None:
     assert "lost" in kinds(first)
 
 
-def test_commits_by_hand(broker: EmbeddedBroker, topic: str) -> None:
+def test_manual_commits(broker: EmbeddedBroker, topic: str) -> None:
     tps = all_of(topic)
     write(broker, topic)
     told: list[object] = []
@@ -155,7 +155,7 @@ def test_commits_by_hand(broker: EmbeddedBroker, topic: str) -> None:
         assert alone.committed(tps[0]) == 2
 
 
-def test_commits_by_themselves_without_a_group_of_members(broker: EmbeddedBroker, topic: str) -> None:
+def test_automatic_commits_with_user_assignment(broker: EmbeddedBroker, topic: str) -> None:
     tps = all_of(topic)
     write(broker, topic)
     settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": f"alone-{topic}"}
@@ -171,7 +171,7 @@ def test_commits_by_themselves_without_a_group_of_members(broker: EmbeddedBroker
         assert consumer.committed(tps[0]) == 10, "closing commits"
 
 
-def test_the_broker_starts_again(broker: EmbeddedBroker, topic: str, pollers: Pollers) -> None:
+def test_group_survives_broker_restart(broker: EmbeddedBroker, topic: str, pollers: Pollers) -> None:
     tps = all_of(topic)
     write(broker, topic)
     first, second = pollers.add(), pollers.add()
@@ -185,7 +185,7 @@ def test_the_broker_starts_again(broker: EmbeddedBroker, topic: str, pollers: Po
 
 
 @pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT])
-def test_faults_on_the_way(broker: EmbeddedBroker, topic: str, pollers: Pollers, api: ApiKey) -> None:
+def test_group_survives_faults(broker: EmbeddedBroker, topic: str, pollers: Pollers, api: ApiKey) -> None:
     """Whatever is refused, lost or cut once, the group settles and all is read."""
     tps = all_of(topic)
     faults = broker.faults
@@ -206,7 +206,7 @@ def test_faults_on_the_way(broker: EmbeddedBroker, topic: str, pollers: Pollers,
     assert not [error for each in pollers.all for error in each.errors]
 
 
-def test_who_may_not_join_is_told(broker: EmbeddedBroker, pollers: Pollers, topic: str) -> None:
+def test_authorization_error_is_raised_and_retried(broker: EmbeddedBroker, pollers: Pollers, topic: str) -> None:
     with broker.faults.error(ApiKey.JOIN_GROUP, GroupAuthorizationFailedError, times=1):
         first = pollers.add()
         eventually(lambda: first.errors, "the poll raises", PATIENCE)
@@ -214,7 +214,7 @@ def test_who_may_not_join_is_told(broker: EmbeddedBroker, pollers: Pollers, topi
     pollers.wait_shared(*all_of(topic))
 
 
-def test_unsubscribing_leaves_the_group(broker: EmbeddedBroker, topic: str) -> None:
+def test_unsubscribe_leaves_group(broker: EmbeddedBroker, topic: str) -> None:
     with Consumer(topic, bootstrap_servers=broker.bootstrap_servers, group_id=f"leaves-{topic}") as consumer:
         eventually(lambda: consumer.poll(50) is not None and consumer.assignment(), "it has partitions", PATIENCE)
         consumer.unsubscribe()
@@ -224,7 +224,7 @@ def test_unsubscribing_leaves_the_group(broker: EmbeddedBroker, topic: str) -> N
         eventually(lambda: consumer.poll(50) is not None and consumer.assignment(), "it has partitions", PATIENCE)
 
 
-def test_a_pattern_and_a_topic_that_comes_later(broker: EmbeddedBroker, topic: str) -> None:
+def test_pattern_matches_later_topic(broker: EmbeddedBroker, topic: str) -> None:
     prefix = f"later-{topic}"
     with Consumer(
         bootstrap_servers=broker.bootstrap_servers, group_id=f"pattern-{topic}", metadata_max_age_ms=200

@@ -68,7 +68,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_members_come_and_go(strategy: str) -> None:
+def test_members_join_and_leave(strategy: str) -> None:
     async def test() -> None:
         settings = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
         async with EmbeddedBroker(settings, topics={"t": 4}) as broker:

@@ -44,7 +44,7 @@ def wait_assigned(consumer: Consumer) -> None:
     eventually(lambda: consumer.poll(20) is not None and consumer.assignment(), "it has partitions", PATIENCE)
 
 
-def test_exactly_once_from_one_topic_to_another(broker: EmbeddedBroker) -> None:
+def test_exactly_once_from_topic_to_topic(broker: EmbeddedBroker) -> None:
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(50):
             producer.send("in", b"%d" % number)
@@ -83,7 +83,7 @@ def test_exactly_once_from_one_topic_to_another(broker: EmbeddedBroker) -> None:
         assert consumer.committed(TP, metadata=True) == OffsetAndMetadata(copied, "copied", -1)
 
 
-def test_a_member_of_an_earlier_generation_commits_nothing(broker: EmbeddedBroker) -> None:
+def test_member_of_earlier_generation_cannot_commit(broker: EmbeddedBroker) -> None:
     with make_consumer(broker) as first, make_consumer(broker) as second:
         first.subscribe(["in"])
         wait_assigned(first)

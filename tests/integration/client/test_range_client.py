@@ -39,9 +39,7 @@ def offsets(portions: list[RangeColumns]) -> list[int]:
     return [offset for columns in portions for offset in columns.offsets.to_pylist()]
 
 
-def test_what_is_asked_for_comes_and_no_more(
-    headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient
-) -> None:
+def test_reads_exactly_the_range(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
     tp = TopicPartition(headrace_topic, 0)
     send(headrace_broker, headrace_topic, [b"%d" % number for number in range(100)], linger_ms=50)
     assert client.partitions([headrace_topic, "nowhere"]) == {headrace_topic: [0]}
@@ -60,7 +58,7 @@ def test_what_is_asked_for_comes_and_no_more(
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_long_stretches_come_in_portions(
+def test_long_range_is_split_into_columns(
     headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient, codec: str
 ) -> None:
     tp = TopicPartition(headrace_topic, 0)
@@ -74,9 +72,7 @@ def test_long_stretches_come_in_portions(
     assert min(sizes[:-1]) > 100_000
 
 
-def test_a_record_larger_than_a_portion(
-    headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient
-) -> None:
+def test_record_larger_than_target(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
     sent: list[bytes | None] = [b"x" * 900_000, None, b"", b"y" * 300_000]
     send(headrace_broker, headrace_topic, sent)
     assert values(list(client.read(TopicPartition(headrace_topic, 0), 0, 4, target_bytes=1000))) == sent
@@ -90,7 +86,7 @@ def test_headers(headrace_broker: EmbeddedBroker, headrace_topic: str, client: R
     assert columns.headers.to_pylist() == [[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], []]
 
 
-def test_committed_records_only(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
+def test_read_committed(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
     tp = TopicPartition(headrace_topic, 0)
     committed = RangeClient(
         {"bootstrap.servers": headrace_broker.bootstrap_servers, "isolation.level": "read_committed"}
@@ -119,9 +115,7 @@ def test_committed_records_only(headrace_broker: EmbeddedBroker, headrace_topic:
     committed.close()
 
 
-def test_offsets_that_the_log_does_not_have(
-    headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient
-) -> None:
+def test_offset_out_of_range_raises(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
     tp = TopicPartition(headrace_topic, 0)
     send(headrace_broker, headrace_topic, [b"%d" % number for number in range(10)])
     with headrace.Admin(bootstrap_servers=headrace_broker.bootstrap_servers) as admin:
@@ -134,7 +128,9 @@ def test_offsets_that_the_log_does_not_have(
     assert offsets(list(client.read(tp, 4, 10))) == [4, 5, 6, 7, 8, 9]
 
 
-def test_an_end_that_never_comes(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
+def test_times_out_before_unreachable_end(
+    headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient
+) -> None:
     send(headrace_broker, headrace_topic, [b"1"])
     reading = client.read(TopicPartition(headrace_topic, 0), 0, 2, patience_ms=300)
     assert values([next(reading)]) == [b"1"]
@@ -142,7 +138,7 @@ def test_an_end_that_never_comes(headrace_broker: EmbeddedBroker, headrace_topic
         next(reading)
 
 
-def test_a_topic_that_is_not_there(headrace_broker: EmbeddedBroker) -> None:
+def test_missing_topic_raises(headrace_broker: EmbeddedBroker) -> None:
     client = RangeClient(
         {"bootstrap.servers": headrace_broker.bootstrap_servers, "topic.metadata.propagation.max.ms": 100}
     )
@@ -151,7 +147,7 @@ def test_a_topic_that_is_not_there(headrace_broker: EmbeddedBroker) -> None:
     client.close()
 
 
-def test_what_may_pass_is_tried_again(
+def test_retries_fetch_after_leader_change(
     headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient
 ) -> None:
     tp = TopicPartition(headrace_topic, 0)
@@ -163,7 +159,7 @@ def test_what_may_pass_is_tried_again(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_restart_of_the_broker_in_the_midst(
+def test_survives_broker_restart(
     headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient, clean: bool
 ) -> None:
     tp = TopicPartition(headrace_topic, 0)
@@ -175,7 +171,7 @@ def test_a_restart_of_the_broker_in_the_midst(
     assert offsets(portions) == list(range(500))
 
 
-def test_who_reads_only_a_part_can_read_another(
+def test_abandoned_range_does_not_affect_next(
     headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient
 ) -> None:
     tp = TopicPartition(headrace_topic, 0)
@@ -186,7 +182,7 @@ def test_who_reads_only_a_part_can_read_another(
     assert offsets(list(client.read(tp, 100, 110))) == list(range(100, 110))
 
 
-def test_waiting_for_records(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
+def test_wait_for_records(headrace_broker: EmbeddedBroker, headrace_topic: str, client: RangeClient) -> None:
     tp = TopicPartition(headrace_topic, 0)
     assert client.partitions([headrace_topic])
     assert not client.wait_for_records({tp: 0}, 50)

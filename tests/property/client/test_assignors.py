@@ -55,7 +55,7 @@ def check_balanced(topics: Topics, members: dict[str, Subscription], made: Given
 @pytest.mark.parametrize("name", NAMES)
 @few
 @given(seed=seeds)
-def test_complete_and_balanced(name: str, racks: bool, equal: bool, seed: int) -> None:
+def test_assignment_is_complete_and_balanced(name: str, racks: bool, equal: bool, seed: int) -> None:
     chance = random.Random(seed)
     topics = random_topics(chance, racks)
     members = random_members(chance, topics, equal, racks)
@@ -73,7 +73,7 @@ def test_complete_and_balanced(name: str, racks: bool, equal: bool, seed: int) -
 
 @few
 @given(seed=seeds)
-def test_range_gives_like_topics_alike(seed: int) -> None:
+def test_range_co_partitions_equal_topics(seed: int) -> None:
     chance = random.Random(seed)
     topics = Topics(dict.fromkeys(("a", "b", "c"), chance.randint(1, 9)))
     made = assign("range", topics, random_members(chance, topics, equal=True))
@@ -85,7 +85,7 @@ def test_range_gives_like_topics_alike(seed: int) -> None:
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
 @few
 @given(seed=seeds)
-def test_sticky_through_changes(equal: bool, seed: int) -> None:
+def test_sticky_after_changes(equal: bool, seed: int) -> None:
     """Balanced after each change; without one nothing moves; and with equal subscriptions no move is in vain."""
     owned: dict[str, list[TopicPartition]] = {}
     for generation, (topics, members) in enumerate(a_life(seed, equal), 1):
@@ -106,7 +106,7 @@ def test_sticky_through_changes(equal: bool, seed: int) -> None:
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
 @few
 @given(seed=seeds)
-def test_cooperative_is_safe_and_ends(equal: bool, racks: bool, seed: int) -> None:
+def test_cooperative_is_safe_and_converges(equal: bool, racks: bool, seed: int) -> None:
     """Nobody gets what another had as it joined; and when everybody has given up what it must, all is given."""
     owned: dict[str, list[TopicPartition]] = {}
     generation = 0

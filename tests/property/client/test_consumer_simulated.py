@@ -136,7 +136,7 @@ class Simulation:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_every_record_comes_once_and_in_order(seed):
+def test_every_record_is_returned_once_in_order(seed):
     simulation = Simulation(seed)
     try:
         run(simulation.run())

@@ -90,5 +90,5 @@ async def disturb(group: Group, chance: random.Random, add: Any, keeper: User) -
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_group_in_a_bad_network(seed: int) -> None:
+def test_group_in_unreliable_network(seed: int) -> None:
     run(simulate(seed))
