@@ -5,14 +5,15 @@ Apache Kafka, a broker process) starts once per group. A file is a group; `GROUP
 fixtures. Groups start in the order of `LONGEST_FIRST`, so that no long one is left at the end.
 """
 
+import signal
 from fnmatch import fnmatch
 from typing import Any
 
 import pytest
 
 GROUPS = {
-    "Spark beside Spark's own connector": ("tests/compat/spark/test_[!s]*.py", "tests/compat/spark/test_stream.py"),
-    "Spark": ("tests/integration/spark/*", "tests/integration/pipelines/*", "tests/integration/shop/test_[!k]*.py"),
+    "Spark": ("tests/integration/spark/*", "tests/compat/spark/test_[!s]*.py", "tests/compat/spark/test_stream.py"),
+    "pipelines": ("tests/integration/pipelines/test_[!c]*.py", "tests/integration/shop/test_[!k]*.py"),
     "other clients in groups": ("tests/compat/broker/test_group*.py", "tests/compat/client/test_group*.py"),
     "other clients on one broker": ("tests/compat/broker/*",),
     "files of Apache Kafka": ("tests/compat/test_apache_kafka_*.py",),
@@ -23,8 +24,8 @@ GROUPS = {
 LONGEST_FIRST = (
     "tests/integration/shop/test_kills.py",
     "tests/compat/spark/test_standalone.py",
+    "pipelines",
     "Spark",
-    "Spark beside Spark's own connector",
     "other clients on one broker",
     "other clients in groups",
     "Kafka's tools",
@@ -52,6 +53,12 @@ def rank_of(nodeid: str) -> int:
         if fnmatch(group, pattern):
             return rank
     return len(LONGEST_FIRST)
+
+
+def pytest_configure() -> None:
+    """A shell lets what it runs in the background ignore Ctrl-C, and so would the programs that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.apache_kafka import dump_log
+from tests.support.apache_kafka.dump_log import dump_log
 from tests.support.apache_kafka.files import KafkaFiles, Partition, topic_configs
 from tests.support.storage.files import consume, files_in, open_manager
 

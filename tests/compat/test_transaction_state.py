@@ -6,7 +6,7 @@ That Kafka's tool reads what Headrace writes is shown in `broker/test_transactio
 import shutil
 from pathlib import Path
 
-from tests.support.apache_kafka import dump_log
+from tests.support.apache_kafka.dump_log import dump_log
 from tests.support.apache_kafka.files import KafkaFiles, topic_configs
 from tests.support.apache_kafka.transaction_state import last_states
 from tests.support.coordinator.transactions import Coordinator

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.support.apache_kafka import dump_log
+from tests.support.apache_kafka.dump_log import dump_log
 from tests.support.broker.admin_clients import Admin
 from tests.support.broker.clients import Ack, Client, Confluent, Kcat
 from tests.support.broker.process import Broker, eventually

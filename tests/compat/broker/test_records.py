@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from tests.support.apache_kafka import dump_log
+from tests.support.apache_kafka.dump_log import dump_log
 from tests.support.broker.clients import Client
 from tests.support.broker.process import Broker
 from tests.support.broker.records import CODECS, START_MS, Record, assert_same, sample_records, with_offsets

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import confluent_kafka as confluent
 import pytest
-from tests.support.apache_kafka import dump_log
+from tests.support.apache_kafka.dump_log import dump_log
 from tests.support.apache_kafka.transaction_state import last_states
 from tests.support.broker.clients import Client
 from tests.support.broker.java_clients import Java, to_bytes

@@ -77,6 +77,14 @@ def admin_address(admin: headrace.Admin) -> str:
 
 
 @pytest.fixture
+def impatient(tmp_path: Path) -> Path:
+    """A configuration with which Kafka's tools give up soon. A topic that does not exist takes them a minute."""
+    file = tmp_path / "impatient.properties"
+    file.write_text("default.api.timeout.ms=5000\nrequest.timeout.ms=5000\n")
+    return file
+
+
+@pytest.fixture
 def group(broker: Broker, topic: str) -> str:
     """A group without members that has read some of the topic."""
     name = f"group-{topic}"

@@ -191,11 +191,11 @@ class TestDeleteRecords:
         assert shown[0] == shown[1]
         assert f"partition: {topic}-0\tlow_watermark: 4" in mine.out
 
-    def test_a_topic_that_is_not_there(self, java: Java, ours: Tool, tmp_path: Path) -> None:
+    def test_a_topic_that_is_not_there(self, java: Java, ours: Tool, tmp_path: Path, impatient: Path) -> None:
         file = tmp_path / "offsets.json"
         file.write_text('{"partitions": [{"topic": "not-there", "partition": 0, "offset": 1}], "version": 1}')
         args = ("--offset-json-file", file)
-        kafka = java.tool("kafka-delete-records", *args)
+        kafka = java.tool("kafka-delete-records", *args, "--command-config", impatient)
         assert kafka.status == ours("delete-records", *args).status == ours("delete-records", *args, "--json").status
 
     @pytest.mark.parametrize(
@@ -365,9 +365,12 @@ class TestTransactions:
         ],
         ids=" ".join,
     )
-    def test_same(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
+    def test_same(self, java: Java, ours: Tool, topic: str, args: list[str], impatient: Path) -> None:
         given = [arg.replace("TOPIC", topic) for arg in args]
-        kafka = java.bare_tool("kafka-transactions", "--bootstrap-server", java.bootstrap, *given)
+        place = ["--bootstrap-server", java.bootstrap]
+        if "not-there" in args:
+            place += ["--command-config", str(impatient)]
+        kafka = java.bare_tool("kafka-transactions", *place, *given)
         check(kafka, ours("transactions", *given))
 
     def test_an_open_one(self, java: Java, ours: Tool, topic: str) -> None:

@@ -178,7 +178,7 @@ def test_the_first_of_several_brokers_is_dead(servers: str) -> None:
 def test_logs_of_clients_are_lines() -> None:
     program = (
         "import logging\n"
-        "from headrace.cli import tool\n"
+        "from headrace.cli.common import tool\n"
         "tool._log_in_lines()\n"
         "try: 1 / 0\n"
         "except ZeroDivisionError: logging.getLogger('headrace.client').exception('it failed')\n"

@@ -78,18 +78,28 @@ class MockBroker:
         return base_offset
 
     def read(self, topic: str) -> bytes:
-        """All batches of a topic, as they are stored."""
+        """All batches of a topic, as they are stored. One request gets one batch from this broker."""
+        stored, offset, end = b"", 0, 1
+        while offset < end:
+            batch, end = self._fetch(topic, offset)
+            base_offset, last_offset_delta = struct.unpack_from(">q15xi", batch)
+            stored += batch
+            offset = base_offset + last_offset_delta + 1
+        return stored
+
+    def _fetch(self, topic: str, offset: int) -> tuple[bytes, int]:
+        """The batch at an offset, and the high watermark."""
         body = struct.pack(">iiiib", -1, 100, 1, 1 << 24, 0) + _one(
-            _text(topic) + _one(struct.pack(">iqi", 0, 0, 1 << 24))
+            _text(topic) + _one(struct.pack(">iqi", 0, offset, 1 << 24))
         )
         reply = self._call(FETCH, FETCH_VERSION, body)
         partitions_at = 4 + 4 + 4 + len(_text(topic)) + 4
-        _, error, _, _, aborted = struct.unpack_from(">ihqqi", reply, partitions_at)
+        _, error, high_watermark, _, aborted = struct.unpack_from(">ihqqi", reply, partitions_at)
         assert (error, max(aborted, 0)) == (0, 0)
         size_at = partitions_at + struct.calcsize(">ihqqi")
         (size,) = struct.unpack_from(">i", reply, size_at)
         assert len(reply) == size_at + 4 + size
-        return reply[size_at + 4 :]
+        return reply[size_at + 4 :], high_watermark
 
     def _call(self, api: int, version: int, body: bytes) -> bytes:
         no_client_id = -1
