@@ -85,7 +85,7 @@ def make(broker: Broker, **settings: Any) -> Producer:
 @pytest.mark.parametrize(
     ("codec", "other"), [*zip(CODECS, itertools.cycle(READERS)), ("none", "kafka-clients")], indirect=["other"]
 )
-def test_others_read_what_it_writes(broker: Broker, new_topic: NewTopic, codec: str, other: Client) -> None:
+def test_other_clients_read_records(broker: Broker, new_topic: NewTopic, codec: str, other: Client) -> None:
     topic = new_topic(2)
     rows = [row for partition in range(2) for row in sample_records(partition)]
     with make(broker, compression_type=codec, max_request_size=4_000_000) as producer:
@@ -100,7 +100,7 @@ def test_others_read_what_it_writes(broker: Broker, new_topic: NewTopic, codec: 
 
 
 @pytest.mark.parametrize("other", ["confluent-kafka", "kafka-clients"], indirect=True)
-def test_others_read_tables(broker: Broker, new_topic: NewTopic, other: Client) -> None:
+def test_other_clients_read_arrow_tables(broker: Broker, new_topic: NewTopic, other: Client) -> None:
     topic = new_topic(3)
     rows = [row._replace(partition=number % 3) for number, row in enumerate(sample_records(0)) if row.value]
     headers_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -121,7 +121,7 @@ def test_others_read_tables(broker: Broker, new_topic: NewTopic, other: Client) 
 
 
 @pytest.mark.parametrize("other", READERS, indirect=True)
-def test_keys_meet_in_the_same_partitions(broker: Broker, new_topic: NewTopic, other: Client) -> None:
+def test_other_clients_choose_same_partitions_for_keys(broker: Broker, new_topic: NewTopic, other: Client) -> None:
     topic = new_topic(7)
     keys = [b"", b"a", b"key", *(f"schlüssel-{n}".encode() * (n % 5 + 1) for n in range(200)), bytes(range(256))]
     unassigned: Any = -1 if other.name == "confluent-kafka" else None
@@ -139,7 +139,7 @@ def test_keys_meet_in_the_same_partitions(broker: Broker, new_topic: NewTopic, o
     assert found == {key: {partition} for key, partition in places.items()}
 
 
-def test_asyncio(broker: Broker, new_topic: NewTopic) -> None:
+def test_asyncio_producer(broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1)
 
     async def main() -> None:
@@ -161,7 +161,7 @@ def test_asyncio(broker: Broker, new_topic: NewTopic) -> None:
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
-def test_acks(broker: Broker, new_topic: NewTopic, acks: str) -> None:
+def test_acks_configs(broker: Broker, new_topic: NewTopic, acks: str) -> None:
     topic = new_topic(1)
     with make(broker, acks=acks) as producer:
         futures = [producer.send(topic, b"%d" % n) for n in range(100)]
@@ -171,7 +171,7 @@ def test_acks(broker: Broker, new_topic: NewTopic, acks: str) -> None:
     eventually(lambda: len(reader.read(topic, [0])) == 100, "all are there")
 
 
-def test_the_brokers_time(broker: Broker, new_topic: NewTopic) -> None:
+def test_log_append_time(broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1, message_timestamp_type="LogAppendTime")
     with make(broker) as producer:
         metadata = producer.send(topic, b"v", timestamp_ms=1_000).get(PATIENCE)
@@ -180,7 +180,7 @@ def test_the_brokers_time(broker: Broker, new_topic: NewTopic) -> None:
     assert metadata.timestamp > 1_600_000_000_000
 
 
-def test_batches_that_are_too_large_are_split(broker: Broker, new_topic: NewTopic) -> None:
+def test_splits_too_large_batches(broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1, max_message_bytes=2000)
     with make(broker, linger_ms=100) as producer:
         futures = [producer.send(topic, b"%03d" % n + b"v" * 100) for n in range(300)]
@@ -192,7 +192,7 @@ def test_batches_that_are_too_large_are_split(broker: Broker, new_topic: NewTopi
         assert after.get(PATIENCE).offset == 300
 
 
-def test_topics_and_partitions_that_there_are_not(broker: Broker, new_topic: NewTopic) -> None:
+def test_unknown_topics_and_partitions_time_out(broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     with make(broker, max_block_ms=500) as producer:
         with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError)):
@@ -224,7 +224,7 @@ def test_many_partitions_and_threads(broker: Broker, new_topic: NewTopic) -> Non
         assert len(numbers) == 100
 
 
-def test_a_killed_broker_loses_nothing_that_was_acknowledged(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_acknowledged_records_survive_killed_broker(tmp_path_factory: pytest.TempPathFactory) -> None:
     with make_broker(tmp_path_factory.mktemp("killed") / "data", {"log.flush.interval.messages": 1}) as broker:
         admin = ConfluentAdmin(broker.bootstrap)
         admin.create("killed", 1)
@@ -253,7 +253,7 @@ def committed(broker: Broker, topic: str) -> list[bytes | None]:
     return [record.value for record in Confluent(broker.bootstrap).read(topic, [0], isolation_level="read_committed")]
 
 
-def test_others_see_what_was_committed(broker: Broker, new_topic: NewTopic) -> None:
+def test_other_clients_read_committed_records(broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     with transactional(broker, topic) as producer:
         if IS_KAFKA:
@@ -271,7 +271,7 @@ def test_others_see_what_was_committed(broker: Broker, new_topic: NewTopic) -> N
     assert committed(broker, topic) == [b"%d" % number for number in range(0, 10, 2) for _ in range(3)]
 
 
-def test_offsets_and_records_are_committed_together(broker: Broker, new_topic: NewTopic) -> None:
+def test_commits_offsets_and_records_together(broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     group = f"group-{topic}"
 
@@ -296,7 +296,7 @@ def test_offsets_and_records_are_committed_together(broker: Broker, new_topic: N
 
 
 @pytest.mark.parametrize("name", [*IN_PROCESS, "kafka-clients"])
-def test_producers_of_one_transactional_id_fence_each_other(
+def test_producers_with_same_transactional_id_fence_each_other(
     broker: Broker, new_topic: NewTopic, name: str, request: pytest.FixtureRequest
 ) -> None:
     topic = new_topic(1)

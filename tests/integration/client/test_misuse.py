@@ -292,7 +292,7 @@ class TestConsumer:
         [
             ({"timeout_ms": None}, TypeError, r"a number of milliseconds, not NoneType; float\('inf'\) waits forever"),
             ({"timeout_ms": "5"}, TypeError, "a number of milliseconds, not str"),
-            ({"timeout_ms": -1}, ValueError, "Invalid offset -1"),
+            ({"timeout_ms": -1}, ValueError, "at least 0, not -1"),
             ({"timeout_ms": float("nan")}, ValueError, "at least 0, not nan"),
             ({"max_records": 2.5}, TypeError, "max_records must be an int, not float"),
             ({"max_records": "5"}, TypeError, "max_records must be an int, not str"),

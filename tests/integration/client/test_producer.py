@@ -58,10 +58,10 @@ def make(broker: EmbeddedBroker, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
 
 
-class TestTurns:
+class TestSenderTurns:
     """With much to send, `send` gives the loop its turns."""
 
-    def test_the_loop_gets_turns_when_much_waits(
+    def test_send_waits_for_sender_with_large_backlog(
         self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         turns = 0
@@ -83,7 +83,7 @@ class TestTurns:
             assert turns >= 60  # one for each batch
         assert read_values(broker, topic, 0) == [b"%01000d" % number for number in range(2000)]
 
-    def test_a_broker_that_does_not_answer_holds_nobody_up(
+    def test_send_continues_while_broker_is_paused(
         self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(producer_module, "_BACKLOG_BYTES", 0)
@@ -97,7 +97,9 @@ class TestTurns:
             producer.flush(PATIENCE)
             assert producer._core.buffers.used_bytes == 0
 
-    def test_callbacks_may_send(self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_callback_sends_with_large_backlog(
+        self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """They run on the loop, which cannot wait for itself."""
         monkeypatch.setattr(producer_module, "_BACKLOG_BYTES", 0)
         monkeypatch.setattr(producer_module, "_SENDER_TURN_SECONDS", PATIENCE)
@@ -112,7 +114,7 @@ class TestTurns:
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
-def test_a_record_arrives_as_it_was_sent(broker: EmbeddedBroker, topic: str, acks: str) -> None:
+def test_broker_stores_record_as_sent(broker: EmbeddedBroker, topic: str, acks: str) -> None:
     with make(broker, acks=acks) as producer:
         future = producer.send(
             topic, b"value", key=b"key", headers=[("a", b"1"), ("a", None)], partition=1, timestamp_ms=1_700_000_000_123
@@ -128,7 +130,7 @@ def test_a_record_arrives_as_it_was_sent(broker: EmbeddedBroker, topic: str, ack
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_compression(broker: EmbeddedBroker, topic: str, codec: str) -> None:
+def test_compression_codecs(broker: EmbeddedBroker, topic: str, codec: str) -> None:
     with make(broker, **{"compression.type": codec}) as producer:
         futures = [producer.send(topic, b"value %d " % n * 10, partition=0) for n in range(500)]
         producer.flush(PATIENCE)
@@ -136,7 +138,7 @@ def test_compression(broker: EmbeddedBroker, topic: str, codec: str) -> None:
     assert read_values(broker, topic) == [b"value %d " % n * 10 for n in range(500)]
 
 
-def test_keys_go_where_java_sends_them(broker: EmbeddedBroker, topic: str) -> None:
+def test_partitions_keys_like_java_clients(broker: EmbeddedBroker, topic: str) -> None:
     keys = [f"key-{n}".encode() for n in range(100)]
     with make(broker) as producer:
         futures = [producer.send(topic, b"v", key=key) for key in keys]
@@ -200,7 +202,7 @@ def test_many_threads_share_a_producer(broker: EmbeddedBroker, topic: str) -> No
             assert [int(n) for who, n in values if int(who) == number] == list(range(500))
 
 
-def test_a_batch_too_large_for_its_topic_is_split(broker: EmbeddedBroker) -> None:
+def test_splits_batch_too_large_for_topic(broker: EmbeddedBroker) -> None:
     topic = f"small-{next(_numbers)}"
     broker.create_topic(topic, 1, {"max.message.bytes": "1000"})
     with make(broker, linger_ms=50) as producer:
@@ -213,7 +215,7 @@ def test_a_batch_too_large_for_its_topic_is_split(broker: EmbeddedBroker) -> Non
         assert after.get(PATIENCE).offset == 200
 
 
-def test_records_that_can_never_be_sent(broker: EmbeddedBroker, topic: str) -> None:
+def test_invalid_records_fail(broker: EmbeddedBroker, topic: str) -> None:
     heard: list[Any] = []
     with make(broker, **{"max.request.size": 5000}) as producer:
         future = producer.send(topic, b"v" * 6000, on_delivery=lambda error, _: heard.append(type(error)))
@@ -225,7 +227,7 @@ def test_records_that_can_never_be_sent(broker: EmbeddedBroker, topic: str) -> N
             producer.send(topic, "text")
 
 
-def test_a_topic_or_partition_that_there_is_not(broker: EmbeddedBroker, topic: str) -> None:
+def test_unknown_topic_and_partition_time_out(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, max_block_ms=300) as producer:
         with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError)):
             producer.send("nowhere", b"v")
@@ -233,7 +235,7 @@ def test_a_topic_or_partition_that_there_is_not(broker: EmbeddedBroker, topic: s
             producer.send(topic, b"v", partition=7)
 
 
-def test_a_partition_that_is_made_while_it_is_waited_for(broker: EmbeddedBroker) -> None:
+def test_waits_for_partition_to_be_created(broker: EmbeddedBroker) -> None:
     topic = f"growing-{next(_numbers)}"
     broker.create_topic(topic, 1)
     with make(broker) as producer:
@@ -250,7 +252,7 @@ def test_a_partition_that_is_made_while_it_is_waited_for(broker: EmbeddedBroker)
         assert found == [1]
 
 
-def test_a_full_buffer_blocks_until_there_is_room_or_time_is_up(broker: EmbeddedBroker, topic: str) -> None:
+def test_full_buffer_blocks_up_to_max_block_ms(broker: EmbeddedBroker, topic: str) -> None:
     settings = {"buffer.memory": 100_000, "batch.size": 10_000, "max.block.ms": 200, "linger.ms": 0}
     with make(broker, **settings) as producer:
         producer.send(topic, b"first", partition=0).get(PATIENCE)
@@ -267,7 +269,7 @@ def test_a_full_buffer_blocks_until_there_is_room_or_time_is_up(broker: Embedded
         assert producer.send(topic, b"last", partition=0).get(PATIENCE).offset == len(read_values(broker, topic)) - 1
 
 
-def test_flush_gives_up_in_time(broker: EmbeddedBroker, topic: str) -> None:
+def test_flush_times_out(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer:
         producer.flush(0)
         producer.send(topic, b"first").get(PATIENCE)
@@ -281,7 +283,7 @@ def test_flush_gives_up_in_time(broker: EmbeddedBroker, topic: str) -> None:
         assert future.succeeded()
 
 
-def test_close_sends_what_is_there(broker: EmbeddedBroker, topic: str) -> None:
+def test_close_sends_queued_records(broker: EmbeddedBroker, topic: str) -> None:
     producer = make(broker, linger_ms=60_000, delivery_timeout_ms=200_000)
     futures = [producer.send(topic, b"v", partition=0) for _ in range(10)]
     producer.close()
@@ -292,7 +294,7 @@ def test_close_sends_what_is_there(broker: EmbeddedBroker, topic: str) -> None:
             call()
 
 
-def test_close_without_time_fails_what_is_left(broker: EmbeddedBroker, topic: str) -> None:
+def test_close_with_zero_timeout_fails_queued_records(broker: EmbeddedBroker, topic: str) -> None:
     producer = make(broker)
     producer.send(topic, b"first").get(PATIENCE)
     broker.pause()
@@ -304,7 +306,7 @@ def test_close_without_time_fails_what_is_left(broker: EmbeddedBroker, topic: st
         assert isinstance(future.exception, IllegalStateError) or future.failed()
 
 
-def test_a_callback_may_send_but_not_wait(broker: EmbeddedBroker, topic: str) -> None:
+def test_callback_may_send_but_not_flush(broker: EmbeddedBroker, topic: str) -> None:
     done = threading.Event()
     seen: list[Any] = []
     with make(broker) as producer:
@@ -324,7 +326,7 @@ def test_a_callback_may_send_but_not_wait(broker: EmbeddedBroker, topic: str) ->
         assert isinstance(seen[1], IllegalStateError)
 
 
-def test_errors_for_good_come_to_the_future(broker: EmbeddedBroker, topic: str) -> None:
+def test_non_retriable_error_fails_future(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer:
         producer.send(topic, b"v", partition=0).get(PATIENCE)
         with (
@@ -335,7 +337,7 @@ def test_errors_for_good_come_to_the_future(broker: EmbeddedBroker, topic: str) 
         assert producer.send(topic, b"v", partition=0).get(PATIENCE).offset == 1
 
 
-def test_a_producer_that_gets_no_id_is_done_for(broker: EmbeddedBroker, topic: str) -> None:
+def test_fails_without_producer_id(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer, broker.faults.error(ApiKey.INIT_PRODUCER_ID, ClusterAuthorizationFailedError):
         first = producer.send(topic, b"v")
         with pytest.raises(ClusterAuthorizationFailedError) as caught:
@@ -344,7 +346,7 @@ def test_a_producer_that_gets_no_id_is_done_for(broker: EmbeddedBroker, topic: s
         assert producer.send(topic, b"v").failed()
 
 
-def test_settings_are_checked(broker: EmbeddedBroker) -> None:
+def test_rejects_invalid_configs(broker: EmbeddedBroker) -> None:
     with pytest.raises(ConfigError, match=r"linger\.ms"):
         make(broker, linger=5)
     with pytest.raises(ConfigError, match="partitioner"):
@@ -358,7 +360,7 @@ def table(rows: int, **more: Any) -> pa.Table:
     return pa.table({"value": pa.array([b"%d" % n for n in range(rows)], pa.binary()), **more})
 
 
-def test_a_table_is_sent_with_one_future(broker: EmbeddedBroker, topic: str) -> None:
+def test_send_arrow_returns_one_future(broker: EmbeddedBroker, topic: str) -> None:
     keys = [None if n % 7 == 0 else b"k%d" % n for n in range(5000)]
     data = table(5000, key=pa.array(keys, pa.binary()), timestamp=pa.array(range(1000, 6000), pa.int64()))
     with make(broker) as producer:
@@ -383,7 +385,7 @@ def test_a_table_is_sent_with_one_future(broker: EmbeddedBroker, topic: str) -> 
     assert found == 5000
 
 
-def test_a_partition_column_and_headers(broker: EmbeddedBroker, topic: str) -> None:
+def test_send_arrow_with_partition_and_headers(broker: EmbeddedBroker, topic: str) -> None:
     headers = pa.array(
         [[{"key": "h", "value": b"%d" % n}] for n in range(30)],
         pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
@@ -398,7 +400,7 @@ def test_a_partition_column_and_headers(broker: EmbeddedBroker, topic: str) -> N
     assert read_records(broker, topic, 1)[2].headers == (("h", b"7"),)
 
 
-def test_rows_and_records_share_partitions_in_order(broker: EmbeddedBroker, topic: str) -> None:
+def test_rows_and_records_keep_order(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, linger_ms=1000) as producer:
         producer.send(topic, b"before", partition=0)
         producer.send_arrow(topic, table(3), partition=0)
@@ -407,7 +409,7 @@ def test_rows_and_records_share_partitions_in_order(broker: EmbeddedBroker, topi
     assert read_values(broker, topic) == [b"before", b"0", b"1", b"2", b"after"]
 
 
-def test_a_table_larger_than_the_memory(broker: EmbeddedBroker, topic: str) -> None:
+def test_send_arrow_with_table_larger_than_buffer_memory(broker: EmbeddedBroker, topic: str) -> None:
     data = pa.table({"value": pa.array([b"%06d" % n + b"v" * 1000 for n in range(3000)], pa.binary())})
     with make(broker, **{"buffer.memory": 500_000}) as producer:
         assert producer.send_arrow(topic, data, partition=0).get(PATIENCE).rows == 3000
@@ -415,7 +417,7 @@ def test_a_table_larger_than_the_memory(broker: EmbeddedBroker, topic: str) -> N
     assert [value[:6] for value in read_values(broker, topic) if value] == [b"%06d" % n for n in range(3000)]
 
 
-def test_a_table_of_batches_too_large_for_their_topic(broker: EmbeddedBroker) -> None:
+def test_send_arrow_splits_batches_too_large_for_topic(broker: EmbeddedBroker) -> None:
     topic = f"small-{next(_numbers)}"
     broker.create_topic(topic, 1, {"max.message.bytes": "2000"})
     with make(broker) as producer:
@@ -426,9 +428,7 @@ def test_a_table_of_batches_too_large_for_their_topic(broker: EmbeddedBroker) ->
 
 
 @pytest.mark.parametrize("wrong", [3, -1, 2**40])
-def test_a_partition_that_there_is_not_is_seen_before_the_first_row(
-    broker: EmbeddedBroker, topic: str, wrong: int
-) -> None:
+def test_send_arrow_checks_partitions_before_first_row(broker: EmbeddedBroker, topic: str, wrong: int) -> None:
     rows = 20_000
     values = pa.array([b"v" * 500] * rows, pa.binary())
     partitions = pa.array([*(n % 3 for n in range(rows - 1)), wrong])
@@ -449,7 +449,7 @@ def too_large_at_the_end() -> pa.Table:
     return pa.table({"value": pa.array([*values, b"v" * 2_000_000], pa.binary())})
 
 
-def test_an_error_behind_the_first_rows_is_the_futures(broker: EmbeddedBroker, topic: str) -> None:
+def test_send_arrow_error_after_first_rows_fails_future(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer:
         future = producer.send_arrow(topic, too_large_at_the_end(), partition=0)
         with pytest.raises(MessageSizeTooLargeError, match=r"larger than max\.request\.size"):
@@ -464,7 +464,7 @@ def test_an_error_behind_the_first_rows_is_the_futures(broker: EmbeddedBroker, t
     assert len(read_values(broker, topic)) == written
 
 
-def test_no_room_for_the_last_rows(broker: EmbeddedBroker, topic: str) -> None:
+def test_send_arrow_without_memory_for_last_rows(broker: EmbeddedBroker, topic: str) -> None:
     data = pa.table({"value": pa.array([b"v" * 1000] * 3000, pa.binary())})
     with make(broker, **{"buffer.memory": 500_000, "max.block.ms": 300}) as producer:
         producer.partitions_for(topic)
@@ -481,7 +481,7 @@ def test_no_room_for_the_last_rows(broker: EmbeddedBroker, topic: str) -> None:
     assert len(read_values(broker, topic)) == written
 
 
-def test_a_transaction_with_a_part_of_a_table_is_not_committed(broker: EmbeddedBroker, topic: str) -> None:
+def test_partly_sent_table_requires_abort(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -492,7 +492,7 @@ def test_a_transaction_with_a_part_of_a_table_is_not_committed(broker: EmbeddedB
         assert future.failed()
 
 
-def test_an_error_behind_the_first_rows_in_asyncio(broker: EmbeddedBroker, topic: str) -> None:
+def test_asyncio_send_arrow_error_after_first_rows_fails_future(broker: EmbeddedBroker, topic: str) -> None:
     async def main() -> int:
         async with aio.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             future = await producer.send_arrow(topic, too_large_at_the_end(), partition=0)
@@ -504,7 +504,7 @@ def test_an_error_behind_the_first_rows_in_asyncio(broker: EmbeddedBroker, topic
     assert 2000 <= written == len(read_values(broker, topic)) <= 3000
 
 
-def test_what_is_no_table_for_a_topic(broker: EmbeddedBroker, topic: str) -> None:
+def test_send_arrow_rejects_invalid_data(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer:
         with pytest.raises(IllegalArgumentError, match="'value'"):
             producer.send_arrow(topic, pa.table({"other": [1]}))

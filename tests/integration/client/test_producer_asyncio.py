@@ -64,7 +64,7 @@ def test_futures_can_be_awaited(broker: EmbeddedBroker, topic: str) -> None:
     assert read_values(broker, topic) == [b"0", b"1"]
 
 
-def test_many_tasks_share_a_producer_and_its_memory(broker: EmbeddedBroker, topic: str) -> None:
+def test_many_tasks_share_a_producer(broker: EmbeddedBroker, topic: str) -> None:
     async def test(producer: Producer) -> None:
         async def write(number: int) -> list[int]:
             futures = [await producer.send(topic, b"%d %d" % (number, n), partition=number % 2) for n in range(300)]
@@ -81,7 +81,7 @@ def test_many_tasks_share_a_producer_and_its_memory(broker: EmbeddedBroker, topi
             assert [int(n) for who, n in values if int(who) == number] == list(range(300))
 
 
-def test_a_lack_of_memory_ends_in_time(broker: EmbeddedBroker, topic: str) -> None:
+def test_full_buffer_times_out(broker: EmbeddedBroker, topic: str) -> None:
     async def test(producer: Producer) -> None:
         await producer.send_and_wait(topic, b"first", partition=0)
         await asyncio.to_thread(broker.pause)
@@ -104,7 +104,7 @@ def test_a_lack_of_memory_ends_in_time(broker: EmbeddedBroker, topic: str) -> No
     with_producer(broker, test, **{"buffer.memory": 20_000, "batch.size": 2000, "max.block.ms": 100})
 
 
-def test_tables(broker: EmbeddedBroker, topic: str) -> None:
+def test_send_arrow(broker: EmbeddedBroker, topic: str) -> None:
     async def test(producer: Producer) -> None:
         data = pa.table({"value": pa.array([b"%05d" % n + b"v" * 500 for n in range(2000)], pa.binary())})
         metadata = await (await producer.send_arrow(topic, data, partition=1))
@@ -114,7 +114,7 @@ def test_tables(broker: EmbeddedBroker, topic: str) -> None:
     assert [value[:5] for value in read_values(broker, topic, 1) if value] == [b"%05d" % n for n in range(2000)]
 
 
-def test_faults(broker: EmbeddedBroker, topic: str) -> None:
+def test_survives_faults(broker: EmbeddedBroker, topic: str) -> None:
     async def test(producer: Producer) -> None:
         broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError, times=3)
         broker.faults.drop_reply(ApiKey.PRODUCE, times=2, close=True)
@@ -153,7 +153,7 @@ def test_transactions(broker: EmbeddedBroker, topic: str) -> None:
     assert read_values(broker, topic, committed=True) == [b"kept", b"kept too"]
 
 
-def test_before_the_start_and_after_the_end(broker: EmbeddedBroker, topic: str) -> None:
+def test_calls_before_start_and_after_close(broker: EmbeddedBroker, topic: str) -> None:
     async def main() -> None:
         producer = Producer(bootstrap_servers=broker.bootstrap_servers)
         with pytest.raises(IllegalStateError, match="not started"):

@@ -92,7 +92,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_errors_that_pass(broker: EmbeddedBroker, topic: str, error: type[KafkaError]) -> None:
+def test_retries_retriable_produce_errors(broker: EmbeddedBroker, topic: str, error: type[KafkaError]) -> None:
     with make(broker) as producer:
         fault = broker.faults.error(ApiKey.PRODUCE, error, times=5)
         futures = [producer.send(topic, value(number), partition=0) for number in range(100)]
@@ -112,7 +112,7 @@ def test_errors_that_pass(broker: EmbeddedBroker, topic: str, error: type[KafkaE
     ],
     ids=["cut before", "cut after", "written and refused", "no metadata", "no id", "slow"],
 )
-def test_connections_and_replies_that_are_lost(
+def test_survives_lost_connections_and_responses(
     broker: EmbeddedBroker, topic: str, strike: Callable[[Any], Any]
 ) -> None:
     with make(broker) as producer:
@@ -122,7 +122,7 @@ def test_connections_and_replies_that_are_lost(
         assert fault.hits >= 1
 
 
-def test_a_broker_that_does_not_answer_is_given_up_and_asked_again(broker: EmbeddedBroker, topic: str) -> None:
+def test_retries_after_request_timeout(broker: EmbeddedBroker, topic: str) -> None:
     """The records are in the log; the reply never comes."""
     with make(broker, request_timeout_ms=200) as producer:
         producer.send(topic, value(0), partition=0).get(PATIENCE)
@@ -135,9 +135,7 @@ def test_a_broker_that_does_not_answer_is_given_up_and_asked_again(broker: Embed
 
 
 @pytest.mark.parametrize("error", [OutOfOrderSequenceNumberError, UnknownProducerIdError])
-def test_a_lost_sequence_costs_an_epoch_and_no_record(
-    broker: EmbeddedBroker, topic: str, error: type[KafkaError]
-) -> None:
+def test_lost_sequence_bumps_epoch_without_loss(broker: EmbeddedBroker, topic: str, error: type[KafkaError]) -> None:
     with make(broker) as producer:
         futures = [producer.send(topic, value(0), partition=0)]
         futures[0].get(PATIENCE)
@@ -149,7 +147,7 @@ def test_a_lost_sequence_costs_an_epoch_and_no_record(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_everything_at_once(broker: EmbeddedBroker, topic: str, seed: int) -> None:
+def test_random_faults(broker: EmbeddedBroker, topic: str, seed: int) -> None:
     random = make_random(seed)
     faults = broker.faults
     with make(broker, request_timeout_ms=500) as producer:
@@ -176,7 +174,7 @@ def test_everything_at_once(broker: EmbeddedBroker, topic: str, seed: int) -> No
         check_whole(broker, topic, futures)
 
 
-def test_cuts_at_every_byte_of_a_reply() -> None:
+def test_survives_cut_at_every_byte_of_responses() -> None:
     """A connection dies after each possible number of bytes of what the broker says, from the first byte of ApiVersions
     to the last of a Produce reply."""
     with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
@@ -200,7 +198,7 @@ def test_cuts_at_every_byte_of_a_reply() -> None:
         check_whole(broker, "t", futures)
 
 
-def test_restarts_of_the_broker(tmp_path: Path) -> None:
+def test_survives_broker_restarts(tmp_path: Path) -> None:
     with EmbeddedBroker(topics={"t": 1}, data_dir=tmp_path) as broker, make(broker) as producer:
         futures: list[FutureRecordMetadata] = []
         for clean in (True, False, True):
@@ -211,7 +209,7 @@ def test_restarts_of_the_broker(tmp_path: Path) -> None:
         check_whole(broker, "t", futures)
 
 
-def test_futures_tell_the_truth_when_time_runs_out(broker: EmbeddedBroker, topic: str) -> None:
+def test_futures_are_correct_after_delivery_timeouts(broker: EmbeddedBroker, topic: str) -> None:
     settings = {"request_timeout_ms": 300, "delivery_timeout_ms": 600}
     with make(broker, **settings) as producer:
         first = producer.send(topic, value(0), partition=0)
@@ -246,7 +244,7 @@ def test_order_per_key_under_faults(broker: EmbeddedBroker, topic: str) -> None:
         assert mine == sorted(mine)
 
 
-def test_acks_all_survives_the_kill_of_the_broker(tmp_path: Path) -> None:
+def test_acknowledged_records_survive_broker_kill(tmp_path: Path) -> None:
     """A broker in a process of its own is killed in the middle of it: what was acknowledged is there."""
     with Headrace(tmp_path / "data", {"num.partitions": 1}) as process:
         settings = {**QUICK, "batch.size": 2000, "reconnect.backoff.max.ms": 50}
@@ -281,7 +279,7 @@ def test_acks_all_survives_the_kill_of_the_broker(tmp_path: Path) -> None:
     assert values == [value(number) for number in range(len(offsets) + 1)]
 
 
-def test_a_program_that_forgets_to_close_ends(broker: EmbeddedBroker, topic: str) -> None:
+def test_program_without_close_exits(broker: EmbeddedBroker, topic: str) -> None:
     code = (
         "import sys\n"
         "from headrace.client.producer.producer import Producer\n"

@@ -87,7 +87,7 @@ def committed(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
     return [value for partition in range(2) for value in read_values(broker, topic, partition, committed=True)]
 
 
-def test_readers_see_what_was_committed(broker: EmbeddedBroker, topic: str) -> None:
+def test_read_committed_sees_committed_records_only(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as producer:
         for number, outcome in enumerate(["commit", "abort", "commit", "empty", "abort", "commit"]):
             producer.begin_transaction()
@@ -102,7 +102,7 @@ def test_readers_see_what_was_committed(broker: EmbeddedBroker, topic: str) -> N
     assert sorted(value or b"" for value in committed(broker, topic)) == [b"0", b"0", b"2", b"2", b"5", b"5"]
 
 
-def test_a_table_goes_with_its_transaction(broker: EmbeddedBroker, topic: str) -> None:
+def test_transaction_includes_arrow_tables(broker: EmbeddedBroker, topic: str) -> None:
     pa = pytest.importorskip("pyarrow")
     data = pa.table({"value": pa.array([b"%d" % n for n in range(1000)], pa.binary())})
     with make(broker, topic) as producer:
@@ -115,7 +115,7 @@ def test_a_table_goes_with_its_transaction(broker: EmbeddedBroker, topic: str) -
     assert committed(broker, topic) == [b"%d" % n for n in range(1000)]
 
 
-def test_what_was_not_sent_fails_when_the_transaction_is_aborted(broker: EmbeddedBroker, topic: str) -> None:
+def test_abort_fails_unsent_records(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         producer.begin_transaction()
         future = producer.send(topic, b"v")
@@ -133,7 +133,7 @@ def fetch_offset(broker: EmbeddedBroker, group: str, topic: str) -> int:
         return int(reply.groups[0].topics[0].partitions[0].committed_offset)
 
 
-def test_offsets_are_committed_with_the_transaction(broker: EmbeddedBroker, topic: str) -> None:
+def test_commits_offsets_with_transaction(broker: EmbeddedBroker, topic: str) -> None:
     group = f"group-{topic}"
     with make(broker, topic) as producer:
         producer.begin_transaction()
@@ -153,7 +153,7 @@ def test_offsets_are_committed_with_the_transaction(broker: EmbeddedBroker, topi
     assert fetch_offset(broker, group, topic) == 7
 
 
-def test_a_newer_producer_fences_the_older(broker: EmbeddedBroker, topic: str) -> None:
+def test_newer_producer_fences_older_one(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as old:
         old.begin_transaction()
         old.send(topic, b"old", partition=0).get(PATIENCE)
@@ -175,7 +175,7 @@ def test_a_newer_producer_fences_the_older(broker: EmbeddedBroker, topic: str) -
         assert committed(broker, topic) == [b"new"]
 
 
-def test_one_producer_under_many_ids(broker: EmbeddedBroker, topic: str) -> None:
+def test_producer_changes_transactional_ids(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as one, make(broker, f"{topic}-2") as other:
         other.begin_transaction()
         other.send(topic, b"other", partition=0).get(PATIENCE)
@@ -188,7 +188,7 @@ def test_one_producer_under_many_ids(broker: EmbeddedBroker, topic: str) -> None
     assert committed(broker, topic) == [f"{topic}-1".encode(), f"{topic}-2".encode(), topic.encode()]
 
 
-def test_a_spoilt_transaction_is_aborted_and_the_next_one_goes_well(broker: EmbeddedBroker, topic: str) -> None:
+def test_next_transaction_succeeds_after_abort(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as producer:
         producer.begin_transaction()
         producer.send(topic, b"a", partition=0).get(PATIENCE)
@@ -207,7 +207,7 @@ def test_a_spoilt_transaction_is_aborted_and_the_next_one_goes_well(broker: Embe
     assert committed(broker, topic) == [b"d"]
 
 
-def test_an_error_ends_a_commit_and_all_that_waits(broker: EmbeddedBroker, topic: str) -> None:
+def test_error_fails_commit_and_queued_batches(broker: EmbeddedBroker, topic: str) -> None:
     """The batches behind the one that failed are not sent, and not waited for."""
     with make(broker, topic, batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         producer.begin_transaction()
@@ -228,7 +228,7 @@ def test_an_error_ends_a_commit_and_all_that_waits(broker: EmbeddedBroker, topic
     assert committed(broker, topic) == []
 
 
-def test_a_broker_that_refuses_for_long_does_not_hold_up_an_abort(broker: EmbeddedBroker, topic: str) -> None:
+def test_abort_does_not_wait_for_retries(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic, batch_size=200) as producer:
         producer.begin_transaction()
         producer.send(topic, b"first", partition=0).get(PATIENCE)
@@ -256,7 +256,7 @@ def test_a_broker_that_refuses_for_long_does_not_hold_up_an_abort(broker: Embedd
         (ApiKey.PRODUCE, NotLeaderForPartitionError),
     ],
 )
-def test_coordinators_and_leaders_that_move(
+def test_survives_moved_coordinators_and_leaders(
     broker: EmbeddedBroker, topic: str, api: ApiKey, error: type[KafkaError], version: int
 ) -> None:
     fault = broker.faults.error(api, error, times=2)
@@ -275,7 +275,7 @@ def test_coordinators_and_leaders_that_move(
     "api", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN]
 )
 @pytest.mark.parametrize("kind", ["before", "after"])
-def test_connections_that_are_cut(broker: EmbeddedBroker, topic: str, api: ApiKey, kind: str) -> None:
+def test_survives_cut_connections(broker: EmbeddedBroker, topic: str, api: ApiKey, kind: str) -> None:
     with make(broker, topic) as producer:
         for number in range(3):
             if kind == "before":
@@ -289,7 +289,7 @@ def test_connections_that_are_cut(broker: EmbeddedBroker, topic: str, api: ApiKe
     assert committed(broker, topic) == [b"0", b"1", b"2"]
 
 
-def test_a_commit_that_takes_too_long_may_be_waited_for_again(broker: EmbeddedBroker, topic: str) -> None:
+def test_repeated_commit_waits_for_same_commit(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as producer:
         producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=300)
         producer.begin_transaction()
@@ -305,7 +305,7 @@ def test_a_commit_that_takes_too_long_may_be_waited_for_again(broker: EmbeddedBr
     assert committed(broker, topic) == [b"v"]
 
 
-def test_offsets_that_take_too_long_may_be_given_up(broker: EmbeddedBroker, topic: str) -> None:
+def test_abort_after_send_offsets_timeout(broker: EmbeddedBroker, topic: str) -> None:
     tp = TopicPartition(topic, 0)
     with make(broker, topic) as producer:
         producer.begin_transaction()
@@ -322,7 +322,7 @@ def test_offsets_that_take_too_long_may_be_given_up(broker: EmbeddedBroker, topi
     eventually(lambda: fetch_offset(broker, topic, topic) == 3, "the offset is committed", PATIENCE)
 
 
-def test_a_transaction_left_open_is_aborted_by_close(broker: EmbeddedBroker, topic: str) -> None:
+def test_close_aborts_open_transaction(broker: EmbeddedBroker, topic: str) -> None:
     producer = make(broker, topic)
     producer.begin_transaction()
     producer.send(topic, b"v", partition=0).get(PATIENCE)
@@ -334,7 +334,7 @@ def test_a_transaction_left_open_is_aborted_by_close(broker: EmbeddedBroker, top
     assert committed(broker, topic) == [b"w"]
 
 
-def test_a_producer_without_transactions(broker: EmbeddedBroker) -> None:
+def test_transaction_calls_need_transactional_id(broker: EmbeddedBroker) -> None:
     with (
         Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
         pytest.raises(IllegalStateError, match=r"transactional\.id"),
@@ -342,7 +342,7 @@ def test_a_producer_without_transactions(broker: EmbeddedBroker) -> None:
         producer.init_transactions()
 
 
-def test_a_block_is_a_transaction(broker: EmbeddedBroker, topic: str) -> None:
+def test_transaction_block_commits_or_aborts(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         with producer.transaction():
             producer.send(topic, b"kept", partition=0)

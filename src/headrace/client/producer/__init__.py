@@ -1,10 +1,14 @@
-"""The producer: interceptors, serializers, partitioner, accumulator, sender.
+"""The producer.
 
-    send() ──▶ _send (any thread) ──▶ ProducerBatch of a partition ──▶ Accumulator ──▶ Sender (the loop) ──▶ brokers
-                                            ▲                                             │
-                                       BufferPool                      Sequences, TransactionManager (the loop)
+    send() ─▶ interceptors, serializers, partitioner (_send) ─▶ open ProducerBatch of a partition (_batch)
+                     │ no metadata, no memory, batch full
+                     ▼
+              BaseProducer._append ─▶ Accumulator ─▶ Sender ─▶ NetworkClient ─▶ brokers
+                                          ▲             ▲
+                                     BufferPool     ProducerMetadata, Sequences, TransactionManager
 
-A record never waits for a lock: see `_send`. Everything else that more than one thread touches is the accumulator's and
-stands under its lock. Futures point at their batch, so a batch's reply costs the same for one record and for ten
-thousand.
+`producer` has the blocking producer, `headrace.aio.producer` the asyncio one; both extend `BaseProducer`.
+`ProducerCore` creates the other parts on the event loop. Appending to an open batch needs no lock (see `_send`); the
+accumulator's lock guards everything else that several threads use. A future is a batch and an index, so completing a
+batch costs the same for one record and for ten thousand.
 """

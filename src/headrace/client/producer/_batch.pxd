@@ -24,7 +24,7 @@ cdef class ProducerBatch:
     cdef public bint sequence_was_reset
     cdef public bint is_split
     cdef public int leader_id
-    cdef public object last_error   # why it is to be sent again
+    cdef public object last_error   # the error of the last attempt
 
     cdef readonly bint is_done
     cdef readonly int64_t base_offset
@@ -32,14 +32,14 @@ cdef class ProducerBatch:
     cdef readonly object error
     cdef dict _record_errors
     cdef list _children
-    cdef list _callbacks            # None once it is done
+    cdef list _callbacks            # None when the batch is done
     cdef object _event
 
     cdef int32_t put(self, RecordParts* parts, int64_t timestamp, list headers)
     cdef int settle(self) except -1
 
 
-# Whom a callback is for.
+# The outcome that a callback is for.
 cdef enum Kind:
     CALLBACK = 0
     ERRBACK = 1

@@ -1,13 +1,12 @@
-"""A batch that records are appended to, and the futures of its records.
+"""A producer batch, and the futures of its records.
 
-A future is a batch and an index: nothing happens for each record when a batch is acknowledged, and who asks a future
-finds the answer in its batch. Only callbacks are kept one by one. A batch that had to be split points at its parts, and
-a future follows.
+A future is a batch and an index: completing a batch does nothing per record, and a future reads its result from the
+batch. Only callbacks are stored one by one. A batch that was split points to its parts, and its futures follow.
 
-Appends come from any thread, everything else from the loop; both run under the GIL without giving it up in between
-(nothing here that changes a batch runs Python code, or makes an object that the garbage collector tracks), so `put`
-and `close` need no lock: a record is in the batch before it is closed, or is refused. A build of Python without a GIL
-turns it on again for modules like this one.
+Any thread appends; the event loop does everything else. Both hold the GIL and do not release it in between (nothing
+here that changes a batch runs Python code or allocates an object that the garbage collector tracks), so `put` and
+`close` need no lock: a record is either in the batch before it closes, or refused. Free-threaded Python builds enable
+the GIL again for this module.
 """
 
 cimport cython
@@ -37,7 +36,7 @@ cdef extern from "Python.h":
 
 
 def resize_buffer(bytearray buffer not None, Py_ssize_t size) -> bool:
-    """Makes a buffer of `size` bytes of one that was used, without clearing it. False if somebody still has a view."""
+    """Resizes a used buffer without clearing it. Returns False if a view of it still exists."""
     if (<PyByteArrayObject*>buffer).ob_exports:
         return False
     if PyByteArray_GET_SIZE(buffer) != size:
@@ -47,7 +46,7 @@ def resize_buffer(bytearray buffer not None, Py_ssize_t size) -> bool:
 
 @cython.final
 cdef class ProducerBatch:
-    """Records of one partition that go out together. The loop owns it, but for `append`."""
+    """Records of one partition that are sent together. Belongs to the event loop, except for `put`."""
 
     def __init__(self, tp, bytearray buffer not None, double created_at, codec=Compression.NONE, level=None,
                  Py_ssize_t capacity=-1):
@@ -74,7 +73,7 @@ cdef class ProducerBatch:
 
     @staticmethod
     def from_bytes(tp, data, double created_at, Py_ssize_t capacity):
-        """A batch that was encoded elsewhere; it takes no more records."""
+        """Returns a closed batch of encoded records."""
         cdef ProducerBatch batch = ProducerBatch(tp, bytearray(), created_at, capacity=capacity)
         header = RecordBatch(data)
         batch._fields.count = header.count
@@ -88,7 +87,7 @@ cdef class ProducerBatch:
 
     @staticmethod
     def failed(tp, error):
-        """A batch of one record that was refused before it was appended anywhere."""
+        """Returns a failed batch, for the future of a record that was refused before it was appended."""
         cdef ProducerBatch batch = ProducerBatch(tp, bytearray(), 0.0)
         batch.is_closed = True
         batch.is_done = True
@@ -105,7 +104,7 @@ cdef class ProducerBatch:
 
     @property
     def size_in_bytes(self):
-        """Of what is sent, once that is built; before, without compression."""
+        """The size of the built batch; before `build`, the size without compression."""
         return self._size if self.data is None else len(self.data)
 
     @property
@@ -128,11 +127,11 @@ cdef class ProducerBatch:
 
     @property
     def parts(self):
-        """What the batch was split into, or None."""
+        """The batches that this one was split into, or None."""
         return None if self._children is None else [part for _, part in self._children]
 
     def future(self):
-        """A future of its first record, for who deals in whole batches."""
+        """Returns a future of the first record, which completes with the batch."""
         cdef FutureRecordMetadata future = FutureRecordMetadata.__new__(FutureRecordMetadata)
         future.batch = self
         future.timestamp = -1
@@ -143,7 +142,7 @@ cdef class ProducerBatch:
     def is_transactional(self): return (self._fields.attributes & TRANSACTIONAL_BIT) != 0
 
     cdef int32_t put(self, RecordParts* parts, int64_t timestamp, list headers):
-        """Adds a record and returns its index, or -1 if there is no room or the batch is closed."""
+        """Appends a record and returns its index, or -1 if the batch is full or closed."""
         cdef int64_t timestamp_delta
         cdef int32_t index = self._fields.count
         cdef Py_ssize_t body
@@ -163,14 +162,14 @@ cdef class ProducerBatch:
         return index
 
     def grow(self, Py_ssize_t capacity):
-        """More room. Not while somebody else may append a batch to the same queue: under the accumulator's lock."""
+        """Enlarges the buffer. Needs the accumulator's lock."""
         if not self.is_closed and capacity > self.capacity:
             PyByteArray_Resize(self.buffer, capacity)
             self._p = <uint8_t*>PyByteArray_AS_STRING(self.buffer)
             self.capacity = capacity
 
     def move(self, bytearray buffer not None):
-        """Goes on in a larger buffer. As `grow`."""
+        """Moves the records to a larger buffer. Needs the accumulator's lock."""
         if not self.is_closed and PyByteArray_GET_SIZE(buffer) > self.capacity:
             memcpy(PyByteArray_AS_STRING(buffer), self._p, self._size)
             self.buffer = buffer
@@ -178,11 +177,11 @@ cdef class ProducerBatch:
             self.capacity = PyByteArray_GET_SIZE(buffer)
 
     def close(self):
-        """Takes no more records."""
+        """Makes `put` refuse further records."""
         self.is_closed = True
 
     def set_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, bint transactional):
-        """Gives the batch its place among its producer's, also again after an epoch bump."""
+        """Sets producer ID, epoch and sequence number; also again, after an epoch bump."""
         self._fields.producer_id = producer_id
         self._fields.producer_epoch = producer_epoch
         self._fields.base_sequence = base_sequence
@@ -191,12 +190,12 @@ cdef class ProducerBatch:
             self._fields.attributes |= TRANSACTIONAL_BIT
         if self.data is not None:
             if self.in_flight:
-                # The network may not have taken all of it yet; what it has must not change under its CRC.
+                # The network may still be sending these bytes: they must keep matching their CRC.
                 self.data = bytearray(self.data)
             RecordBatch(self.data).patch_producer(producer_id, producer_epoch, base_sequence, transactional)
 
     def build(self):
-        """The bytes to send. Built once; the batch is closed by it."""
+        """Closes the batch and returns the bytes to send. Later calls return the same bytes."""
         if self.data is None:
             self.is_closed = True
             self.data = finish_batch(&self._fields, self.buffer, self._size, self._codec, self._level)
@@ -204,8 +203,8 @@ cdef class ProducerBatch:
         return self.data
 
     def split(self, Py_ssize_t max_bytes):
-        """New batches of the same records, each of at most `max_bytes` before compression and of at least one record.
-        The futures of this one look there from now on. They have no sequences yet."""
+        """Returns new batches of the same records, without sequence numbers. Each has at most `max_bytes` before
+        compression, but at least one record. This batch's futures follow them."""
         cdef ProducerBatch part = None
         cdef RecordParts parts
         cdef const char* start
@@ -238,8 +237,8 @@ cdef class ProducerBatch:
         return [part for _, part in children]
 
     def detach(self):
-        """The buffer, and how many bytes of the pool it stands for: once, when the batch is done. From then on whoever
-        keeps futures keeps no records with them."""
+        """Takes the buffer out of a batch that is done, so that its futures keep no records in memory. Returns the
+        buffer and its bytes of pool memory."""
         cdef bytearray buffer = self.buffer
         cdef Py_ssize_t capacity = self.capacity
         self.is_closed = True
@@ -250,7 +249,7 @@ cdef class ProducerBatch:
         return buffer, capacity
 
     def complete(self, int64_t base_offset, int64_t log_append_time):
-        """The batch is in the log. Runs callbacks."""
+        """Completes the batch with its offset, and runs callbacks. Returns False if it was done before."""
         if self.is_done:
             return False
         self.base_offset = base_offset
@@ -259,7 +258,8 @@ cdef class ProducerBatch:
         return True
 
     def fail(self, error, dict record_errors=None):
-        """The batch is not in the log, or nobody knows. `record_errors` has those of single records (KIP-467)."""
+        """Fails the batch, and runs callbacks. `record_errors` are errors of single records by index (KIP-467). Returns
+        False if it was done before."""
         if self.is_done:
             return False
         self.error = error
@@ -278,7 +278,7 @@ cdef class ProducerBatch:
             event.set()
         if callbacks is not None:
             if self._children is not None:
-                # Not done really: each waits on for the part that has its record.
+                # Not done yet: each callback waits for the part that has its record.
                 for future, kind, function in callbacks:
                     (<FutureRecordMetadata>future)._when_done((future, kind, function))
             else:
@@ -298,7 +298,7 @@ cdef int _call(FutureRecordMetadata future, int kind, object function) except -1
         elif error is not None:
             function(error)
     except Exception:
-        _logger.exception("a callback for a record of %s failed", future.batch.tp)
+        _logger.exception("Partition %s: the delivery callback of a record failed", future.batch.tp)
     return 0
 
 
@@ -306,18 +306,18 @@ cdef int _call(FutureRecordMetadata future, int kind, object function) except -1
 @cython.freelist(4096)
 @cython.no_gc
 cdef class FutureRecordMetadata:
-    """What becomes of one record. As kafka-python's: `get(timeout)` waits for it, callbacks hear of it; in asyncio code
-    it can be awaited.
+    """The result of sending one record, as in kafka-python: `get(timeout)` waits for it, and callbacks receive it. In
+    asyncio code, it can be awaited.
 
-    Callbacks run where replies are read (the producer's own thread, or the event loop): they should be quick. One that
-    is added when the outcome is known already is called at once, by who adds it.
+    Callbacks run where responses are read (the producer's own thread, or the event loop), so they should be quick. A
+    callback that is added after the record is done runs at once, in the calling thread.
     """
 
     def __init__(self):
-        raise TypeError("futures come from Producer.send()")
+        raise TypeError("Only Producer.send() creates FutureRecordMetadata objects")
 
     cdef int _locate(self) except -1:
-        """Follows the batch into the parts that it was split into."""
+        """Moves on to the part of a split batch that has the record."""
         cdef list children
         cdef Py_ssize_t i
         while self.batch._children is not None:
@@ -337,7 +337,7 @@ cdef class FutureRecordMetadata:
         return self.batch.error
 
     def _metadata(self):
-        """Offset -1 if it is not known."""
+        """Returns the RecordMetadata, with offset -1 if it is not known."""
         cdef ProducerBatch batch = self.batch
         return RecordMetadata(
             batch.tp.topic,
@@ -350,7 +350,7 @@ cdef class FutureRecordMetadata:
         )
 
     cdef int _when_done(self, object entry) except -1:
-        """Calls the entry now, or leaves it with the batch."""
+        """Calls a callback now, or when the batch is done."""
         self._locate()
         if self.batch.is_done:
             return _call(self, entry[1], entry[2])
@@ -363,7 +363,7 @@ cdef class FutureRecordMetadata:
         return self.batch.is_done
 
     def succeeded(self):
-        """Whether the record is known to be in the log (with acks=0: to have been sent)."""
+        """Returns True if the record was acknowledged (with acks=0: sent)."""
         return self.is_done and self._error() is None
 
     def failed(self):
@@ -371,7 +371,7 @@ cdef class FutureRecordMetadata:
 
     @property
     def value(self):
-        """The RecordMetadata, or None as long as there is none."""
+        """The RecordMetadata, or None until the record is acknowledged."""
         return self._metadata() if self.succeeded() else None
 
     @property
@@ -383,13 +383,13 @@ cdef class FutureRecordMetadata:
         return bool(getattr(error, "retriable", False))
 
     def get(self, timeout=None):
-        """The RecordMetadata, when the broker has acknowledged the record, or the error raised. Waits for `timeout`
-        seconds, and raises KafkaTimeoutError then; without one, as long as it takes (at most `delivery.timeout.ms`)."""
+        """Waits until the record is acknowledged and returns its RecordMetadata, or raises its error. Raises
+        KafkaTimeoutError after `timeout` seconds; the default is to wait, at most `delivery.timeout.ms`."""
         if not self.is_done:
             self._wait(timeout)
         error = self._error()
         if error is not None:
-            # The records of a batch share it: without this, each of them would add to its traceback.
+            # All records of a batch share the error: each `get` would add to its traceback.
             raise error.with_traceback(None)
         return self._metadata()
 
@@ -402,15 +402,16 @@ cdef class FutureRecordMetadata:
                 return
             event = batch._event
             if event is None:
-                made = Event()
+                new_event = Event()
                 if batch._event is None:
-                    batch._event = made
+                    batch._event = new_event
                 event = batch._event
             if batch.is_done:
                 continue
-            # A batch is split rarely: that the wait begins anew then is no harm.
+            # After a split, the wait starts again; splits are rare.
             if not event.wait(timeout):
-                raise KafkaTimeoutError(f"no reply for the record of {batch.tp} within {timeout} s; it may still come")
+                raise KafkaTimeoutError(
+                    f"The record for {batch.tp} was not acknowledged within {timeout} s; that may still happen")
 
     def add_callback(self, function, *args, **kwargs):
         """Calls `function(*args, metadata, **kwargs)` if the record was acknowledged."""
@@ -423,12 +424,12 @@ cdef class FutureRecordMetadata:
         return self
 
     def add_both(self, function, *args, **kwargs):
-        """Both of the above."""
+        """Adds a function both as callback and as errback."""
         self.add_callback(function, *args, **kwargs)
         return self.add_errback(function, *args, **kwargs)
 
     def add_done(self, function):
-        """Calls `function(error, metadata)`, error None for a record that was acknowledged."""
+        """Calls `function(error, metadata)` when the record is done; `error` is None if it was acknowledged."""
         self._when_done((self, BOTH, function))
         return self
 

@@ -6,7 +6,7 @@ def choose_rows(
     rows: int,
     partition_count: int,
     fallback: int,
-    given: Buffer | None,
+    partitions: Buffer | None,
     keys: tuple[Any, Any, Any, int] | None,
 ) -> bytearray: ...
 def group_rows(chosen: bytearray, partition_count: int) -> tuple[bytearray, list[tuple[int, int, int]]]: ...

@@ -1,6 +1,6 @@
-"""The partition of each row of an Arrow record batch, and the rows of each partition, with no Python object per row.
+"""Chooses the partition of each Arrow row and groups rows by partition, without Python objects per row.
 
-As in `records._columns`, this knows Arrow's memory layout and not pyarrow: plain buffers come in and go out.
+As `records._columns`, this module depends on Arrow's memory layout, not on pyarrow: its inputs and outputs are buffers.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -11,31 +11,32 @@ from headrace.records._wire cimport murmur2_of
 
 
 cdef class _View:
-    """A buffer, held as long as this lives."""
+    """A buffer view that is released with this object."""
 
     cdef Py_buffer view
     cdef bint held
 
-    def __cinit__(self, buffer, Py_ssize_t least):
+    def __cinit__(self, buffer, Py_ssize_t min_bytes):
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
         self.held = True
-        if self.view.len < least:
-            raise ValueError(f"an Arrow buffer has {self.view.len} bytes where its column needs {least}")
+        if self.view.len < min_bytes:
+            raise ValueError(f"An Arrow buffer has {self.view.len} bytes, but its column needs {min_bytes}")
 
     def __dealloc__(self):
         if self.held:
             PyBuffer_Release(&self.view)
 
 
-def choose_rows(Py_ssize_t rows, int32_t partition_count, int32_t fallback, given, keys) -> bytearray:
-    """An int32 for each row: its partition.
+def choose_rows(Py_ssize_t rows, int32_t partition_count, int32_t fallback, partitions, keys) -> bytearray:
+    """Returns the partition of each row as a buffer of int32.
 
-    `given` is None or a buffer of int32, -1 where the row does not say. `keys` is None or `(validity or None, offsets,
-    data, array offset)` of a binary column: rows with a key go by its murmur2. All others go to `fallback`.
+    `partitions` is None or a buffer of int32, with -1 for rows that specify none. `keys` is None or `(validity or None,
+    offsets, data, array offset)` of a binary column: the murmur2 hash of a row's key determines its partition. All
+    other rows go to `fallback`.
     """
     cdef bytearray chosen = PyByteArray_FromStringAndSize(NULL, 4 * rows)
     cdef int32_t* out = <int32_t*>PyByteArray_AS_STRING(chosen)
-    cdef const int32_t* said = NULL
+    cdef const int32_t* explicit = NULL
     cdef const int32_t* offsets = NULL
     cdef const uint8_t* data = NULL
     cdef const uint8_t* bitmap = NULL
@@ -43,11 +44,11 @@ def choose_rows(Py_ssize_t rows, int32_t partition_count, int32_t fallback, give
     cdef int32_t partition, start, size
     cdef list held = []
     if partition_count <= 0:
-        raise ValueError(f"a topic has at least one partition, not {partition_count}")
-    if given is not None:
-        view = _View(given, 4 * rows)
+        raise ValueError(f"partition_count={partition_count} is not valid: expected at least one")
+    if partitions is not None:
+        view = _View(partitions, 4 * rows)
         held.append(view)
-        said = <const int32_t*>(<_View>view).view.buf
+        explicit = <const int32_t*>(<_View>view).view.buf
     if keys is not None:
         validity, raw_offsets, raw_data, shift = keys
         view = _View(raw_offsets, 4 * (shift + rows + 1))
@@ -64,7 +65,7 @@ def choose_rows(Py_ssize_t rows, int32_t partition_count, int32_t fallback, give
             bitmap = <const uint8_t*>(<_View>view).view.buf
     with nogil:
         for row in range(rows):
-            partition = -1 if said == NULL else said[row]
+            partition = -1 if explicit == NULL else explicit[row]
             if partition < 0 and offsets != NULL:
                 at = row + shift
                 if bitmap == NULL or (bitmap[at >> 3] >> (at & 7)) & 1:
@@ -79,13 +80,13 @@ def choose_rows(Py_ssize_t rows, int32_t partition_count, int32_t fallback, give
                 break
             out[row] = fallback if partition < 0 else partition
     if bad >= 0:
-        raise ValueError(f"row {bad}: there is no such partition, or its key lies outside of its column")
+        raise ValueError(f"row {bad}: the partition does not exist, or the key is outside of its column's data")
     return chosen
 
 
 def group_rows(bytearray chosen not None, int32_t partition_count):
-    """Rows by partition, each in its order: a buffer of int64 row numbers, and `(partition, first, end)` in it for each
-    partition that has any."""
+    """Groups rows by partition, in row order. Returns a buffer of int64 row numbers, and `(partition, first, end)` in
+    that buffer for each partition with rows."""
     cdef Py_ssize_t rows = len(chosen) // 4, row, start = 0
     cdef const int32_t* partitions = <const int32_t*>PyByteArray_AS_STRING(chosen)
     cdef bytearray order = PyByteArray_FromStringAndSize(NULL, 8 * rows)
@@ -96,7 +97,7 @@ def group_rows(bytearray chosen not None, int32_t partition_count):
     cdef list groups = []
     for row in range(rows):
         if not 0 <= partitions[row] < partition_count:
-            raise ValueError(f"row {row} has partition {partitions[row]} of {partition_count}")
+            raise ValueError(f"row {row}: partition {partitions[row]} is not in a topic of {partition_count} partitions")
         ends[partitions[row]] += 1
     for partition in range(partition_count):
         if ends[partition]:

@@ -49,8 +49,8 @@ cdef class PartitionQueue:
 
 @cython.final
 cdef class TopicQueues:
-    """The queues of a topic's partitions. When the topic gets more partitions, a longer list replaces `queues`; the list
-    itself never changes."""
+    """The queues of a topic's partitions. When the topic gets more partitions, a longer list replaces `queues`; the
+    list itself never changes."""
 
     def __init__(self, str topic not None):
         self.topic = topic

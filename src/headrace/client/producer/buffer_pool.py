@@ -1,18 +1,18 @@
-"""The memory that records wait in: at most `buffer.memory` bytes, and buffers of two sizes used again.
+"""The memory for records that wait to be sent: at most `buffer.memory` bytes, with reused buffers of two sizes.
 
-    memory = buffers in use + free buffers of these sizes (pooled) + bytes that are no buffer just now (unpooled)
+    memory = buffers in use + free buffers of these two sizes (pooled) + other free bytes (unpooled)
 
-Batches begin with a buffer of the usual size, and the busy ones end with a large one. These are used again because the
-allocator makes poor use of large blocks that come, grow and go: half of its memory would be holes.
+A batch starts with a buffer of the usual size; busy partitions end with a large one. Buffers are reused because the
+allocator fragments badly when large blocks are allocated, grown and freed: half of its memory would be holes.
 
-Taking memory has four cases:
-  A. a buffer of the usual size, and one is free: that one;
-  B. enough unpooled memory: a new buffer;
-  C. enough if free buffers are dropped: as many as it takes are dropped, then B;
-  D. not enough: the taker stands in line. What comes back goes to the first in line, bit by bit if need be, and nobody
-  who comes later gets any before it, however little they ask for.
+Allocation has four cases:
+  A. A buffer of the usual size, and one is free: take that.
+  B. Enough unpooled memory: a new buffer.
+  C. Enough memory if free buffers are dropped: drop as many as needed, then B.
+  D. Not enough memory: wait in a queue. Returned memory goes to the first waiter, in pieces if necessary; later callers
+     get none before it, however little they need.
 
-Any thread; a lock of its own, held for a few steps and never while something is called.
+Thread-safe. The lock is held briefly, and never while callbacks run.
 """
 
 import threading
@@ -25,27 +25,29 @@ __all__ = ["BufferPool", "MemoryWaiter"]
 
 _SPARE_BUFFERS = 4
 _SPARE_BYTES = 256 * 1024
-"""Smaller ones the allocator keeps by itself."""
+"""The allocator itself reuses smaller blocks."""
 
 
 class MemoryWaiter:
-    """A place in line. `wake` is called once, by who gives back the last bytes, when the memory is there: as `buffer`,
-    or only counted if no buffer is wanted."""
+    """A caller that waits for memory. `wake` is called once, by the thread that returns the last missing bytes. The
+    memory is then in `buffer`, or only counted if `wants_buffer` is False."""
 
-    __slots__ = ("buffer", "got_bytes", "is_served", "size", "wake", "wants_buffer")
+    __slots__ = ("buffer", "granted_bytes", "is_served", "size", "wake", "wants_buffer")
 
     def __init__(self, size: int, wake: Callable[[], object], wants_buffer: bool):
         self.size = size
         self.wake = wake
         self.wants_buffer = wants_buffer
         self.is_served = False
-        self.got_bytes = 0
+        self.granted_bytes = 0
         self.buffer: bytearray | None = None
 
 
 class BufferPool:
+    """The buffer memory of a producer."""
+
     def __init__(self, memory_bytes: int, usual_bytes: int, large_bytes: int = 0):
-        """`large_bytes` is 0, or more than `usual_bytes`."""
+        """`large_bytes` is larger than `usual_bytes`, or 0 for no large buffers."""
         self.memory_bytes = memory_bytes
         self.usual_bytes = usual_bytes
         self.large_bytes = large_bytes
@@ -53,13 +55,13 @@ class BufferPool:
         self._free: list[bytearray] = []
         self._free_large: list[bytearray] = []
         self._unpooled_bytes = memory_bytes
-        self._line: deque[MemoryWaiter] = deque()
+        self._waiters: deque[MemoryWaiter] = deque()
         self.spare: list[bytearray] = []
-        """A few large buffers that tables were encoded into, to be used again; not counted."""
+        """A few large buffers of encoded Arrow tables, for reuse. They do not count as used memory."""
 
     @property
     def available_bytes(self) -> int:
-        """What can be taken now, pooled or not."""
+        """The memory that is free, pooled or not."""
         with self._lock:
             return self._available()
 
@@ -68,18 +70,18 @@ class BufferPool:
 
     @property
     def used_bytes(self) -> int:
-        """What records wait in. May be old news by the time it is read."""
+        """The memory in use. Read without the lock, so it may be out of date."""
         return self.memory_bytes - self._available()
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether somebody waits. May be old news by the time it is read."""
-        return bool(self._line)
+        """True if callers wait for memory. Read without the lock, so it may be out of date."""
+        return bool(self._waiters)
 
     def take(self, size: int) -> bytearray | None:
-        """A buffer of `size` bytes, or None if there is not enough memory, or others wait for it."""
+        """Returns a buffer of `size` bytes, or None if there is not enough memory or others wait for it."""
         with self._lock:
-            return None if self._line else self._take(size)
+            return None if self._waiters else self._take(size)
 
     def _take(self, size: int) -> bytearray | None:
         if size == self.usual_bytes and self._free:
@@ -90,8 +92,9 @@ class BufferPool:
         self._unpooled_bytes -= size
         return _new_buffer(size)
 
-    def _drop_free(self, wanted_bytes: int) -> None:
-        while self._unpooled_bytes < wanted_bytes:
+    def _drop_free(self, needed_bytes: int) -> None:
+        """Drops free buffers until enough memory is unpooled."""
+        while self._unpooled_bytes < needed_bytes:
             if self._free_large:
                 self._free_large.pop()
                 self._unpooled_bytes += self.large_bytes
@@ -102,56 +105,56 @@ class BufferPool:
                 break
 
     def enqueue(self, size: int, wake: Callable[[], object], wants_buffer: bool = True) -> MemoryWaiter:
-        """A place in line for `size` bytes; if they are there already, `wake` has been called."""
+        """Waits in the queue for `size` bytes. If they are free already, `wake` is called before this returns."""
         if size > self.memory_bytes:
-            raise ValueError(f"{size} bytes will never be free: the pool has {self.memory_bytes}")
+            raise ValueError(f"Cannot allocate {size} bytes: the buffer pool has {self.memory_bytes} bytes in total")
         waiter = MemoryWaiter(size, wake, wants_buffer)
         with self._lock:
-            self._line.append(waiter)
+            self._waiters.append(waiter)
             served = self._serve()
         _wake(served)
         return waiter
 
     def leave(self, waiter: MemoryWaiter) -> None:
-        """Gives up a place in line, or what has come in the meantime."""
+        """Removes a waiter from the queue, and returns the memory that it was granted meanwhile."""
         with self._lock:
             if waiter.is_served:
                 self._put_back(waiter.buffer, waiter.size)
                 waiter.buffer = None
             else:
-                self._line.remove(waiter)
-                self._unpooled_bytes += waiter.got_bytes
-                waiter.got_bytes = 0
+                self._waiters.remove(waiter)
+                self._unpooled_bytes += waiter.granted_bytes
+                waiter.granted_bytes = 0
             served = self._serve()
         _wake(served)
 
     def give_back(self, buffer: bytearray | None, size: int) -> None:
-        """Returns memory; None if the buffer itself cannot be used again."""
+        """Returns memory to the pool. `buffer` is None if the buffer itself cannot be reused."""
         with self._lock:
             self._put_back(buffer, size)
             served = self._serve()
         _wake(served)
 
     def keep(self, buffer: bytearray) -> None:
-        """A buffer that was made elsewhere is free, and may be wanted again soon."""
+        """Keeps a large buffer that was allocated elsewhere, for reuse."""
         if len(buffer) >= _SPARE_BYTES and len(self.spare) < _SPARE_BUFFERS:
             self.spare.append(buffer)
 
     def take_over(self, size: int) -> bool:
-        """Counts `size` bytes as in use that were allocated elsewhere. False if there is no room for them."""
+        """Counts `size` bytes that were allocated elsewhere as used. Returns False if there is not enough memory."""
         with self._lock:
-            if self._line or self._available() < size:
+            if self._waiters or self._available() < size:
                 return False
             self._drop_free(size)
             self._unpooled_bytes -= size
             return True
 
     def exchange(self, size: int) -> bytearray | None:
-        """A large buffer in place of one of `size` bytes, or None if there is not enough memory for the difference, or
-        others wait for it. The smaller one does not count any more."""
+        """Returns a large buffer in exchange for one of `size` bytes, which no longer counts as used. Returns None if
+        there is not enough memory for the difference, or others wait for it."""
         more = self.large_bytes - size
         with self._lock:
-            if self._line or more < 0:
+            if self._waiters or more < 0:
                 return None
             if self._free_large:
                 self._unpooled_bytes += size
@@ -171,31 +174,31 @@ class BufferPool:
             self._unpooled_bytes += size
 
     def _serve(self) -> list[MemoryWaiter]:
-        """Gives what there is to those who wait, in order; returns those that have all they need."""
+        """Grants free memory to the waiters in order. Returns those that have all their memory."""
         served: list[MemoryWaiter] = []
-        while self._line:
-            waiter = self._line[0]
+        while self._waiters:
+            waiter = self._waiters[0]
             if waiter.size == self.usual_bytes and self._free and waiter.wants_buffer:
                 waiter.buffer = self._free.pop()
-                self._unpooled_bytes += waiter.got_bytes
+                self._unpooled_bytes += waiter.granted_bytes
             else:
-                missing = waiter.size - waiter.got_bytes
+                missing = waiter.size - waiter.granted_bytes
                 self._drop_free(missing)
-                given = min(missing, self._unpooled_bytes)
-                waiter.got_bytes += given
-                self._unpooled_bytes -= given
-                if waiter.got_bytes < waiter.size:
+                granted = min(missing, self._unpooled_bytes)
+                waiter.granted_bytes += granted
+                self._unpooled_bytes -= granted
+                if waiter.granted_bytes < waiter.size:
                     break
                 if waiter.wants_buffer:
                     waiter.buffer = _new_buffer(waiter.size)
-            waiter.got_bytes = 0
+            waiter.granted_bytes = 0
             waiter.is_served = True
-            served.append(self._line.popleft())
+            served.append(self._waiters.popleft())
         return served
 
 
 def _new_buffer(size: int) -> bytearray:
-    """Not cleared: a batch is written from its first byte on, and only what was written is sent."""
+    """Returns a buffer that is not cleared: a batch is written from its first byte, and only written bytes are sent."""
     buffer = bytearray()
     resize_buffer(buffer, size)
     return buffer

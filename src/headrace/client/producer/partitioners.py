@@ -1,17 +1,18 @@
-"""Which partition a record goes to, if it does not say.
+"""Partitioners: choose the partition of records that do not specify one.
 
-- Built in, compiled (`_send`): with a key, murmur2 of it as Java's client, confluent-kafka's `murmur2` and kafka-python
-  compute it, modulo the number of partitions; without, the sticky partition of the topic.
-- Sticky (KIP-794): all records without keys go to one partition until it has got 16 KB (or `batch.size`, if that is
-  less), and with the next batch another is chosen. That is by chance, but partitions with a shorter queue are likelier:
+- Built-in (compiled in `_send`): records with a key go to the murmur2 hash of the key modulo the number of partitions,
+  as in Java's client, confluent-kafka's `murmur2` and kafka-python; records without a key to the topic's sticky
+  partition.
+- Sticky (KIP-794): all records without keys go to one partition until it has received 16 KB (or `batch.size`, if that
+  is less); the next batch goes to another one. The choice is random, weighted by queue length:
 
       queued batches     0   3   1          longest + 1 = 4
       weight             4   1   3          4 - queued
-      cumulative         4   5   8          a number below 8, and the first that is above it
+      cumulative         4   5   8          a random number below 8, and the first value above it
 
-  and those of brokers that have taken nothing for `partitioner.availability.timeout.ms` are left out.
-- Round robin, or any function of yours: `partitioner(key, all_partitions, available_partitions) -> partition`, as in
-  kafka-python; `available_partitions` are those that have a leader.
+  Partitions of brokers that accepted no batch for `partitioner.availability.timeout.ms` are excluded.
+- Round robin, or a user's function: `partitioner(key, all_partitions, available_partitions) -> partition`, as in
+  kafka-python; `available_partitions` are those with a leader.
 """
 
 import bisect
@@ -29,14 +30,14 @@ Partitioner: TypeAlias = Callable[[bytes | None, Sequence[int], Sequence[int]], 
 
 
 class Loads(NamedTuple):
-    """How likely each partition is to be chosen: cumulative weights."""
+    """Partitions with the cumulative weights of their random choice."""
 
     partitions: tuple[int, ...]
     cumulative: tuple[int, ...]
 
 
 def weigh(queued: Sequence[tuple[int, int]]) -> Loads | None:
-    """Weights from pairs of a partition and the batches that wait for it. None if all are the same."""
+    """Returns weights from pairs of partition and queued batches, or None if all weights are equal."""
     if len(queued) < 2 or len({count for _, count in queued}) == 1:
         return None
     top = max(count for _, count in queued) + 1
@@ -45,7 +46,7 @@ def weigh(queued: Sequence[tuple[int, int]]) -> Loads | None:
 
 
 def choose(random: Random, partition_count: int, available: Sequence[int], loads: Loads | None) -> int:
-    """The next sticky partition."""
+    """Returns the next sticky partition."""
     if loads is not None:
         return loads.partitions[bisect.bisect_right(loads.cumulative, random.randrange(loads.cumulative[-1]))]
     if available:
@@ -54,18 +55,18 @@ def choose(random: Random, partition_count: int, available: Sequence[int], loads
 
 
 class RoundRobinPartitioner:
-    """One partition after the other, whatever the key. Threads share one counter."""
+    """Chooses the partitions in turn, whatever the key. Threads share one counter."""
 
     def __init__(self) -> None:
         self._counter = itertools.count()
 
     def __call__(self, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:  # noqa: ARG002
-        among = available or all_partitions
-        return among[next(self._counter) % len(among)]
+        candidates = available or all_partitions
+        return candidates[next(self._counter) % len(candidates)]
 
 
 class Murmur2Partitioner:
-    """What is built in, as a function to call from one's own: the key decides, and records without one are spread."""
+    """The built-in partitioner as a callable, for use in other partitioners. Spreads records without a key in turn."""
 
     def __init__(self) -> None:
         self._spread = RoundRobinPartitioner()
@@ -79,13 +80,13 @@ class Murmur2Partitioner:
 _BUILT_IN = ("default", "murmur2", "murmur2_random", "sticky")
 
 
-def partitioner_for(given: object) -> Partitioner | None:
-    """The partitioner that a setting names, or None for the one that is built in."""
-    if given is None or (isinstance(given, str) and given in _BUILT_IN):
+def partitioner_for(config: object) -> Partitioner | None:
+    """Returns the partitioner of the config `partitioner`, or None for the built-in one."""
+    if config is None or (isinstance(config, str) and config in _BUILT_IN):
         return None
-    if given == "round_robin":
+    if config == "round_robin":
         return RoundRobinPartitioner()
-    if callable(given):
-        return given
+    if callable(config):
+        return config
     expected = ", ".join((*_BUILT_IN, "round_robin"))
-    raise ConfigError(f"partitioner={given!r} is not a valid value: expected one of {expected}, or a callable")
+    raise ConfigError(f"partitioner={config!r} is not a valid value: expected one of {expected}, or a callable")

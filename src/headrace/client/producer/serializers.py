@@ -1,7 +1,7 @@
-"""Makers of bytes for keys and values.
+"""Serializers for keys and values.
 
-Any function of one value does, any object with `serialize(topic, value)`, and any with `serialize(topic, headers,
-value)`, as kafka-python has had it since 3.0; the last may add to the list of headers.
+A serializer is a function of one value, or an object with `serialize(topic, value)` or, as in kafka-python since 3.0,
+`serialize(topic, headers, value)`. The latter may add to the list of headers.
 """
 
 import json
@@ -53,6 +53,8 @@ AnySerializer: TypeAlias = Serializer[Any] | SerializerWithHeaders[Any] | Callab
 
 
 class StringSerializer:
+    """Encodes str, by default in UTF-8."""
+
     def __init__(self, encoding: str = "utf-8"):
         self._encoding = encoding
 
@@ -61,7 +63,8 @@ class StringSerializer:
 
 
 class JsonSerializer:
-    """Compact JSON in UTF-8. None stays None: it deletes a key from a compacted topic, which `null` would not."""
+    """Compact JSON in UTF-8. None stays None: a tombstone deletes a key from a compacted topic, JSON `null` does
+    not."""
 
     def serialize(self, topic: str, data: object) -> bytes | None:  # noqa: ARG002
         return None if data is None else json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
@@ -97,6 +100,6 @@ class DoubleSerializer(_Struct):
 
 
 def prepare(serializer: Any) -> Any:
-    """What `SendPath` calls: a function of the value, or a method and how."""
+    """Returns the form in which `RecordAppender` calls a serializer: the function, or the method with its signature."""
     method, wants_headers = find_method(serializer, "serialize")
     return serializer if method is None else SerializeMethod(method, wants_headers)

@@ -20,7 +20,7 @@ def drained(producer: SimProducer, node_id: int = 1) -> list[tuple[int, int]]:
     return [(batch.tp.partition, len(batch)) for batch in batches]
 
 
-def test_a_batch_waits_for_linger() -> None:
+def test_batch_waits_for_linger() -> None:
     producer = SimProducer(linger=0.05)
     producer.put(RECORD)
     ready = producer.accumulator.ready(producer.clock.monotonic())
@@ -30,7 +30,7 @@ def test_a_batch_waits_for_linger() -> None:
     assert drained(producer) == [(0, 1)]
 
 
-def test_a_full_batch_does_not_wait() -> None:
+def test_full_batch_is_due_before_linger() -> None:
     producer = SimProducer(linger=1.0)
     for _ in range(4):
         producer.put(RECORD)
@@ -39,14 +39,14 @@ def test_a_full_batch_does_not_wait() -> None:
     assert producer.accumulator.queued_batches() == {producer.accumulator.topics["t"].queues[0].tp: 1}
 
 
-def test_one_batch_of_a_partition_goes_into_a_request() -> None:
+def test_drains_one_batch_per_partition() -> None:
     producer = SimProducer(idempotent=False)
     for _ in range(8):
         producer.put(RECORD)
     assert [drained(producer) for _ in range(4)] == [[(0, 3)], [(0, 3)], [(0, 2)], []]
 
 
-def test_a_batch_grows_as_far_as_it_may() -> None:
+def test_batch_grows_up_to_batch_size() -> None:
     producer = SimProducer(batch_bytes=2000, first_bytes=200, linger=1.0)
     for _ in range(10):
         producer.put(b"v" * 80)
@@ -59,7 +59,7 @@ def test_a_batch_grows_as_far_as_it_may() -> None:
     assert 1800 < first.size_in_bytes <= 2000
 
 
-def test_a_batch_that_cannot_grow_is_full() -> None:
+def test_closes_batch_that_cannot_grow() -> None:
     producer = SimProducer(batch_bytes=2000, first_bytes=200, linger=1.0, memory_bytes=500)
     while len(producer.accumulator.topics["t"].queues[0].batches) < 1 or producer.buffers.available_bytes > 100:
         producer.put(b"v" * 80)
@@ -69,7 +69,7 @@ def test_a_batch_that_cannot_grow_is_full() -> None:
     assert producer.accumulator.topics["t"].queues[0].batches[0].is_closed
 
 
-def test_a_busy_batch_ends_with_a_large_buffer_which_is_used_again() -> None:
+def test_busy_batch_gets_large_buffer_that_is_reused() -> None:
     producer = SimProducer(batch_bytes=500_000, first_bytes=16_384, linger=1.0)
     producer.buffers.large_bytes = 500_000
     queue = producer.accumulator.topics["t"].queues[0]
@@ -99,7 +99,7 @@ def test_a_busy_batch_ends_with_a_large_buffer_which_is_used_again() -> None:
     assert again.buffer is large
 
 
-def test_requests_stay_below_their_limit_and_no_partition_starves() -> None:
+def test_requests_respect_max_request_size_and_no_partition_starves() -> None:
     producer = SimProducer(partitions=5, max_request_bytes=800, idempotent=False)
     for partition in range(5):
         for _ in range(9):
@@ -112,7 +112,7 @@ def test_requests_stay_below_their_limit_and_no_partition_starves() -> None:
     assert set(seen[:5]) == set(range(5)), f"all before any again: {seen}"
 
 
-def test_a_batch_larger_than_a_request_goes_alone() -> None:
+def test_batch_larger_than_max_request_size_is_sent_alone() -> None:
     producer = SimProducer(partitions=2, max_request_bytes=50)
     producer.put(RECORD, 0)
     producer.put(RECORD, 1)
@@ -120,7 +120,7 @@ def test_a_batch_larger_than_a_request_goes_alone() -> None:
     assert drained(producer) == [(1, 1)]
 
 
-def test_partitions_without_a_leader_wait_and_are_named() -> None:
+def test_reports_topics_without_leader() -> None:
     producer = SimProducer(partitions=2)
     producer.accumulator.set_leaders("t", [-1, 1])
     producer.put(RECORD, 0)
@@ -133,7 +133,7 @@ def test_partitions_without_a_leader_wait_and_are_named() -> None:
     assert drained(producer, 2) == [(0, 1)]
 
 
-def test_a_topic_may_grow() -> None:
+def test_topic_gets_more_partitions() -> None:
     producer = SimProducer(partitions=1)
     producer.put(RECORD, 0)
     producer.accumulator.set_leaders("t", [1, 1, 1])
@@ -141,7 +141,7 @@ def test_a_topic_may_grow() -> None:
     assert drained(producer) == [(0, 1), (2, 1)]
 
 
-def test_what_is_sent_again_goes_first_and_waits() -> None:
+def test_retried_batch_goes_first_after_backoff() -> None:
     producer = SimProducer(idempotent=False)
     producer.put(b"first")
     now = producer.clock.monotonic()
@@ -155,7 +155,7 @@ def test_what_is_sent_again_goes_first_and_waits() -> None:
     assert drained(producer) == [(0, 1)]
 
 
-def test_a_new_leader_is_not_waited_for() -> None:
+def test_retries_at_new_leader_without_backoff() -> None:
     producer = SimProducer(idempotent=False)
     producer.put(b"first")
     now = producer.clock.monotonic()
@@ -165,7 +165,7 @@ def test_a_new_leader_is_not_waited_for() -> None:
     assert drained(producer, 2) == [(0, 1)]
 
 
-def test_a_lack_of_memory_hurries_everything() -> None:
+def test_all_batches_are_due_when_memory_is_exhausted() -> None:
     producer = SimProducer(linger=60.0, memory_bytes=1350, partitions=3)
     for partition in range(3):
         producer.put(RECORD, partition)
@@ -175,7 +175,7 @@ def test_a_lack_of_memory_hurries_everything() -> None:
     assert len(drained(producer)) == 3
 
 
-def test_flush_hurries_and_waits_for_what_is_there_now() -> None:
+def test_flush_sends_and_waits_for_existing_batches_only() -> None:
     producer = SimProducer(linger=60.0)
     done: list[bool] = []
     assert producer.accumulator.flush(lambda: done.append(True)) is None
@@ -191,7 +191,7 @@ def test_flush_hurries_and_waits_for_what_is_there_now() -> None:
     assert producer.cluster.in_flight() == 0, "a flush that is over hurries nobody"
 
 
-def test_a_flush_waits_for_the_parts_of_a_split_batch() -> None:
+def test_flush_waits_for_parts_of_split_batch() -> None:
     producer = SimProducer(batch_bytes=1000, linger=60.0)
     for _ in range(4):
         producer.put(RECORD)
@@ -211,7 +211,7 @@ def test_a_flush_waits_for_the_parts_of_a_split_batch() -> None:
     assert done == [True]
 
 
-def test_closed() -> None:
+def test_append_after_close_raises() -> None:
     producer = SimProducer(linger=60.0)
     producer.put(RECORD)
     producer.accumulator.close(IllegalStateError("closed"))
@@ -221,7 +221,7 @@ def test_closed() -> None:
     assert producer.buffers.available_bytes == 1_000_000 - 450
 
 
-def test_the_loop_is_woken_only_when_it_would_look_too_late() -> None:
+def test_append_wakes_sender_only_if_next_check_is_too_late() -> None:
     producer = SimProducer(linger=0.05)
     producer.put(RECORD)
     assert producer.wakes == 1
@@ -234,7 +234,7 @@ def test_the_loop_is_woken_only_when_it_would_look_too_late() -> None:
     assert producer.wakes == before, "the timer that is set comes first"
 
 
-def test_sticky_partitions_change_batch_by_batch() -> None:
+def test_sticky_partition_changes_with_each_batch() -> None:
     producer = SimProducer(partitions=4, linger=60.0, random=make_random(3))
     counts = [0, 0, 0, 0]
     for _ in range(200):
@@ -246,7 +246,7 @@ def test_sticky_partitions_change_batch_by_batch() -> None:
     assert all(len(batch) == len(full[0]) for batch in full), "a partition was left before its batch was full"
 
 
-def test_the_sticky_choice_prefers_short_queues() -> None:
+def test_sticky_partitioner_prefers_short_queues() -> None:
     producer = SimProducer(partitions=2, linger=60.0, random=make_random(3), memory_bytes=100_000_000)
     for _ in range(400):
         producer.put(RECORD, 0)
@@ -258,7 +258,7 @@ def test_the_sticky_choice_prefers_short_queues() -> None:
     assert after * 4 < len(producer.accumulator.topics["t"].queues[1].batches)
 
 
-def test_slow_leaders_get_nothing() -> None:
+def test_sticky_partitioner_avoids_slow_leaders() -> None:
     producer = SimProducer(partitions=3, linger=60.0)
     producer.accumulator.set_leaders("t", [1, 2, 3])
     producer.accumulator.slow_leaders = frozenset({2})
@@ -268,7 +268,7 @@ def test_slow_leaders_get_nothing() -> None:
     assert len(producer.accumulator.topics["t"].queues[1].batches) <= 1
 
 
-def test_expired_batches_are_taken_out() -> None:
+def test_removes_expired_batches() -> None:
     producer = SimProducer(delivery_timeout=1.0, linger=60.0)
     future = producer.put(RECORD)
     producer.clock.advance(999)
@@ -280,7 +280,7 @@ def test_expired_batches_are_taken_out() -> None:
     assert not future.is_done
 
 
-def test_a_topic_is_forgotten_only_when_nothing_of_it_is_on_the_way() -> None:
+def test_forgets_topic_only_without_incomplete_batches() -> None:
     producer = SimProducer()
     producer.put(RECORD)
     producer.accumulator.forget_topic("t")

@@ -49,7 +49,7 @@ def rows_of(batch: ProducerBatch) -> list[Any]:
     return [(record.key, record.value, record.timestamp, list(record.headers)) for record in records]
 
 
-def test_records_come_out_as_they_went_in() -> None:
+def test_encodes_records() -> None:
     path = Path()
     batch = path.open()
     sent = [
@@ -67,7 +67,7 @@ def test_records_come_out_as_they_went_in() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_batches_are_compressed_when_they_are_built(codec: Compression) -> None:
+def test_compresses_batch_in_build(codec: Compression) -> None:
     path = Path()
     batch = path.open(codec=codec)
     path.send("t", b"a" * 500)
@@ -79,7 +79,7 @@ def test_batches_are_compressed_when_they_are_built(codec: Compression) -> None:
     assert batch.size_in_bytes == len(batch.data or b"")
 
 
-def test_a_new_place_among_the_producers_batches_is_patched_in() -> None:
+def test_set_producer_patches_built_batch() -> None:
     path = Path()
     batch = path.open()
     path.send("t", b"v")
@@ -95,7 +95,7 @@ def test_a_new_place_among_the_producers_batches_is_patched_in() -> None:
     assert (batch.producer_epoch, batch.base_sequence, batch.last_sequence) == (1, 0, 0)
 
 
-def test_a_full_or_closed_batch_refuses() -> None:
+def test_full_or_closed_batch_refuses_records() -> None:
     path = Path()
     batch = path.open(size=BATCH_HEADER_BYTES + 100)
     assert isinstance(path.send("t", b"v" * 40), FutureRecordMetadata)
@@ -106,7 +106,7 @@ def test_a_full_or_closed_batch_refuses() -> None:
     assert isinstance(path.send("t"), SerializedRecord)
 
 
-def test_a_batch_grows() -> None:
+def test_grow_enlarges_batch() -> None:
     path = Path()
     batch = path.open(size=200)
     path.send("t", b"v" * 50)
@@ -118,7 +118,7 @@ def test_a_batch_grows() -> None:
     assert [value for _, value, _, _ in rows_of(batch)] == [b"v" * 50, b"w" * 150]
 
 
-def test_a_batch_moves() -> None:
+def test_move_changes_buffer() -> None:
     path = Path()
     batch = path.open(size=200)
     path.send("t", b"v" * 50)
@@ -133,7 +133,7 @@ def test_a_batch_moves() -> None:
     assert batch.buffer is None, "a batch that is closed stays where it is"
 
 
-def test_a_future_knows_when_its_batch_does() -> None:
+def test_futures_complete_with_their_batch() -> None:
     path = Path()
     batch = path.open()
     futures = [path.send("t", b"v" * n, key=b"k", headers={"h": b"1"}, timestamp_ms=100 + n) for n in range(3)]
@@ -149,7 +149,7 @@ def test_a_future_knows_when_its_batch_does() -> None:
     assert not batch.fail(KafkaError("late"))
 
 
-def test_the_brokers_time_counts_if_it_gives_one() -> None:
+def test_log_append_time_replaces_timestamp() -> None:
     path = Path()
     batch = path.open()
     future = path.send("t", b"v", timestamp_ms=5)
@@ -157,7 +157,7 @@ def test_the_brokers_time_counts_if_it_gives_one() -> None:
     assert future.get().timestamp == 777
 
 
-def test_a_failed_batch_fails_its_futures() -> None:
+def test_failed_batch_fails_its_futures() -> None:
     path = Path()
     batch = path.open()
     futures = [path.send("t", b"v") for _ in range(3)]
@@ -169,7 +169,7 @@ def test_a_failed_batch_fails_its_futures() -> None:
         assert not future.retriable()
 
 
-def test_callbacks_hear_of_it_in_order_and_once() -> None:
+def test_calls_callbacks_once_in_order() -> None:
     path = Path()
     batch = path.open()
     heard: list[Any] = []
@@ -183,7 +183,7 @@ def test_callbacks_hear_of_it_in_order_and_once() -> None:
     assert heard == [("delivery", None, 10), ("tag", 11, 9), 11, "late"]
 
 
-def test_errbacks_and_failing_callbacks(caplog: pytest.LogCaptureFixture) -> None:
+def test_calls_errbacks_and_logs_failing_callbacks(caplog: pytest.LogCaptureFixture) -> None:
     path = Path()
     batch = path.open()
     heard: list[Any] = []
@@ -197,7 +197,7 @@ def test_errbacks_and_failing_callbacks(caplog: pytest.LogCaptureFixture) -> Non
     assert "callback" in caplog.text
 
 
-def test_a_split_batch_passes_its_futures_on() -> None:
+def test_futures_follow_split_batch() -> None:
     path = Path()
     batch = path.open(size=10_000)
     heard: list[int] = []
@@ -223,7 +223,7 @@ def test_a_split_batch_passes_its_futures_on() -> None:
     assert heard == list(range(20))
 
 
-def test_who_waits_for_a_batch_that_is_split_waits_on() -> None:
+def test_get_continues_to_wait_after_split() -> None:
     path = Path()
     batch = path.open()
     future = path.send("t", b"v")
@@ -238,7 +238,7 @@ def test_who_waits_for_a_batch_that_is_split_waits_on() -> None:
     assert found == [5]
 
 
-def test_nothing_is_kept_of_a_callback_that_was_called() -> None:
+def test_releases_callbacks_after_calling_them() -> None:
     class Heard(list[Any]):
         pass
 
@@ -255,7 +255,7 @@ def test_nothing_is_kept_of_a_callback_that_was_called() -> None:
     assert future.succeeded()
 
 
-def test_only_send_makes_futures() -> None:
+def test_futures_cannot_be_constructed() -> None:
     with pytest.raises(TypeError):
         FutureRecordMetadata()
     with pytest.raises(TypeError):
@@ -265,7 +265,7 @@ def test_only_send_makes_futures() -> None:
 # ---- the way of a record
 
 
-def test_keys_choose_partitions_as_java_does() -> None:
+def test_partitions_keys_like_java() -> None:
     path = Path(partitions=7)
     for number in range(7):
         path.open(number)
@@ -274,7 +274,7 @@ def test_keys_choose_partitions_as_java_does() -> None:
         assert f"t-{(value & 0x7FFFFFFF) % 7}," in repr(future)
 
 
-def test_without_a_key_the_sticky_partition_is_used() -> None:
+def test_uses_sticky_partition_without_key() -> None:
     path = Path(partitions=3)
     for number in range(3):
         path.open(number)
@@ -284,7 +284,7 @@ def test_without_a_key_the_sticky_partition_is_used() -> None:
     assert "t-2," in repr(path.send("t", b"v", key=b"21"))
 
 
-def test_an_own_partitioner_is_asked() -> None:
+def test_calls_custom_partitioner() -> None:
     path = Path(partitions=3)
     path.open(1)
     asked: list[Any] = []
@@ -296,7 +296,7 @@ def test_an_own_partitioner_is_asked() -> None:
         path.send("t", b"v")
 
 
-def test_a_partition_that_is_given_wins() -> None:
+def test_explicit_partition_takes_precedence() -> None:
     path = Path(partitions=2)
     path.open(1)
     path._partitioner = lambda *_: 0
@@ -308,7 +308,7 @@ def test_a_partition_that_is_given_wins() -> None:
         path.send("t", b"v", partition=-1)
 
 
-def test_an_unknown_topic_is_left_to_who_may_wait() -> None:
+def test_unknown_topic_needs_metadata() -> None:
     path = Path()
     request = path.send("other", b"v", key=b"21")
     assert (request.topic, request.value, request.key, request.partition) == ("other", b"v", b"21", -1)
@@ -320,7 +320,7 @@ def test_an_unknown_topic_is_left_to_who_may_wait() -> None:
     assert request.partition == (-973932308 & 0x7FFFFFFF) % 3
 
 
-def test_the_clock_that_was_passed_in_gives_the_time() -> None:
+def test_uses_injected_clock_for_timestamps() -> None:
     path = Path()
     batch = path.open()
     path.send("t", b"v")
@@ -329,7 +329,7 @@ def test_the_clock_that_was_passed_in_gives_the_time() -> None:
         path.send("t", b"v", timestamp_ms=-1)
 
 
-def test_serializers() -> None:
+def test_serializes_key_and_value() -> None:
     class Upper:
         def serialize(self, topic: str, data: str) -> bytes:
             return f"{topic}:{data}".upper().encode()
@@ -344,7 +344,7 @@ def test_serializers() -> None:
         path.send("t", "v", key=3)
 
 
-def test_a_serializer_that_wants_the_headers_may_add_to_them() -> None:
+def test_serializer_may_add_headers() -> None:
     class Typed:
         def serialize(self, topic: str, headers: list[tuple[str, bytes]], data: object) -> bytes:
             headers.append(("type", type(data).__name__.encode()))
@@ -365,7 +365,7 @@ def test_a_serializer_that_wants_the_headers_may_add_to_them() -> None:
     assert given == [("h", b"1")]
 
 
-def test_what_is_no_serializer() -> None:
+def test_rejects_invalid_serializers() -> None:
     assert prepare(None) is None
     with pytest.raises(ConfigError, match="a serializer is a function or has a method `serialize`; this is a int"):
         prepare(5)
@@ -389,7 +389,7 @@ class Named(str):
         ({"headers": [("name", b"1", b"2")]}, "a header is a pair"),
     ],
 )
-def test_what_has_the_wrong_type(arguments: dict[str, Any], words: str) -> None:
+def test_rejects_arguments_of_wrong_type(arguments: dict[str, Any], words: str) -> None:
     path = Path()
     path.open()
     with pytest.raises(TypeError, match=words):
@@ -397,20 +397,20 @@ def test_what_has_the_wrong_type(arguments: dict[str, Any], words: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"partition": 2**31}, {"timestamp_ms": 2**63}, {"timestamp_ms": -(2**70)}])
-def test_what_is_out_of_range(arguments: dict[str, Any]) -> None:
+def test_rejects_arguments_out_of_range(arguments: dict[str, Any]) -> None:
     path = Path()
     path.open()
     with pytest.raises(ValueError, match=r"=-?[0-9]+ is not valid"):
         path.send("t", b"v", **arguments)
 
 
-def test_a_name_may_be_of_a_subclass() -> None:
+def test_accepts_topic_of_str_subclass() -> None:
     path = Path()
     path.open()
     assert isinstance(path.send(Named("t"), b"v"), FutureRecordMetadata)
 
 
-def test_what_is_no_bytes_is_refused_with_a_hint() -> None:
+def test_rejects_str_value_with_hint_at_serializer() -> None:
     path = Path()
     path.open()
     with pytest.raises(TypeError, match="value_serializer"):
@@ -422,7 +422,7 @@ def test_what_is_no_bytes_is_refused_with_a_hint() -> None:
     assert isinstance(path.send("t", bytearray(b"v"), key=memoryview(b"k")), FutureRecordMetadata)
 
 
-def test_a_shut_check_state_raises() -> None:
+def test_send_raises_error_of_check_state() -> None:
     path = Path()
     path.open()
 
@@ -434,7 +434,7 @@ def test_a_shut_check_state_raises() -> None:
         path.send("t", b"v")
 
 
-def test_a_refused_record_has_a_failed_future() -> None:
+def test_refused_record_returns_failed_future() -> None:
     path = Path()
     heard: list[Any] = []
     request = path.send("other", b"v", on_delivery=lambda error, metadata: heard.append((error, metadata.topic)))
@@ -466,7 +466,7 @@ def restless() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restless")
-def test_many_threads_append_to_one_batch_without_a_lock() -> None:
+def test_threads_append_to_one_batch_without_lock() -> None:
     path = Path()
     batch = path.open(size=2_000_000)
     start = threading.Barrier(4)
@@ -502,7 +502,7 @@ def test_many_threads_append_to_one_batch_without_a_lock() -> None:
 
 
 @pytest.mark.usefixtures("restless")
-def test_a_batch_that_is_closed_and_grown_meanwhile_has_every_record_that_got_a_future() -> None:
+def test_batch_closed_and_grown_concurrently_keeps_every_record_with_future() -> None:
     path = Path()
     path.open(size=300)
     kept: dict[int, list[tuple[FutureRecordMetadata, bytes]]] = {}

@@ -24,7 +24,7 @@ def take(pool: BufferPool, size: int) -> bytearray:
     return buffer
 
 
-def test_a_free_buffer_of_the_usual_size_is_used_again() -> None:
+def test_reuses_free_buffer_of_usual_size() -> None:
     pool = BufferPool(100, 10)
     first = take(pool, 10)
     assert pool.available_bytes == 90
@@ -33,7 +33,7 @@ def test_a_free_buffer_of_the_usual_size_is_used_again() -> None:
     assert take(pool, 10) is first
 
 
-def test_other_sizes_are_made_and_dropped() -> None:
+def test_does_not_pool_other_sizes() -> None:
     pool = BufferPool(100, 10)
     first = take(pool, 30)
     pool.give_back(first, 30)
@@ -41,7 +41,7 @@ def test_other_sizes_are_made_and_dropped() -> None:
     assert pool.available_bytes == 70
 
 
-def test_free_buffers_are_dropped_to_make_room() -> None:
+def test_drops_free_buffers_for_larger_allocation() -> None:
     pool = BufferPool(100, 10)
     for buffer in [take(pool, 10) for _ in range(10)]:
         pool.give_back(buffer, 10)
@@ -51,7 +51,7 @@ def test_free_buffers_are_dropped_to_make_room() -> None:
     assert pool.available_bytes <= 0 or pool.take(10) is None
 
 
-def test_who_finds_too_little_stands_in_line_and_gets_it_bit_by_bit() -> None:
+def test_waiter_gets_memory_in_pieces() -> None:
     pool = BufferPool(100, 10)
     held = [take(pool, 10) for _ in range(10)]
     line = Line(pool)
@@ -60,7 +60,7 @@ def test_who_finds_too_little_stands_in_line_and_gets_it_bit_by_bit() -> None:
     for buffer in held[:2]:
         pool.give_back(buffer, 10)
     assert line.served == []
-    assert waiter.got_bytes == 20
+    assert waiter.granted_bytes == 20
     pool.give_back(held[2], 10)
     assert line.served == ["large"]
     assert waiter.buffer is not None
@@ -69,7 +69,7 @@ def test_who_finds_too_little_stands_in_line_and_gets_it_bit_by_bit() -> None:
     assert not pool.is_exhausted
 
 
-def test_nobody_overtakes() -> None:
+def test_waiters_are_served_in_order() -> None:
     pool = BufferPool(100, 10)
     held = [take(pool, 10) for _ in range(10)]
     line = Line(pool)
@@ -86,7 +86,7 @@ def test_nobody_overtakes() -> None:
     assert line.served == ["large", "small"]
 
 
-def test_who_waits_for_the_usual_size_gets_the_very_buffer() -> None:
+def test_waiter_for_usual_size_gets_returned_buffer() -> None:
     pool = BufferPool(20, 10)
     first, _ = take(pool, 10), take(pool, 10)
     line = Line(pool)
@@ -95,13 +95,13 @@ def test_who_waits_for_the_usual_size_gets_the_very_buffer() -> None:
     assert waiter.buffer is first
 
 
-def test_memory_that_is_there_already_is_given_at_once() -> None:
+def test_grants_free_memory_at_once() -> None:
     line = Line(BufferPool(100, 10))
     assert line.add("now", 60).buffer is not None
     assert line.served == ["now"]
 
 
-def test_who_gives_up_leaves_what_it_has_to_the_next() -> None:
+def test_leaving_waiter_passes_memory_to_next() -> None:
     pool = BufferPool(20, 10)
     first, second = take(pool, 10), take(pool, 10)
     line = Line(pool)
@@ -114,7 +114,7 @@ def test_who_gives_up_leaves_what_it_has_to_the_next() -> None:
     assert pool.available_bytes == 10
 
 
-def test_who_gives_up_too_late_gives_the_buffer_back() -> None:
+def test_leaving_after_grant_returns_buffer() -> None:
     pool = BufferPool(20, 10)
     waiter = pool.enqueue(20, lambda: None)
     assert pool.available_bytes == 0
@@ -123,7 +123,7 @@ def test_who_gives_up_too_late_gives_the_buffer_back() -> None:
     assert pool.available_bytes == 20
 
 
-def test_memory_may_be_counted_without_a_buffer() -> None:
+def test_counts_memory_without_buffer() -> None:
     pool = BufferPool(20, 10)
     assert pool.take_over(15)
     assert not pool.take_over(6)
@@ -136,7 +136,7 @@ def test_memory_may_be_counted_without_a_buffer() -> None:
 
 
 @pytest.mark.parametrize("size", [4, 10])
-def test_a_buffer_that_somebody_still_reads_is_not_used_again(size: int) -> None:
+def test_does_not_reuse_buffer_with_views(size: int) -> None:
     pool = BufferPool(100, 10)
     buffer = take(pool, 10)
     del buffer[size:]
@@ -146,13 +146,13 @@ def test_a_buffer_that_somebody_still_reads_is_not_used_again(size: int) -> None
         assert take(pool, 10) is not buffer
 
 
-def test_more_than_there_is_is_refused() -> None:
-    with pytest.raises(ValueError, match="never be free"):
+def test_rejects_more_than_total_memory() -> None:
+    with pytest.raises(ValueError, match="Cannot allocate 11 bytes"):
         BufferPool(10, 5).enqueue(11, lambda: None)
 
 
 class TestLargeBuffers:
-    def test_one_is_made_in_place_of_a_smaller_one(self) -> None:
+    def test_exchanges_small_buffer_for_large_one(self) -> None:
         pool = BufferPool(100, 10, 40)
         take(pool, 10)
         large = pool.exchange(10)
@@ -160,7 +160,7 @@ class TestLargeBuffers:
         assert len(large) == 40
         assert (pool.available_bytes, pool.used_bytes) == (60, 40)
 
-    def test_and_used_again(self) -> None:
+    def test_reuses_large_buffer(self) -> None:
         pool = BufferPool(100, 10, 40)
         take(pool, 10)
         large = pool.exchange(10)
@@ -173,7 +173,7 @@ class TestLargeBuffers:
         assert len(large) == 40
         assert pool.available_bytes == 60
 
-    def test_not_if_there_is_too_little_or_others_wait(self) -> None:
+    def test_exchange_fails_without_memory_or_with_waiters(self) -> None:
         pool = BufferPool(50, 10, 40)
         for _ in range(2):
             take(pool, 10)
@@ -186,7 +186,7 @@ class TestLargeBuffers:
         assert pool.exchange(90) is None
         assert pool.available_bytes == 0
 
-    def test_free_ones_are_dropped_to_make_room(self) -> None:
+    def test_drops_free_large_buffers(self) -> None:
         pool = BufferPool(100, 10, 40)
         take(pool, 10)
         large = pool.exchange(10)
@@ -196,7 +196,7 @@ class TestLargeBuffers:
         assert pool.take_over(10)
         assert pool.exchange(10) is None
 
-    def test_those_who_wait_get_the_memory_of_free_ones(self) -> None:
+    def test_waiters_get_memory_of_large_buffers(self) -> None:
         pool = BufferPool(50, 10, 40)
         take(pool, 10)
         large = pool.exchange(10)
@@ -207,7 +207,7 @@ class TestLargeBuffers:
         assert pool.available_bytes == 20
 
 
-def test_no_byte_is_lost_or_made_whatever_happens() -> None:
+def test_memory_is_conserved_in_random_operations() -> None:
     for seed in range(20):
         random = make_random(seed)
         pool = BufferPool(1000, 64, 200)
@@ -234,12 +234,12 @@ def test_no_byte_is_lost_or_made_whatever_happens() -> None:
                 if large is not None:
                     held[-1] = large, 200
             used = sum(size for _, size in held)
-            partly = sum(each.size if each.is_served else each.got_bytes for each in waiting)
+            partly = sum(each.size if each.is_served else each.granted_bytes for each in waiting)
             assert pool.available_bytes + used + partly == 1000, f"seed {seed}"
             assert not waiting or waiting[0].is_served or pool.available_bytes < waiting[0].size, f"seed {seed}"
 
 
-def test_a_few_large_buffers_are_kept() -> None:
+def test_keeps_few_spare_buffers() -> None:
     pool = BufferPool(memory_bytes=1000, usual_bytes=100)
     pool.keep(bytearray(1000))
     assert pool.spare == []

@@ -18,7 +18,7 @@ def ints(data: bytearray, width: int) -> list[int]:
 
 
 @pytest.mark.parametrize("start", [0, 3])
-def test_rows_go_where_single_records_would(start: int) -> None:
+def test_rows_go_to_same_partitions_as_records(start: int) -> None:
     random = make_random(1)
     keys = [None if random.random() < 0.2 else random.randbytes(random.randrange(20)) for _ in range(500)]
     given = [random.randrange(7) if random.random() < 0.3 else -1 for _ in keys]
@@ -38,7 +38,7 @@ def test_rows_go_where_single_records_would(start: int) -> None:
     assert sorted(rows) == list(range(len(column)))
 
 
-def test_without_keys_all_go_to_the_fallback() -> None:
+def test_rows_without_keys_go_to_fallback() -> None:
     assert ints(choose_rows(3, 4, 2, None, None), 4) == [2, 2, 2]
     order, groups = group_rows(choose_rows(3, 4, 2, None, None), 4)
     assert groups == [(2, 0, 3)]
@@ -46,7 +46,7 @@ def test_without_keys_all_go_to_the_fallback() -> None:
     assert group_rows(bytearray(), 4) == (bytearray(), [])
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_rejects_invalid_buffers_and_partitions() -> None:
     with pytest.raises(ValueError, match="row 1"):
         choose_rows(2, 2, 0, memoryview(pa.array([1, 2], pa.int32()).buffers()[1]), None)
     with pytest.raises(ValueError, match="needs"):

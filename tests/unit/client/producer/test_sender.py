@@ -46,7 +46,7 @@ def started(**settings: Any) -> SimProducer:
     return producer
 
 
-def test_a_record_is_sent_and_acknowledged() -> None:
+def test_sends_record_and_completes_future() -> None:
     producer = SimProducer()
     future = producer.put(b"one")
     batch = producer.accumulator.topics["t"].queues[0].batches[0]
@@ -62,7 +62,7 @@ def test_a_record_is_sent_and_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 5])
-def test_a_leader_gets_so_many_requests_at_a_time(limit: int) -> None:
+def test_limits_requests_in_flight(limit: int) -> None:
     producer = started(max_in_flight=limit)
     futures = [producer.put(b"v" * 300) for _ in range(12)]
     producer.poll()
@@ -74,7 +74,7 @@ def test_a_leader_gets_so_many_requests_at_a_time(limit: int) -> None:
     assert producer.cluster.largest_in_flight == limit
 
 
-def test_partitions_of_one_leader_share_a_request() -> None:
+def test_batches_of_one_leader_share_request() -> None:
     producer = SimProducer(partitions=4)
     futures = [producer.put(b"v", partition) for partition in range(4)]
     producer.poll()
@@ -83,7 +83,7 @@ def test_partitions_of_one_leader_share_a_request() -> None:
     assert offsets(futures) == [0] * 4
 
 
-def test_without_idempotence_one_request_at_a_time_keeps_order() -> None:
+def test_one_request_in_flight_keeps_order_without_idempotence() -> None:
     producer = SimProducer(idempotent=False, max_in_flight=1)
     futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(3)]
     producer.poll()
@@ -95,7 +95,7 @@ def test_without_idempotence_one_request_at_a_time_keeps_order() -> None:
     assert offsets(futures) == [0, 1, 2]
 
 
-def test_a_lost_reply_makes_no_duplicate() -> None:
+def test_lost_response_causes_no_duplicate() -> None:
     producer = started()
     futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(5)]
     producer.poll()
@@ -107,7 +107,7 @@ def test_a_lost_reply_makes_no_duplicate() -> None:
 
 
 @pytest.mark.parametrize("error", [NotEnoughReplicasError, NotLeaderForPartitionError, CorruptRecordError])
-def test_errors_that_may_pass_are_tried_again(error: type[KafkaError]) -> None:
+def test_retries_retriable_errors(error: type[KafkaError]) -> None:
     producer = started()
     failures = [error, error]
     producer.cluster.refuse = lambda tp, batch: failures.pop() if failures else None
@@ -119,7 +119,7 @@ def test_errors_that_may_pass_are_tried_again(error: type[KafkaError]) -> None:
     assert producer.idempotence.bumps == 0
 
 
-def test_retries_are_counted() -> None:
+def test_fails_after_configured_retries() -> None:
     producer = SimProducer(retries=2)
     producer.cluster.refuse = lambda tp, batch: NotEnoughReplicasError
     future = producer.put(b"v")
@@ -128,7 +128,7 @@ def test_retries_are_counted() -> None:
     assert isinstance(future.exception, NotEnoughReplicasError)
 
 
-def test_a_new_leader_that_a_reply_names_is_noted() -> None:
+def test_uses_leader_named_in_response() -> None:
     producer = SimProducer()
     producer.cluster.leaders[TopicPartition("t", 0)] = 2
     producer.cluster.hint = (2, 9)
@@ -143,7 +143,7 @@ def test_a_new_leader_that_a_reply_names_is_noted() -> None:
     assert future.succeeded()
 
 
-def test_errors_for_good_fail_the_batch_and_those_behind_it_go_on() -> None:
+def test_batches_behind_failed_batch_continue() -> None:
     producer = started()
     bad: list[int] = []
 
@@ -166,7 +166,7 @@ def test_errors_for_good_fail_the_batch_and_those_behind_it_go_on() -> None:
     assert producer.idempotence.bumps == 0
 
 
-def test_a_topic_that_may_not_be_written_fails_at_once() -> None:
+def test_authorization_error_fails_at_once() -> None:
     producer = SimProducer()
     producer.cluster.refuse = lambda tp, batch: TopicAuthorizationFailedError
     future = producer.put(b"v")
@@ -176,7 +176,7 @@ def test_a_topic_that_may_not_be_written_fails_at_once() -> None:
     assert producer.buffers.available_bytes == 1_000_000
 
 
-def test_a_duplicate_counts_as_written() -> None:
+def test_duplicate_sequence_counts_as_written() -> None:
     producer = SimProducer()
     producer.cluster.refuse = lambda tp, batch: DuplicateSequenceNumberError
     future = producer.put(b"v")
@@ -186,7 +186,7 @@ def test_a_duplicate_counts_as_written() -> None:
 
 
 @pytest.mark.parametrize("error", [OutOfOrderSequenceNumberError, UnknownProducerIdError])
-def test_a_lost_sequence_begins_again_in_a_new_epoch(error: type[KafkaError]) -> None:
+def test_lost_sequence_restarts_in_new_epoch(error: type[KafkaError]) -> None:
     producer = SimProducer()
     producer.put(b"first")
     settle(producer)
@@ -200,7 +200,7 @@ def test_a_lost_sequence_begins_again_in_a_new_epoch(error: type[KafkaError]) ->
     assert producer.idempotence.bumps >= 1
 
 
-def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
+def test_splits_too_large_batch_until_it_fits() -> None:
     producer = SimProducer(batch_bytes=4000)
     producer.cluster.refuse = lambda tp, batch: MessageSizeTooLargeError if batch.size_in_bytes > 500 else None
     futures = [producer.put(b"%02d" % number + b"v" * 100) for number in range(30)]
@@ -211,7 +211,7 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     assert producer.accumulator.incomplete_count == 0
 
 
-def test_a_single_record_that_is_too_large_fails() -> None:
+def test_too_large_record_fails() -> None:
     producer = SimProducer(batch_bytes=4000)
     producer.cluster.refuse = lambda tp, batch: MessageSizeTooLargeError if batch.size_in_bytes > 500 else None
     futures = [producer.put(b"small"), producer.put(b"v" * 600), producer.put(b"small")]
@@ -221,7 +221,7 @@ def test_a_single_record_that_is_too_large_fails() -> None:
     assert producer.cluster.values() == [b"small", b"small"]
 
 
-def test_what_is_never_sent_expires() -> None:
+def test_unsent_batch_expires() -> None:
     producer = SimProducer(delivery_timeout=1.0)
     producer.accumulator.set_leaders("t", [-1])
     future = producer.put(b"v")
@@ -240,7 +240,7 @@ def test_what_is_never_sent_expires() -> None:
     assert producer.idempotence.bumps == 0, "what was never sent leaves no doubt"
 
 
-def test_what_is_on_the_wire_expires_and_its_memory_comes_back_with_the_answer() -> None:
+def test_batch_in_flight_expires_and_releases_memory_with_response() -> None:
     producer = SimProducer(delivery_timeout=1.0)
     future = producer.put(b"lost")
     producer.poll()
@@ -259,7 +259,7 @@ def test_what_is_on_the_wire_expires_and_its_memory_comes_back_with_the_answer()
     assert producer.idempotence.bumps == 1, "nobody could tell whether the first was written"
 
 
-def test_acks_0_has_no_answer() -> None:
+def test_acks_0_completes_without_response() -> None:
     producer = SimProducer(idempotent=False, acks=0)
     future = producer.put(b"v")
     producer.poll()
@@ -267,7 +267,7 @@ def test_acks_0_has_no_answer() -> None:
     assert future.get(0).offset == -1
 
 
-def test_a_partition_that_the_reply_leaves_out_is_tried_again() -> None:
+def test_retries_partition_missing_in_response() -> None:
     producer = SimProducer(partitions=2)
     futures = [producer.put(b"a", 0), producer.put(b"b", 1)]
     producer.poll()
@@ -279,7 +279,7 @@ def test_a_partition_that_the_reply_leaves_out_is_tried_again() -> None:
     assert futures[0].get(0).offset == 0
 
 
-def test_leaders_that_take_nothing_are_noted() -> None:
+def test_detects_slow_leaders() -> None:
     producer = SimProducer(partitions=2, availability_timeout=0.5)
     producer.accumulator.set_leaders("t", [1, 2])
     producer.cluster.connect = lambda node_id: producer.cluster.ready.add(1)  # type: ignore[method-assign]
@@ -294,7 +294,7 @@ def test_leaders_that_take_nothing_are_noted() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_goes_wrong_each_record_is_there_once_and_in_order(seed: int) -> None:
+def test_random_faults_keep_every_record_once_and_in_order(seed: int) -> None:
     """Cuts before and after requests are carried out, refusals that pass, leaders that move: with all futures
     acknowledged in the end, every partition has its records, in order, and each future tells where."""
     random = make_random(seed)
@@ -349,7 +349,7 @@ def test_whatever_goes_wrong_each_record_is_there_once_and_in_order(seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_futures_tell_the_truth_when_time_runs_out(seed: int) -> None:
+def test_futures_are_correct_after_delivery_timeouts(seed: int) -> None:
     """With a delivery timeout that often strikes: nothing acknowledged is missing or doubled, nothing is out of
     order."""
     random = make_random(seed)

@@ -31,11 +31,11 @@ def drain(sequences: Sequences, *counts: int) -> list[ProducerBatch]:
     return batches
 
 
-def test_nothing_goes_out_without_an_identity() -> None:
+def test_needs_producer_id_to_drain() -> None:
     assert not Sequences().may_drain(make(1))
 
 
-def test_the_first_batch_of_an_epoch_goes_alone() -> None:
+def test_first_batch_of_epoch_is_alone_in_flight() -> None:
     sequences = Sequences()
     sequences.set_identity(ProducerIdAndEpoch(5, 0))
     (first,) = drain(sequences, 1)
@@ -45,7 +45,7 @@ def test_the_first_batch_of_an_epoch_goes_alone() -> None:
     drain(sequences, 1, 1)
 
 
-def test_sequences_follow_one_another_in_each_partition() -> None:
+def test_sequences_are_contiguous_per_partition() -> None:
     sequences = started()
     first, second, third = drain(sequences, 3, 2, 4)
     assert [batch.base_sequence for batch in (first, second, third)] == [0, 3, 5]
@@ -64,7 +64,7 @@ def test_sequences_wrap_around() -> None:
     assert sequences.is_next(second)
 
 
-def test_what_is_sent_again_keeps_its_sequence_and_goes_in_order() -> None:
+def test_retried_batches_keep_sequence_and_order() -> None:
     sequences = started()
     first, second = drain(sequences, 1, 1)
     assert sequences.may_drain(first)
@@ -75,7 +75,7 @@ def test_what_is_sent_again_keeps_its_sequence_and_goes_in_order() -> None:
     assert sequences.may_drain(second)
 
 
-def test_a_batch_refused_for_good_leaves_no_gap() -> None:
+def test_rejected_batch_leaves_no_gap() -> None:
     sequences = started()
     first, second, third = drain(sequences, 3, 2, 4)
     sequences.handle_completed_batch(first)
@@ -86,7 +86,7 @@ def test_a_batch_refused_for_good_leaves_no_gap() -> None:
     assert not sequences.must_bump
 
 
-def test_an_unknown_fate_stops_the_partition_until_all_have_their_answers() -> None:
+def test_unresolved_partition_drains_nothing_new() -> None:
     sequences = started()
     first, second, third = drain(sequences, 1, 1, 1)
     sequences.handle_completed_batch(first)
@@ -98,7 +98,7 @@ def test_an_unknown_fate_stops_the_partition_until_all_have_their_answers() -> N
     assert sequences.resolve() == [TP]
 
 
-def test_an_unknown_fate_that_turns_out_well_changes_nothing() -> None:
+def test_resolved_partition_needs_no_bump() -> None:
     sequences = started()
     first, second = drain(sequences, 1, 1)
     sequences.handle_failed_batch(first, known_unwritten=False)
@@ -108,7 +108,7 @@ def test_an_unknown_fate_that_turns_out_well_changes_nothing() -> None:
     assert not sequences.must_bump
 
 
-def test_a_bump_numbers_what_is_in_flight_anew() -> None:
+def test_bump_renumbers_batches_in_flight() -> None:
     sequences = started()
     first, second = drain(sequences, 3, 2)
     sequences.request_bump(TP)
@@ -122,7 +122,7 @@ def test_a_bump_numbers_what_is_in_flight_anew() -> None:
     assert (third.producer_epoch, third.base_sequence) == (1, 5)
 
 
-def test_other_partitions_take_the_new_epoch_when_they_are_empty() -> None:
+def test_other_partitions_change_epoch_when_empty() -> None:
     sequences = started()
     other = TopicPartition("t", 1)
     batch = make(2, other)
@@ -139,7 +139,7 @@ def test_other_partitions_take_the_new_epoch_when_they_are_empty() -> None:
     assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
 
 
-def test_doubts_end_with_the_epoch_they_are_about() -> None:
+def test_new_epoch_resolves_partitions() -> None:
     sequences = started()
     (batch,) = drain(sequences, 1)
     sequences.handle_failed_batch(batch, known_unwritten=False)
@@ -149,7 +149,7 @@ def test_doubts_end_with_the_epoch_they_are_about() -> None:
     assert (fresh.producer_epoch, fresh.base_sequence) == (1, 0)
 
 
-def test_epochs_that_are_used_up_need_a_new_id() -> None:
+def test_exhausted_epochs_need_new_producer_id() -> None:
     sequences = started(epoch=2**15 - 1)
     (batch,) = drain(sequences, 2)
     sequences.request_bump(TP)
@@ -159,7 +159,7 @@ def test_epochs_that_are_used_up_need_a_new_id() -> None:
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (9, 0, 0)
 
 
-def test_parts_of_a_split_batch_share_its_sequences() -> None:
+def test_parts_of_split_batch_take_over_sequences() -> None:
     sequences = started()
     first, second = drain(sequences, 5, 1)
     parts = [make(2), make(3)]
@@ -173,7 +173,7 @@ def test_parts_of_a_split_batch_share_its_sequences() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_answers_may_come_in_any_order(order: tuple[int, int]) -> None:
+def test_responses_in_any_order(order: tuple[int, int]) -> None:
     sequences = started()
     batches = drain(sequences, 1, 1)
     for index in order:

@@ -18,7 +18,7 @@ from headrace.client.producer.serializers import (
 from headrace.common.errors import ConfigError
 
 
-def test_serializers_write_what_javas_write() -> None:
+def test_serializers_equal_java() -> None:
     assert StringSerializer().serialize("t", "ü") == "ü".encode()
     assert StringSerializer("latin-1").serialize("t", "ü") == b"\xfc"
     assert IntegerSerializer().serialize("t", -2) == b"\xff\xff\xff\xfe"
@@ -29,7 +29,7 @@ def test_serializers_write_what_javas_write() -> None:
         assert serializer.serialize("t", None) is None
 
 
-def test_interceptors_change_records_one_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_interceptors_change_records_in_order(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[Any] = []
 
     class Tag:
@@ -71,7 +71,7 @@ def load(**given: object) -> ProducerConfig:
     return check_settings(PRODUCER_KEYS.load(**given))
 
 
-def test_idempotence_gives_way_to_what_was_asked_for() -> None:
+def test_conflicting_configs_disable_default_idempotence() -> None:
     assert load().enable_idempotence
     assert not load(acks=1).enable_idempotence
     assert not load(retries=0).enable_idempotence
@@ -85,7 +85,7 @@ def test_idempotence_gives_way_to_what_was_asked_for() -> None:
         load(transactional_id="tx", enable_idempotence=False)
 
 
-def test_delivery_takes_at_least_one_request() -> None:
+def test_delivery_timeout_covers_linger_and_request() -> None:
     with pytest.raises(ConfigError, match=r"delivery\.timeout\.ms"):
         load(delivery_timeout_ms=1000)
     assert load(request_timeout_ms=200_000).delivery_timeout_ms == 200_000

@@ -203,7 +203,7 @@ def with_bench(test: Callable[[Bench], Awaitable[None]], version: int = 1) -> No
     run(main())
 
 
-def test_version_1_adds_partitions_before_they_are_written_to() -> None:
+def test_version_1_adds_partitions_before_writing() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.begun()
         assert not manager.may_drain(bench.batch())
@@ -226,7 +226,7 @@ def test_version_1_adds_partitions_before_they_are_written_to() -> None:
     with_bench(test)
 
 
-def test_version_2_leaves_partitions_to_leaders_and_takes_the_epoch_of_each_end() -> None:
+def test_version_2_adds_no_partitions_and_takes_epoch_of_end_txn() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.begun()
         manager.maybe_add_partition(TP)
@@ -246,7 +246,7 @@ def test_version_2_leaves_partitions_to_leaders_and_takes_the_epoch_of_each_end(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_empty_transaction_is_no_ones_business(version: int) -> None:
+def test_empty_transaction_sends_no_requests(version: int) -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.begun()
         await manager.commit()
@@ -257,7 +257,7 @@ def test_an_empty_transaction_is_no_ones_business(version: int) -> None:
     with_bench(test, version)
 
 
-def test_calls_that_do_not_fit_the_state() -> None:
+def test_invalid_calls_in_each_state() -> None:
     async def test(bench: Bench) -> None:
         manager = bench.manager
         for call in (manager.commit, manager.abort):
@@ -281,7 +281,7 @@ def test_calls_that_do_not_fit_the_state() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_producer_goes_on_under_another_id(version: int) -> None:
+def test_init_changes_transactional_id(version: int) -> None:
     async def test(bench: Bench) -> None:
         manager = bench.manager
         for name in ("first", "second", "second"):
@@ -301,7 +301,7 @@ def test_a_producer_goes_on_under_another_id(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_offsets_go_with_the_transaction(version: int) -> None:
+def test_sends_offsets_to_transaction(version: int) -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.begun()
         group = ConsumerGroupMetadata("g", 3, "member", "instance")
@@ -333,7 +333,7 @@ def test_offsets_go_with_the_transaction(version: int) -> None:
         ("EndTxn", ConcurrentTransactionsError, False),
     ],
 )
-def test_errors_that_pass_are_tried_again(api: str, error: type[KafkaError], forgets: bool) -> None:
+def test_retries_retriable_coordinator_errors(api: str, error: type[KafkaError], forgets: bool) -> None:
     async def test(bench: Bench) -> None:
         bench.coordinators.errors[api] = [error, error]
         manager = await bench.added()
@@ -352,7 +352,7 @@ def test_errors_that_pass_are_tried_again(api: str, error: type[KafkaError], for
     [ProducerFencedError, InvalidProducerEpochError, TransactionalIdAuthorizationFailedError, InvalidTxnStateError],
 )
 @pytest.mark.parametrize("api", ["AddPartitionsToTxn", "TxnOffsetCommit", "EndTxn"])
-def test_fatal_errors_end_the_producer(api: str, error: type[KafkaError]) -> None:
+def test_fatal_errors_fail_producer(api: str, error: type[KafkaError]) -> None:
     async def test(bench: Bench) -> None:
         bench.coordinators.errors[api] = [error]
         expected = ProducerFencedError if error is InvalidProducerEpochError else error
@@ -381,7 +381,7 @@ def test_fatal_errors_end_the_producer(api: str, error: type[KafkaError]) -> Non
     with_bench(test)
 
 
-def test_a_producer_that_is_fenced_as_it_begins() -> None:
+def test_fatal_error_of_init() -> None:
     async def test(bench: Bench) -> None:
         bench.coordinators.errors["InitProducerId"] = [ClusterAuthorizationFailedError]
         with pytest.raises(ClusterAuthorizationFailedError):
@@ -407,7 +407,7 @@ def test_a_producer_that_is_fenced_as_it_begins() -> None:
         ("EndTxn", TransactionAbortableError),
     ],
 )
-def test_abortable_errors_spoil_the_transaction_alone(api: str, error: type[KafkaError], version: int) -> None:
+def test_abortable_errors_require_abort_only(api: str, error: type[KafkaError], version: int) -> None:
     if version == 2 and api == "AddPartitionsToTxn":
         api = "produce"  # there is no such request in version 2
 
@@ -449,7 +449,7 @@ def test_abortable_errors_spoil_the_transaction_alone(api: str, error: type[Kafk
     with_bench(test, version)
 
 
-def test_a_transaction_that_the_coordinator_has_forgotten_is_not_ended() -> None:
+def test_abort_skips_end_txn_after_invalid_producer_id_mapping() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.added()
         batch = bench.batch()
@@ -462,7 +462,7 @@ def test_a_transaction_that_the_coordinator_has_forgotten_is_not_ended() -> None
     with_bench(test)
 
 
-def test_an_error_that_comes_while_the_last_records_are_sent_stops_the_commit() -> None:
+def test_error_while_completing_batches_stops_commit() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.added()
         batch = bench.batch()
@@ -479,7 +479,7 @@ def test_an_error_that_comes_while_the_last_records_are_sent_stops_the_commit() 
     with_bench(test)
 
 
-def test_a_call_that_was_given_up_goes_on_and_may_be_waited_for_again() -> None:
+def test_repeated_call_waits_for_same_operation() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.added()
         bench.coordinators.errors["EndTxn"] = [CoordinatorNotAvailableError] * 5
@@ -496,7 +496,7 @@ def test_a_call_that_was_given_up_goes_on_and_may_be_waited_for_again() -> None:
     with_bench(test)
 
 
-def test_what_came_of_a_call_that_was_given_up_is_not_taken_for_that_of_a_later_one() -> None:
+def test_result_of_abandoned_call_is_not_returned_by_later_call() -> None:
     async def test(bench: Bench) -> None:
         manager = await bench.added()
         bench.coordinators.errors["EndTxn"] = [CoordinatorNotAvailableError]
@@ -530,7 +530,7 @@ def idempotent(coordinators: Coordinators, fatal: list[BaseException]) -> Idempo
     return IdempotenceManager(coordinators, Backoff(100, 1000, make_random(0)), sender_loop(), fatal.append)
 
 
-def test_an_idempotent_producer_asks_for_its_id_until_it_has_one() -> None:
+def test_idempotent_producer_retries_init_producer_id() -> None:
     async def main() -> None:
         calls, fatal = Coordinators(1), []
         calls.errors["InitProducerId"] = [CoordinatorLoadInProgressError, KafkaConnectionError]
@@ -545,7 +545,7 @@ def test_an_idempotent_producer_asks_for_its_id_until_it_has_one() -> None:
     run(main())
 
 
-def test_an_idempotent_producer_that_may_not_have_an_id_is_done_for() -> None:
+def test_idempotent_producer_fails_without_authorization() -> None:
     async def main() -> None:
         calls, fatal = Coordinators(1), []
         calls.errors["InitProducerId"] = [ClusterAuthorizationFailedError]
@@ -560,7 +560,7 @@ def test_an_idempotent_producer_that_may_not_have_an_id_is_done_for() -> None:
     run(main())
 
 
-def test_an_idempotent_producer_bumps_its_epoch_itself() -> None:
+def test_idempotent_producer_bumps_epoch_locally() -> None:
     async def main() -> None:
         calls: Coordinators = Coordinators(1)
         guard = idempotent(calls, [])
