@@ -1,4 +1,4 @@
-"""What the admin client takes and returns, in one place to import from: `from headrace.admin import NewTopic`."""
+"""The admin client and the types of its arguments and results: `from headrace.admin import NewTopic`."""
 
 from headrace.client.admin.admin import Admin
 from headrace.client.admin.types import *  # noqa: F403

@@ -1,9 +1,9 @@
-"""Every error that Headrace raises on purpose, in one place to import from.
+"""All errors that Headrace raises.
 
-Names and bases follow kafka-python. `KafkaError` is the base of all that clients raise, but for `ConfigError`;
-`BrokerResponseError` of what a broker answered, `AuthorizationError` of missing rights, `RetriableError` of what may
-succeed later, `InvalidMetadataError` of what may when the cluster is known better. `fatal` tells whether the client is
-done for, `abortable` whether the transaction must be aborted.
+Names and base classes follow kafka-python. `KafkaError` is the base class of all errors of the clients except
+`ConfigError`; `BrokerResponseError` of errors that a broker returned, `AuthorizationError` of missing permissions,
+`RetriableError` of errors that a retry may fix, `InvalidMetadataError` of those that a retry with new metadata may fix.
+`fatal` is True if the client can no longer be used, `abortable` if the transaction must be aborted.
 """
 
 from headrace.client import errors as _client_errors
@@ -15,7 +15,7 @@ from headrace.common.errors import *  # noqa: F403
 
 KafkaConfigurationError = _common_errors.ConfigError
 CorruptRecordException = _common_errors.CorruptRecordError
-"""kafka-python's names for them."""
+"""kafka-python's names."""
 
 __all__ = sorted(
     {

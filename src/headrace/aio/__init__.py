@@ -1,4 +1,4 @@
-"""The clients for asyncio: `Producer`, `Consumer` and `Admin` on the loop that runs where they are made."""
+"""The asyncio clients: `Producer`, `Consumer` and `Admin`. Each belongs to the event loop that it is started on."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

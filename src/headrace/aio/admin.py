@@ -1,4 +1,4 @@
-"""The admin client for asyncio."""
+"""The asyncio admin client."""
 
 from headrace.client.admin.core import AdminCore
 

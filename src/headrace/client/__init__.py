@@ -1,5 +1,6 @@
-"""The client library: producer, consumer, admin, and what they share.
+"""The client library: producer, consumer, admin client, and the parts that they share.
 
-Asyncio inside. Everything that does I/O belongs to one event loop: the user's own for `headrace.aio`, that of a daemon
-thread for the blocking classes. What other threads may touch says so in its module.
+The clients are built on asyncio. Everything that does I/O belongs to one event loop: the application's loop for
+`headrace.aio`, the loop of a daemon thread for the blocking clients. Modules state which of their parts other threads
+may use.
 """

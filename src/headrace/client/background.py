@@ -1,15 +1,15 @@
-"""The thread behind a blocking client: an event loop that the client's core lives on.
+"""The thread of a blocking client, which runs the event loop of the client's core.
 
     thread = LoopThread("headrace-producer")
-    core = thread.run(make_core())            # blocks until the coroutine has returned, on the other loop
-    thread.call(core.wake)                    # soon, without waiting
+    core = thread.run(create_core())          # runs a coroutine on the loop and waits for its result
+    thread.call(core.wake)                    # schedules a call on the loop without waiting
     thread.stop()
 
-`run` may be called from any thread but the loop's own; a KeyboardInterrupt in the caller cancels what it waited for.
+Any thread but the loop's own may call `run`; a KeyboardInterrupt in the caller cancels the coroutine.
 
-The thread is a daemon, so that a program that forgets `close` can end. A client that is dropped or left open at the end
-of the program is closed all the same, if it was put in the thread's care (`look_after`). In a child of a fork, where
-only the thread that forked lives on, its clients refuse to be used.
+The thread is a daemon, so a program that forgets `close` can exit. A client that is garbage-collected or still open at
+exit is closed automatically (`close_automatically`). After a fork, only the forking thread exists in the child process;
+the clients of the parent raise an error there.
 """
 
 import asyncio
@@ -33,29 +33,33 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _STOP_SECONDS = 10.0
 _LAST_SECONDS = 5.0
-"""How long the end of the program may wait for clients that nobody closed."""
+"""How long the exit of the program may wait for clients that were left open."""
 
-FORKED = "this client was made before a fork, in the parent process: make one in each process"
+FORKED = "This client was created before a fork, in the parent process: create one in each process"
 
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Raises if the caller runs on another loop than the client that it calls."""
+    """Raises IllegalStateError if the caller runs on another event loop than the client."""
     if asyncio.get_running_loop() is not loop:
-        raise IllegalStateError("this client lives on another event loop, the one that it was started on")
+        raise IllegalStateError("This client belongs to another event loop: use it on the loop that it was started on")
 
 
 class Client(Protocol):
+    """A blocking client."""
+
     def _forked(self) -> None:
-        """In a child process: calls of the user are to raise from now on, and close() to do nothing."""
+        """Called in a child process: from now on calls raise an error and close() does nothing."""
 
 
 class LoopThread:
+    """A daemon thread that runs an event loop."""
+
     def __init__(self, name: str):
         self.loop = asyncio.new_event_loop()
         self._stopped = False
         self._is_forked = False
         self._guard = threading.Lock()
-        self._care: weakref.finalize[Any, Any] | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         _running.add(self)
@@ -72,7 +76,7 @@ class LoopThread:
                 if tasks:
                     self.loop.run_until_complete(asyncio.wait(tasks))
                 self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-                with contextlib.suppress(RuntimeError):  # no new threads while the interpreter ends
+                with contextlib.suppress(RuntimeError):  # the interpreter starts no threads at exit
                     self.loop.run_until_complete(self.loop.shutdown_default_executor())
             finally:
                 asyncio.set_event_loop(None)
@@ -80,7 +84,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is on this very thread, where `run` would wait for itself."""
+        """Whether the caller runs on this thread, where `run` would wait for itself."""
         return threading.current_thread() is self._thread
 
     @property
@@ -88,54 +92,56 @@ class LoopThread:
         return not self._stopped and self._thread.is_alive()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine returns, or raises, that runs on the loop."""
+        """Runs a coroutine on the loop and returns its result."""
         if self._is_forked or self._stopped or self.is_current:
             coroutine.close()
             self.check_process()
             raise IllegalStateError(
-                "this client is closed"
+                "This client is closed"
                 if self._stopped
-                else "a blocking call from a callback of the client would wait for itself"
+                else "A blocking call from a callback of the client would wait for itself"
             )
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        except RuntimeError:  # closed in this very moment
+        except RuntimeError:  # closed concurrently
             coroutine.close()
-            raise IllegalStateError("this client is closed") from None
+            raise IllegalStateError("This client is closed") from None
         try:
             return future.result()
         except FutureCancelledError:
-            raise IllegalStateError("this client was closed meanwhile") from None
+            raise IllegalStateError("This client was closed during the call") from None
         except BaseException:
             future.cancel()
             raise
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Calls a function on the loop, soon. Does nothing if the loop has ended."""
+        """Schedules a call on the loop. Does nothing if the loop is closed."""
         try:
             self.loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
-            _logger.debug("the loop has ended; %r is not called", function)
+            _logger.debug("Event loop is closed; %r is not called", function)
 
     def check_process(self) -> None:
-        """Raises if this is not the process that the thread runs in."""
+        """Raises IllegalStateError in a child process."""
         if self._is_forked:
             raise IllegalStateError(FORKED)
 
-    def look_after(self, client: Client, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Has `close`, which must not refer to the client, run on the loop if the client is dropped, or left open at
-        the end of the program; then the thread ends. `stop` puts an end to it."""
-        self._care = weakref.finalize(client, self._left_open, type(client).__name__, close)
-        self._care.atexit = False  # see `_close_all`
+    def close_automatically(self, client: Client, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Runs `close` on the loop and stops the thread if the client is garbage-collected or still open at exit.
+
+        `close` must not refer to the client. `stop` cancels this.
+        """
+        self._finalizer = weakref.finalize(client, self._left_open, type(client).__name__, close)
+        self._finalizer.atexit = False  # see `_close_all`
 
     def _left_open(self, what: str, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """From any thread, in the midst of whatever it does: does not wait."""
+        """Closes an abandoned client. Runs in any thread, at any point, so it must not wait."""
 
         async def end() -> None:
             try:
                 await close()
             except Exception:
-                _logger.exception("a %s that was left open could not be closed", what)
+                _logger.exception("Failed to close a %s that was left open; unsent records are lost", what)
             finally:
                 self.stop()
 
@@ -143,19 +149,19 @@ class LoopThread:
             self._last = self.loop.create_task(end())
 
         self.call(start)
-        warnings.warn(f"a headrace {what} was left open: call close(), or use `with`", ResourceWarning, stacklevel=2)
+        warnings.warn(f"headrace.{what} was left open: call close(), or use `with`", ResourceWarning, stacklevel=2)
 
     def _forked(self) -> None:
         self._is_forked = self._stopped = True
         self._guard = threading.Lock()
-        found = None if self._care is None else self._care.detach()
-        if found is not None:
-            found[0]._forked()
+        details = None if self._finalizer is None else self._finalizer.detach()
+        if details is not None:
+            details[0]._forked()
 
     def stop(self) -> None:
-        """Ends the loop, and what runs on it. May be called twice, and from the loop itself, which does not wait."""
-        if self._care is not None:
-            self._care.detach()
+        """Stops the loop and cancels its tasks. May be called twice. On the loop's own thread it does not wait."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
         with self._guard:
             if self._stopped:
                 return
@@ -166,26 +172,27 @@ class LoopThread:
 
 
 _running: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
-_of_the_parent: list[LoopThread] = []
-"""Kept for good: when a loop that came with a fork is freed, it takes its sockets from the selector of the parent."""
+_inherited: list[LoopThread] = []
+"""Threads of the parent process, kept for ever: freeing an inherited loop would remove its sockets from the parent's
+selector."""
 
 
 def _close_all() -> None:
-    """At the end of the program: clients that nobody closed get the chance to send what they have."""
-    open_still = []
+    """Runs at exit: lets clients that were left open send their records."""
+    left_open = []
     for thread in tuple(_running):
-        found = None if thread._care is None else thread._care.detach()
-        if found is not None:
-            open_still.append(thread)
+        details = None if thread._finalizer is None else thread._finalizer.detach()
+        if details is not None:
+            left_open.append(thread)
             with contextlib.suppress(ResourceWarning):  # where warnings are errors
-                thread._left_open(*found[2])
-    for thread in open_still:
+                thread._left_open(*details[2])
+    for thread in left_open:
         thread._thread.join(_LAST_SECONDS)
 
 
 def _after_fork() -> None:
     for thread in tuple(_running):
-        _of_the_parent.append(thread)
+        _inherited.append(thread)
         _running.discard(thread)
         thread._forked()
 

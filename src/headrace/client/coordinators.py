@@ -1,6 +1,6 @@
-"""Finds the brokers that coordinate groups and transactions, and remembers them until somebody says they are wrong.
+"""Finds the group and transaction coordinators, and caches them until they are invalidated.
 
-Belongs to the loop. Callers that look for the same coordinator at the same time share one request.
+Owner: the loop. Callers that look up the same coordinator at the same time share one request.
 """
 
 import asyncio
@@ -18,10 +18,13 @@ __all__ = ["COORDINATOR", "CoordinatorFinder", "CoordinatorType"]
 _logger = logging.getLogger(__name__)
 
 COORDINATOR = "coordinator"
-"""The purpose of connections to coordinators: their requests wait for others, so they do not share with fetches."""
+"""The purpose of connections to coordinators. Coordinators hold JoinGroup requests back, so these connections are not
+shared with fetches."""
 
 
 class CoordinatorType(IntEnum):
+    """The key types of FindCoordinator."""
+
     GROUP = 0
     TRANSACTION = 1
 
@@ -30,21 +33,23 @@ _Key = tuple[CoordinatorType, str]
 
 
 class CoordinatorFinder:
+    """Looks up coordinators, and caches their node ids."""
+
     def __init__(self, pool: BrokerPool, backoff: Backoff, loop: asyncio.AbstractEventLoop | None = None):
         self._pool = pool
         self._backoff = backoff
         self._loop = loop or asyncio.get_running_loop()
         self._found: dict[_Key, int] = {}
-        self._asking: dict[_Key, asyncio.Task[int]] = {}
+        self._in_flight: dict[_Key, asyncio.Task[int]] = {}
 
     def known(self, kind: CoordinatorType, key: str) -> int | None:
-        """The broker's id, if it has been found and nobody has said that it is wrong."""
+        """Returns the cached coordinator's node id, or None."""
         return self._found.get((kind, key))
 
     async def find(self, kind: CoordinatorType, key: str, timeout_ms: float) -> int:
-        """The id of the broker that coordinates a group or a transactional id; tries again until it is known.
+        """Returns the node id of the coordinator of a group or a transactional id; retries until it is known.
 
-        Raises the error of who may not ask, or KafkaTimeoutError.
+        Raises an authorization error or KafkaTimeoutError.
         """
         attempt = 0
         last: KafkaError | None = None
@@ -55,7 +60,7 @@ class CoordinatorFinder:
                     if found is not None and self._pool.node(found) is not None:
                         return found
                     try:
-                        return await self._ask_once(kind, key)
+                        return await self._request_once(kind, key)
                     except KafkaError as error:
                         if not error.retriable or self._pool.closed:
                             raise
@@ -72,36 +77,40 @@ class CoordinatorFinder:
         if node_id is None or self._found.get((kind, key)) == node_id:
             self._found.pop((kind, key), None)
 
-    async def _ask_once(self, kind: CoordinatorType, key: str) -> int:
-        """One request, which everybody shares who asks for the same meanwhile."""
-        task = self._asking.get((kind, key))
+    async def _request_once(self, kind: CoordinatorType, key: str) -> int:
+        """Joins the request in flight for this coordinator, or sends one."""
+        task = self._in_flight.get((kind, key))
         if task is None:
-            task = self._loop.create_task(self._ask(kind, key))
-            self._asking[kind, key] = task
-            task.add_done_callback(lambda done: self._asked((kind, key), done))
+            task = self._loop.create_task(self._request(kind, key))
+            self._in_flight[kind, key] = task
+            task.add_done_callback(lambda done: self._finished((kind, key), done))
         return await asyncio.shield(task)
 
-    def _asked(self, key: _Key, task: "asyncio.Task[int]") -> None:
-        del self._asking[key]
+    def _finished(self, key: _Key, task: "asyncio.Task[int]") -> None:
+        del self._in_flight[key]
         if not task.cancelled():
-            task.exception()  # nobody may be left to be told
+            task.exception()  # retrieved, in case no caller waits any more
 
-    async def _ask(self, kind: CoordinatorType, key: str) -> int:
+    async def _request(self, kind: CoordinatorType, key: str) -> int:
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-        reply: FindCoordinatorResponse = await self._pool.send_to_any(request, min_version=int(kind))
-        # One key, and its answer in the message itself up to version 3; then a list (KIP-699).
-        answer: FindCoordinatorResponse | Coordinator = reply.coordinators[0] if reply.coordinators else reply
-        error = error_for(answer.error_code, answer.error_message)
+        response: FindCoordinatorResponse = await self._pool.send_to_any(request, min_version=int(kind))
+        # Up to version 3 the response itself describes the coordinator; then it has a list (KIP-699).
+        coordinator: FindCoordinatorResponse | Coordinator = (
+            response.coordinators[0] if response.coordinators else response
+        )
+        error = error_for(coordinator.error_code, coordinator.error_message)
         if error is not None:
             raise error
-        known = self._pool.node(answer.node_id)
-        if known is None or (known.host, known.port) != (answer.host, answer.port):
-            self._pool.add_node(Node(answer.node_id, answer.host, answer.port, known.rack if known else None))
-        self._found[kind, key] = answer.node_id
-        return answer.node_id
+        known = self._pool.node(coordinator.node_id)
+        if known is None or (known.host, known.port) != (coordinator.host, coordinator.port):
+            self._pool.add_node(
+                Node(coordinator.node_id, coordinator.host, coordinator.port, known.rack if known else None)
+            )
+        self._found[kind, key] = coordinator.node_id
+        return coordinator.node_id
 
     async def close(self) -> None:
-        tasks = list(self._asking.values())
+        tasks = list(self._in_flight.values())
         for task in tasks:
             task.cancel()
         if tasks:

@@ -1,6 +1,6 @@
-"""What every client is made of: config, connections, metadata, coordinators, metrics.
+"""The core of every client: configuration, connections, metadata, coordinators, metrics.
 
-Belongs to the loop it is made on. Producer, consumer and admin each make one, and add their own.
+Owner: the loop that it is created on. Producer, consumer and admin client each have one.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ else:
 
 _DEFAULT_IN_FLIGHT = 1000
 _FETCH_OVERHEAD_BYTES = 16 * 1024 * 1024
-"""A fetch may bring more than its limit: what surrounds the records, and a first batch that is larger than allowed."""
+"""A Fetch response may exceed `fetch.max.bytes` by the fields around the records and by an oversized first batch."""
 
 
 class ClientCore(Generic[C_co]):
-    """Made on a running loop; does nothing until something is asked of it."""
+    """The parts that all clients share. Create it on a running loop; it connects on first use."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ClientCore(Generic[C_co]):
         self.random = random or make_random()
         self.metrics = Metrics()
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self.random)
-        """Waits before a request is sent again."""
+        """The waits before retries."""
         self.closed = False
         self.events = ClientEvents(config)
         self.pool = BrokerPool(
@@ -111,21 +111,21 @@ class ClientCore(Generic[C_co]):
         self.statistics.start()
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Connects and learns who the brokers are. Not needed: what is used connects by itself. Raises
-        NoBrokersAvailable."""
+        """Connects and discovers the brokers. Optional: the client connects on first use. Raises NoBrokersAvailable."""
         try:
             await self.metadata.update_brokers(30_000 if timeout_ms is None else timeout_ms)
         except (KafkaTimeoutError, KafkaConnectionError) as error:
             addresses = ", ".join(self.config.bootstrap_servers)
             why = self.metadata.last_error or error
-            raise NoBrokersAvailable(f"none of the bootstrap servers ({addresses}) can be reached: {why}") from error
+            raise NoBrokersAvailable(f"None of the bootstrap servers ({addresses}) is reachable: {why}") from error
 
     async def retry(
         self, attempt: Callable[[], Awaitable[T]], timeout_ms: float, what: str, *, stale: bool = True
     ) -> T:
-        """Tries until it succeeds, fails for good, or time is up: KafkaTimeoutError, with the last error as its cause.
+        """Retries a call until it succeeds or fails with an error that is not retriable.
 
-        `stale`: after errors that may come from an old view, metadata is asked for.
+        Raises KafkaTimeoutError, with the last error as its cause, when time is up. With `stale`, errors that indicate
+        stale metadata trigger a refresh.
         """
         failures = 0
         last: KafkaError | None = None
@@ -149,7 +149,7 @@ class ClientCore(Generic[C_co]):
             raise KafkaTimeoutError(f"{what} took longer than {timeout_ms:.0f} ms{why}") from last
 
     async def close(self) -> None:
-        """Drops everything; may be called twice."""
+        """Closes all connections. May be called twice."""
         self.closed = True
         self.statistics.stop()
         await self.metadata.close()
@@ -168,14 +168,14 @@ def _max_response_bytes(config: ClientConfig) -> int:
 
 
 def make_ssl_context(config: ClientConfig) -> ssl.SSLContext | None:
-    """None for plain connections."""
-    given = config.ssl_context
+    """Returns the SSL context for connections to brokers, or None for PLAINTEXT."""
+    context = config.ssl_context
     if config.security_protocol != "SSL":
-        if given is not None:
-            raise ConfigError("ssl.context is given, but security.protocol is PLAINTEXT: expected SSL")
+        if context is not None:
+            raise ConfigError("ssl.context is set, but security.protocol is PLAINTEXT: expected SSL")
         return None
-    if given is not None:
-        return given
+    if context is not None:
+        return context
     try:
         context = ssl.create_default_context(cafile=config.ssl_cafile)
         context.check_hostname = config.ssl_check_hostname

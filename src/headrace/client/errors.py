@@ -1,6 +1,6 @@
-"""Errors of the clients that the protocol has no code for, named as kafka-python names them; and what errors mean.
+"""The clients' errors that have no protocol code, with kafka-python's names, and the classification of errors.
 
-All are KafkaErrors, so `except KafkaError` gets everything that a client raises. Users import from `headrace.errors`.
+All are KafkaErrors, so `except KafkaError` catches every error of a client. Applications import from `headrace.errors`.
 """
 
 from headrace.common.errors import (
@@ -47,35 +47,35 @@ __all__ = [
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
-    """What was waited for did not happen in the time that was given."""
+    """The operation did not complete in time."""
 
 
 class NoBrokersAvailable(KafkaConnectionError):
-    """None of the bootstrap servers could be reached."""
+    """None of the bootstrap servers is reachable."""
 
 
 class IllegalStateError(KafkaError):
-    """A call that does not fit what the client is doing: poll() after close(), say."""
+    """The call is invalid in the client's current state, such as poll() after close()."""
 
 
 class NotAssignedError(IllegalStateError, ValueError):
-    """A partition that this consumer does not have (now). kafka-python has ValueError for it in seeks."""
+    """The partition is not assigned to this consumer. Also a ValueError, which kafka-python raises in seeks."""
 
 
 class IllegalArgumentError(KafkaError, ValueError):
-    """An argument that cannot be used; the message names it and what is expected."""
+    """An argument is invalid; the message names it and the expected value."""
 
 
 class CommitFailedError(KafkaError):
-    """The offsets were not committed: the group has gone on without this member, and others have its partitions."""
+    """The offsets were not committed: the group has rebalanced and assigned the partitions to other members."""
 
 
 class NoOffsetForPartitionError(KafkaError):
-    """There is no committed offset for the partition, and `auto.offset.reset` is none."""
+    """The partition has no committed offset, and `auto.offset.reset` is none."""
 
 
 class LogTruncationError(KafkaError):
-    """Records that were consumed are not in the log any more: a new leader did not have them."""
+    """Consumed records are no longer in the log: a new leader did not have them."""
 
 
 class TransactionAbortedError(KafkaError):
@@ -83,11 +83,11 @@ class TransactionAbortedError(KafkaError):
 
 
 class SerializationError(KafkaError):
-    """A serializer failed on a key or a value; the cause is chained."""
+    """A serializer failed on a key or a value; `__cause__` is its exception."""
 
 
 class DeserializationError(KafkaError):
-    """A deserializer failed on a key or a value; the cause is chained."""
+    """A deserializer failed on a key or a value; `__cause__` is its exception."""
 
 
 class WakeupError(KafkaError):
@@ -110,11 +110,11 @@ _STALE_METADATA = (
     UnknownTopicIdError,
     InconsistentTopicIdError,
 )
-"""Errors after which new metadata may tell another broker to ask."""
+"""Errors that indicate stale metadata."""
 
 
 def is_stale_metadata(error: BaseException | type[BaseException] | int) -> bool:
-    """Whether an error (or its class, or a protocol code) says that the client's view of the cluster may be old."""
+    """Returns whether an error (or its class, or a protocol code) indicates that the client's metadata is stale."""
     if isinstance(error, int):
         error = for_code(error)
     if isinstance(error, type):
@@ -123,18 +123,18 @@ def is_stale_metadata(error: BaseException | type[BaseException] | int) -> bool:
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError | None:
-    """The error for a code in a reply, or None if there is none (0)."""
+    """Returns the error for a code in a response, or None for code 0."""
     if code == 0:
         return None
     cls = for_code(code)
     if message:
         return cls(message)
     doc = (cls.__doc__ or "").split("\n", 1)[0]
-    return cls(doc if cls.code == code else f"error code {code}, which is not known here")
+    return cls(doc if cls.code == code else f"unknown error code {code}")
 
 
 def check(code: int, message: str | None = None) -> None:
-    """Raises the error for a code in a reply, if it is one."""
+    """Raises the error for a code in a response, unless it is 0."""
     error = error_for(code, message)
     if error is not None:
         raise error

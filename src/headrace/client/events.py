@@ -1,17 +1,17 @@
-"""What a client tells its user beside what calls return: errors, throttling, statistics, logs, tokens.
+"""The callbacks that report events beside the results of calls: errors, throttling, statistics, log lines, tokens.
 
-    setting        called with
-    error_cb       a KafkaError that no call would raise: a broker that cannot be reached, say. `error.fatal` is True if
-                   the client cannot go on
-    throttle_cb    a ThrottleEvent, when a broker holds this client back for going over its quota
+    key            called with
+    error_cb       a KafkaError that no call raises, such as an unreachable broker. `error.fatal` is True if the client
+                   cannot continue
+    throttle_cb    a ThrottleEvent, when a broker throttles this client because it exceeds its quota
     stats_cb       statistics as JSON (`client.statistics`), every `statistics.interval.ms`
-    log_cb         a LogEvent for each line of this client's log
-    oauth_cb       the settings, when a token is needed; returns the token and when it ends (see `token`)
+    log_cb         a LogEvent for each of this client's log lines
+    oauth_cb       the configuration, when a token is needed; returns the token and its expiry (see `token`)
 
-(Three kinds of events have places of their own: partition EOF in `consumer.fetch_collector`, offsets committed in
-`group.commit_request_manager`, delivery reports in `producer`.) Everything here is called on the loop: in its thread
-with the blocking clients, so a callback must be quick and must not call the client and wait. What a callback raises
-goes to the log.
+Three kinds of events are reported elsewhere: partition EOF in `consumer.fetch_collector`, committed offsets in
+`group.commit_request_manager`, delivery reports in `producer`. All callbacks run on the loop: for the blocking clients
+in its thread, so a callback must be quick and must not make a blocking call to its client. Exceptions of a callback are
+logged.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _LOGGERS = ("headrace.client", "headrace.net")
 
 
 class ThrottleEvent(NamedTuple):
-    """Fields are confluent-kafka's."""
+    """A broker has throttled this client. The fields are confluent-kafka's."""
 
     broker_name: str
     broker_id: int
@@ -41,10 +41,12 @@ class ThrottleEvent(NamedTuple):
 
 
 class LogEvent(NamedTuple):
+    """A line of the client's log."""
+
     level: int
-    """As in `logging`."""
+    """The level, as in `logging`."""
     facility: str
-    """The part of the client: `client.group.consumer_coordinator`, say."""
+    """The part of the client, such as `client.group.rebalance`."""
     text: str
 
 
@@ -59,18 +61,18 @@ class Token(NamedTuple):
 
 
 class ClientEvents:
-    """The pool reports here (it is a `PoolEvents`), and so does whoever has an error for nobody in particular."""
+    """Calls the user's callbacks. Implements `PoolEvents` for the connection pool."""
 
     def __init__(self, config: ClientConfig):
         self._config = config
         self._down: set[int] = set()
-        """Brokers that could not be reached; told once, until they can be."""
+        """Unreachable brokers, each reported once until it is reachable again."""
         self.fatal: KafkaError | None = None
-        """The error that ended the client's work, if there was one."""
+        """The fatal error, if there was one."""
         self.throttled_total_ms = 0
         self._handler: _Handler | None = None
 
-    # ---- what the pool reports
+    # ---- pool events
 
     def connected(self, node: Node, purpose: str) -> None:  # noqa: ARG002
         self._down.discard(node.id)
@@ -89,10 +91,10 @@ class ClientEvents:
         event = ThrottleEvent(f"{node.host}:{node.port}/{node.id}", node.id, throttle_time_ms / 1000)
         self._call(self._config.throttle_cb, event)
 
-    # ---- what others report
+    # ---- other events
 
     def error(self, error: KafkaError, fatal: bool = False) -> None:
-        """An error that no call raises. After a fatal one the client does nothing any more."""
+        """Reports an error that no call raises. After a fatal error the client stops working."""
         if fatal and self.fatal is None:
             self.fatal = error
         error.fatal = fatal
@@ -106,23 +108,25 @@ class ClientEvents:
         return self._config.stats_cb is not None and self._config.statistics_interval_ms > 0
 
     async def token(self) -> Token:
-        """A new token from the user, for who authenticates. `oauth_cb` may be a coroutine function; it returns a Token,
-        or as confluent-kafka's (value, expiry, principal, extensions), of which the first two are needed."""
+        """Calls `oauth_cb` for a new token. It may be a coroutine function, and returns a Token or, like
+        confluent-kafka's, a tuple (value, expiry, principal, extensions), of which the first two are required."""
         callback = self._config.oauth_cb
         if callback is None:
-            raise KafkaError("there is no oauth_cb that could bring a token")
-        found = callback(self._config)
-        if asyncio.iscoroutine(found):
-            found = await found
+            raise KafkaError("no oauth_cb is configured that could provide a token")
+        token = callback(self._config)
+        if asyncio.iscoroutine(token):
+            token = await token
         try:
-            return found if isinstance(found, Token) else Token(*found)
+            return token if isinstance(token, Token) else Token(*token)
         except TypeError:
-            raise KafkaError(f"oauth_cb returned {type(found).__name__}: expected a value and when it ends") from None
+            raise KafkaError(
+                f"oauth_cb returned {type(token).__name__}: expected a Token or (value, expires_at)"
+            ) from None
 
-    # ---- logs
+    # ---- log lines
 
     def start(self) -> None:
-        """Begins to pass log lines on; to be called in the thread whose lines are this client's."""
+        """Starts passing log lines to `log_cb`. Call it in the thread that logs for this client."""
         if self._config.log_cb is not None and self._handler is None:
             self._handler = _Handler(self._config.log_cb, threading.get_ident())
             for name in _LOGGERS:
@@ -141,12 +145,12 @@ class ClientEvents:
         try:
             callback(event)
         except Exception:
-            _logger.exception("a callback of the user failed on %r", event)
+            _logger.exception("User callback %r failed on %r", callback, event)
 
 
 class _Handler(logging.Handler):
-    """Passes on the lines of one thread: with the blocking clients that is one client's. Clients on one loop also get
-    each other's lines."""
+    """Passes on the log lines of one thread, which is one client's for the blocking clients. Clients that share a loop
+    also receive each other's lines."""
 
     def __init__(self, callback: Callable[[LogEvent], object], thread: int):
         super().__init__()
@@ -158,5 +162,5 @@ class _Handler(logging.Handler):
             return
         try:
             self._callback(LogEvent(record.levelno, record.name.removeprefix("headrace."), record.getMessage()))
-        except Exception:  # noqa: BLE001 - the user's own; logging shows it the way it shows its own
+        except Exception:  # noqa: BLE001 - logging reports it like a handler's own error
             self.handleError(record)

@@ -1,17 +1,18 @@
-"""Keeps what a client knows of the cluster current, and asks for what it does not know. After librdkafka's ways.
+"""A client's metadata: refreshes the view of the cluster and requests unknown topics. Modelled on librdkafka.
 
-- Three kinds of requests: for all topics (somebody subscribes to a pattern, or lists them), for some, and for brokers
-  only (no topic matters). What is wanted within one turn of the loop goes into one request.
-- A topic that is being asked for has a hint, so that nobody asks for it a second time meanwhile.
-- Answers expire after `max_age_ms`, and are asked again if somebody wants the topic: one that is tracked (consumers'),
-  or was used within `max_idle_ms` (producers'). Others are forgotten.
-- A topic with a partition that has no leader is asked for again soon, after waits that grow exponentially.
-- A topic that brokers do not know may be one that they have not heard of yet: for `propagation_max_ms` it is asked for
-  again before anybody is told that there is none, and then now and then. Excluded topics do not exist.
-- A broker that does not answer for long does not hold others up: what was asked of it is asked of another one.
-- Whoever waits, waits for a condition on the view, with a deadline.
+- There are three kinds of Metadata requests: for all topics (a subscription by pattern, or listing topics), for some
+  topics, and for the brokers only. Everything requested within one iteration of the loop goes into one request.
+- While a request for a topic is in flight, no second request for it is sent.
+- A topic's metadata expires after `max_age_ms`. It is refreshed if the topic is tracked (consumers) or was used within
+  `max_idle_ms` (producers), and forgotten otherwise.
+- A topic with a leaderless partition is refreshed soon, with exponential back-off.
+- A topic unknown to the brokers may be a new one that they have not learned of yet. The client retries for
+  `propagation_max_ms` before it reports the topic as unknown, and occasionally after that.
+- Excluded topics do not exist.
+- If a broker does not respond for long, the same metadata is requested from another broker.
+- A caller waits for a condition on the view, with a deadline.
 
-Belongs to the loop. `view` may be read from any thread, and `use` called.
+Owner: the loop. Any thread may read `view` and call `use`.
 """
 
 import asyncio
@@ -46,9 +47,9 @@ _LONGEST_NAME = 249
 _VALID_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST_TICK_SECONDS = 10.0
 _HEDGE_SECONDS = 5.0
-"""After so long without an answer another broker is asked."""
+"""The time without a response after which the request goes to another broker."""
 _UNKNOWN_SECONDS = 10.0
-"""How often a topic that is wanted, and that brokers have not known for long, is asked for."""
+"""How often a topic that has been unknown to the brokers for long is requested."""
 
 Listener = Callable[[ClusterView, ClusterView], None]
 Condition = Callable[[ClusterView], object]
@@ -56,7 +57,7 @@ Condition = Callable[[ClusterView], object]
 
 @dataclass(frozen=True)
 class MetadataSettings:
-    """Times in milliseconds."""
+    """The configuration of `Metadata`."""
 
     max_age_ms: float = 300_000
     max_idle_ms: float = 300_000
@@ -67,10 +68,12 @@ class MetadataSettings:
     rebootstrap_trigger_ms: float = 300_000
     allow_auto_create: bool = False
     excluded: tuple[str, ...] = ()
-    """Regular expressions of topics that do not exist for this client."""
+    """Regular expressions; matching topics do not exist for this client."""
 
 
 class Metadata:
+    """The current view of the cluster, and the requests that keep it current."""
+
     def __init__(
         self,
         pool: BrokerPool,
@@ -80,162 +83,166 @@ class Metadata:
         random: Random | None = None,
     ):
         self.view = ClusterView()
-        """The current one; any thread may read it."""
+        """The current view. Any thread may read it."""
         self.last_error: KafkaError | None = None
-        """Why the last request failed; None after one that did not."""
+        """The error of the last request; None after a success."""
         self._pool = pool
         self._settings = settings
         self._loop = loop or asyncio.get_running_loop()
         random = random or make_random()
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
         pace = Backoff(settings.fast_interval_ms, settings.retry_backoff_max_ms, random)
-        self._schedule = MetadataSchedule(self._loop, pace, self._begin_round)
-        self._excluded = tuple(re.compile(each) for each in settings.excluded)
+        self._schedule = MetadataSchedule(self._loop, pace, self._start_request)
+        self._excluded = tuple(re.compile(pattern) for pattern in settings.excluded)
 
         self._tracked: set[str] = set()
         self._tracks_all = False
         self._used: dict[str, float] = {}
-        """Topics that were asked for by name, and when they were last used."""
+        """When each topic requested by name was last used."""
         self._unknown_since: dict[str, float] = {}
-        """Since when brokers say that they do not know a topic."""
+        """Since when a topic has been unknown to the brokers."""
         self._seen: set[str] = set()
-        """Topics that existed when they were last asked for, or before."""
+        """Topics that existed at some refresh."""
         self._failures = 0
         self._failing_since: float | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
-        self._rounds: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Task[None]] = set()
 
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[Condition, asyncio.Future[ClusterView]]] = []
-        self._answers: dict[str, list[asyncio.Future[TopicInfo]]] = {}
+        self._response_waiters: dict[str, list[asyncio.Future[TopicInfo]]] = {}
         self._closed = False
 
-    # ---- who wants what
+    # ---- topics to keep current
 
     def track(self, topics: Iterable[str]) -> None:
-        """Keeps topics current until they are untracked; asks at once for those that are not known."""
+        """Keeps topics current until they are untracked; requests unknown ones at once."""
         for name in topics:
             self._tracked.add(name)
             if not self._is_fresh(name):
-                self._want(name)
+                self._request(name)
 
     def untrack(self, topics: Iterable[str]) -> None:
+        """Stops keeping topics current."""
         self._tracked.difference_update(topics)
 
     def set_tracked(self, topics: Iterable[str]) -> None:
-        """These and no others."""
-        wanted = set(topics)
-        self._tracked.intersection_update(wanted)
-        self.track(wanted - self._tracked)
+        """Tracks exactly these topics."""
+        names = set(topics)
+        self._tracked.intersection_update(names)
+        self.track(names - self._tracked)
 
     @property
     def tracked(self) -> frozenset[str]:
         return frozenset(self._tracked)
 
     def track_all(self, on: bool = True) -> None:
-        """Whether all topics of the cluster are kept current, for who subscribes to a pattern."""
+        """Starts or stops keeping all topics of the cluster current, for a subscription by pattern."""
         if on and not self._tracks_all and self._schedule.age_of_all_ms >= self._settings.max_age_ms:
-            self._schedule.want_all()
+            self._schedule.request_all()
         self._tracks_all = on
 
     def use(self, name: str) -> None:
-        """Says that a topic is still of use to somebody who does not track it. May be called from any thread."""
+        """Notes that an untracked topic is in use. Any thread may call it."""
         self._used[name] = self._loop.time()
 
     def is_excluded(self, name: str) -> bool:
-        return any(each.search(name) for each in self._excluded)
+        return any(pattern.search(name) for pattern in self._excluded)
 
-    # ---- asking
+    # ---- refreshing
 
     def request_update(self, topics: Iterable[str] | None = None) -> None:
-        """Asks soon: for these topics, or for all that are wanted. Repeated requests wait longer and longer while they
-        bring nothing new, so it may be called for every error that says that the view is old."""
-        names = self._wanted_names() if topics is None else set(topics)
+        """Schedules a refresh of these topics, or of all topics in use.
+
+        Repeated refreshes wait longer and longer while they bring nothing new, so callers may call this for every error
+        that indicates stale metadata.
+        """
+        names = self._names_in_use() if topics is None else set(topics)
         for name in names:
-            self._want(name, again=True)
+            self._request(name, again=True)
         if topics is None:
             if self._tracks_all:
-                self._schedule.want_all_again()
+                self._schedule.retry_all()
             elif not names:
-                self._schedule.want_brokers()
+                self._schedule.request_brokers()
 
     async def topic(self, name: str, timeout_ms: float) -> TopicInfo:
-        """What is known of a topic; asks and waits if that is nothing, or too old.
+        """Returns a topic's metadata; requests it and waits if it is unknown or expired.
 
-        Raises UnknownTopicOrPartitionError if brokers keep saying that there is none, InvalidTopicError, the error of
-        who may not see it, or KafkaTimeoutError if there is no answer in time.
+        Raises UnknownTopicOrPartitionError if the topic stays unknown to the brokers, InvalidTopicError, an
+        authorization error, or KafkaTimeoutError.
         """
         check_name(name)
         if self.is_excluded(name):
-            raise UnknownTopicOrPartitionError(f"topic {name} is excluded by this client's topic.blacklist")
+            raise UnknownTopicOrPartitionError(f"Topic {name!r} is excluded by this client's topic.blacklist")
         begun = self._loop.time()
         deadline = begun + timeout_ms / 1000
         self.use(name)
         info = self.view.topic(name)
         if info is not None and info.error is None and self._is_fresh(name):
             return info
-        self._want(name, again=info is not None and info.error is not None)
+        self._request(name, again=info is not None and info.error is not None)
         while True:
-            info = await self._answer(name, deadline, timeout_ms)
+            info = await self._next_response(name, deadline, timeout_ms)
             if info.error is None:
                 return info
             if not info.error.retriable:
-                raise info.error(f"topic {name}: {_words(info.error)}")
+                raise info.error(f"Topic {name!r}: {_describe(info.error)}")
             if info.error is UnknownTopicOrPartitionError:
-                # Where it may be created, the question may just have made it.
+                # With auto-creation, this very request may have created it.
                 since = begun if self._settings.allow_auto_create else self._unknown_since.get(name, begun)
                 if self._age(since) >= self._settings.propagation_max_ms:
-                    raise UnknownTopicOrPartitionError(f"the brokers know no topic {name}")
-            self._want(name, again=True)
+                    raise UnknownTopicOrPartitionError(f"Topic {name!r} does not exist")
+            self._request(name, again=True)
 
-    async def _answer(self, name: str, deadline: float, timeout_ms: float) -> TopicInfo:
-        """The next answer about a topic, of whatever kind."""
+    async def _next_response(self, name: str, deadline: float, timeout_ms: float) -> TopicInfo:
+        """Waits for the next response about a topic, whatever it says."""
         future: asyncio.Future[TopicInfo] = self._loop.create_future()
-        self._answers.setdefault(name, []).append(future)
+        self._response_waiters.setdefault(name, []).append(future)
         try:
             async with asyncio.timeout_at(deadline):
                 return await future
         except TimeoutError:
             info = self.view.topic(name)
             if info is not None and info.error is UnknownTopicOrPartitionError:
-                raise UnknownTopicOrPartitionError(f"the brokers know no topic {name}") from None
-            raise self._timed_out(f"no metadata for topic {name}", timeout_ms) from None
+                raise UnknownTopicOrPartitionError(f"Topic {name!r} does not exist") from None
+            raise self._timed_out(f"Topic {name!r} not present in metadata after", timeout_ms) from None
         finally:
-            waiting = self._answers.get(name, [])
-            if future in waiting:
-                waiting.remove(future)
-            if not waiting:
-                self._answers.pop(name, None)
+            futures = self._response_waiters.get(name, [])
+            if future in futures:
+                futures.remove(future)
+            if not futures:
+                self._response_waiters.pop(name, None)
 
     async def topic_by_id(self, topic_id: Uuid, timeout_ms: float) -> TopicInfo:
-        """As `topic`, for an id. Raises UnknownTopicIdError at once if no topic has it."""
+        """Returns a topic's metadata by id. Raises UnknownTopicIdError at once if no topic has the id."""
         name = self.view.topic_name(topic_id)
         if name is None:
             await self._now(ids=[topic_id], timeout_ms=timeout_ms)
             name = self.view.topic_name(topic_id)
             if name is None:
-                raise UnknownTopicIdError(f"the brokers know no topic with id {topic_id}")
+                raise UnknownTopicIdError(f"No topic has the id {topic_id}")
         return await self.topic(name, timeout_ms)
 
     async def update(self, topics: Iterable[str] | None = None, timeout_ms: float = 60_000) -> ClusterView:
-        """Asks now, for these topics or for all that are wanted, and returns the view with the answer. Tries again
-        while brokers cannot be reached. Raises KafkaTimeoutError."""
-        names = self._wanted_names() if topics is None else set(topics)
+        """Refreshes these topics, or all topics in use, now, and returns the new view. Retries while no broker is
+        reachable. Raises KafkaTimeoutError."""
+        names = self._names_in_use() if topics is None else set(topics)
         await self._now(names=names, is_full=topics is None and self._tracks_all, timeout_ms=timeout_ms)
         return self.view
 
     async def update_all(self, timeout_ms: float = 60_000) -> ClusterView:
-        """Asks now for all topics of the cluster."""
+        """Refreshes all topics of the cluster now."""
         await self._now(is_full=True, timeout_ms=timeout_ms)
         return self.view
 
     async def update_brokers(self, timeout_ms: float = 60_000) -> ClusterView:
-        """Asks now for the brokers, and for no topic."""
+        """Refreshes the list of brokers now, and no topic."""
         await self._now(timeout_ms=timeout_ms)
         return self.view
 
     async def wait_for(self, condition: Condition, timeout_ms: float, what: str = "a change") -> ClusterView:
-        """The first view that a condition holds for; the current one if it does. Raises KafkaTimeoutError."""
+        """Waits for a view that meets a condition and returns it. Raises KafkaTimeoutError."""
         if condition(self.view):
             return self.view
         future: asyncio.Future[ClusterView] = self._loop.create_future()
@@ -245,23 +252,24 @@ class Metadata:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
         except TimeoutError:
-            raise self._timed_out(f"waited for {what} of the cluster's metadata", timeout_ms) from None
+            raise self._timed_out(f"Metadata did not show {what} within", timeout_ms) from None
         finally:
             if entry in self._waiters:
                 self._waiters.remove(entry)
 
     async def wait_for_change(self, timeout_ms: float, since: int | None = None) -> ClusterView:
-        """The next view after the current one, or after version `since`."""
+        """Waits for the next view after the current one, or after version `since`."""
         version = self.view.version if since is None else since
         return await self.wait_for(lambda view: view.version > version, timeout_ms)
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
-        """Calls a function with the old and the new view, on the loop, after each change. Returns what takes it off."""
+        """Calls a function on the loop with the old and the new view after each change. Returns a function that removes
+        the listener."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def note_leader(self, tp: TopicPartition, leader: int, leader_epoch: int, node: Node | None = None) -> bool:
-        """A leader that a reply to Produce or Fetch has named (KIP-951). True if that was news."""
+        """Applies a leader named in a Produce or Fetch response (KIP-951). Returns True if it was new."""
         new = self.view.with_leader(tp, leader, leader_epoch, node)
         if new is self.view:
             return False
@@ -270,50 +278,50 @@ class Metadata:
         self._swap(new)
         return True
 
-    # ---- requests and their replies
+    # ---- requests and responses
 
-    def _want(self, name: str, again: bool = False) -> None:
+    def _request(self, name: str, again: bool = False) -> None:
         if self._closed or self.is_excluded(name):
             return
         if again:
-            self._schedule.want_again(name)
+            self._schedule.retry(name)
         else:
-            self._schedule.want(name)
+            self._schedule.request(name)
 
-    def _begin_round(self, names: set[str], is_full: bool) -> None:
-        task = self._loop.create_task(self._quietly(names, is_full))
-        self._rounds.add(task)
-        task.add_done_callback(self._rounds.discard)
-        hedge = self._loop.call_later(_HEDGE_SECONDS, self._ask_another, names, task)
+    def _start_request(self, names: set[str], is_full: bool) -> None:
+        task = self._loop.create_task(self._request_in_background(names, is_full))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        hedge = self._loop.call_later(_HEDGE_SECONDS, self._request_from_another_broker, names, task)
         task.add_done_callback(lambda _: hedge.cancel())
 
-    def _ask_another(self, names: set[str], task: "asyncio.Task[None]") -> None:
-        """A request has gone unanswered for long. It may still be answered; meanwhile another broker is asked."""
+    def _request_from_another_broker(self, names: set[str], task: "asyncio.Task[None]") -> None:
+        """Requests the topics of a request without a response from another broker. The response may still arrive."""
         if not task.done() and len(self._pool.nodes) > 1:
-            self._schedule.drop_hints(names)
+            self._schedule.request_again(names)
 
-    async def _quietly(self, names: set[str], is_full: bool) -> None:
+    async def _request_in_background(self, names: set[str], is_full: bool) -> None:
         try:
-            await self._round(names, is_full)
+            await self._send_request(names, is_full)
         except Exception as error:
             if not isinstance(error, KafkaError):
-                _logger.exception("a request for metadata could not be made")
+                _logger.exception("Metadata request for topics %s failed; retrying", sorted(names))
             elif error.retriable:
-                _logger.debug("no metadata: %s", error)
+                _logger.debug("Metadata request failed: %s", error)
             if not (isinstance(error, KafkaError) and error.retriable):
-                self._fail_answers(names, error)
-            # Again, if somebody still wants it; not before its time, which `_round_failed` has set.
-            for name in names & (self._wanted_names() | self._answers.keys()):
-                self._schedule.want(name)
+                self._fail_waiters(names, error)
+            # Retries what is still needed, after the wait that `_request_failed` has set.
+            for name in names & (self._names_in_use() | self._response_waiters.keys()):
+                self._schedule.request(name)
             if is_full and (self._tracks_all or not names):
-                self._schedule.want_all()
+                self._schedule.request_all()
             if not names and not is_full:
-                self._schedule.want_brokers()
+                self._schedule.request_brokers()
 
-    def _fail_answers(self, names: set[str], error: Exception) -> None:
-        """Waiting longer would not help those who wait for these topics."""
+    def _fail_waiters(self, names: set[str], error: Exception) -> None:
+        """Fails the waiters for topics after an error that a retry does not fix."""
         for name in names:
-            for future in self._answers.get(name, ()):
+            for future in self._response_waiters.get(name, ()):
                 if not future.done():
                     future.set_exception(error)
 
@@ -324,14 +332,14 @@ class Metadata:
         ids: Iterable[Uuid] = (),
         timeout_ms: float = 60_000,
     ) -> None:
-        """One round right away, and again until it succeeds or time is up."""
+        """Sends a request at once, and again until it succeeds or time is up."""
         attempt = 0
-        asked, wanted_ids = set(names), list(ids)
+        topic_names, topic_ids = set(names), list(ids)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
                     try:
-                        await self._round(asked, is_full, wanted_ids)
+                        await self._send_request(topic_names, is_full, topic_ids)
                         return
                     except KafkaError as error:
                         if not error.retriable or self._closed:
@@ -339,12 +347,12 @@ class Metadata:
                     await asyncio.sleep(self._backoff.wait_seconds(attempt))
                     attempt += 1
         except TimeoutError:
-            raise self._timed_out("no metadata", timeout_ms) from None
+            raise self._timed_out("Failed to update metadata after", timeout_ms) from None
 
-    async def _round(self, names: set[str], is_full: bool, ids: Iterable[Uuid] = ()) -> None:
+    async def _send_request(self, names: set[str], is_full: bool, ids: Iterable[Uuid] = ()) -> None:
         ids = list(ids)
         self._keep_time()
-        self._schedule.begin(names, is_full)
+        self._schedule.request_sent(names, is_full)
         try:
             request = MetadataRequest(
                 topics=None
@@ -355,26 +363,28 @@ class Metadata:
                 ],
                 allow_auto_topic_creation=self._settings.allow_auto_create and not is_full and self._may_create(names),
             )
-            reply: MetadataResponse = await self._pool.send_to_any(request, min_version=12 if ids else 1)
-            if reply.error_code == RebootstrapRequiredError.code:
+            response: MetadataResponse = await self._pool.send_to_any(request, min_version=12 if ids else 1)
+            if response.error_code == RebootstrapRequiredError.code:
                 self._pool.rebootstrap()
-                raise KafkaConnectionError("a broker asked us to begin again at the bootstrap servers")
-            check(reply.error_code)
-            if not reply.brokers:
-                raise KafkaConnectionError("a broker answered that it knows of no broker, not even itself")
+                raise KafkaConnectionError("a broker requested that the client rebootstrap")
+            check(response.error_code)
+            if not response.brokers:
+                raise KafkaConnectionError("a broker returned metadata without any broker")
         except KafkaError as error:
-            self._round_failed(error)
+            self._request_failed(error)
             raise
         finally:
-            self._schedule.end(names, is_full)
-        self._round_succeeded(reply, names, is_full)
+            self._schedule.request_finished(names, is_full)
+        self._request_succeeded(response, names, is_full)
 
     def _may_create(self, names: set[str]) -> bool:
-        """Whether brokers may create one of these: somebody waits for it, or has begun to track it and it was never
-        there. What is only kept current must not come back from the dead when it is deleted."""
-        return any(name in self._answers or (name in self._tracked and name not in self._seen) for name in names)
+        """Returns whether brokers may create one of these topics: a caller waits for it, or it is tracked and never
+        existed. A refresh must not recreate a deleted topic."""
+        return any(
+            name in self._response_waiters or (name in self._tracked and name not in self._seen) for name in names
+        )
 
-    def _round_failed(self, error: KafkaError) -> None:
+    def _request_failed(self, error: KafkaError) -> None:
         now = self._loop.time()
         self.last_error = error
         self._schedule.hold_until(now + self._backoff.wait_seconds(self._failures))
@@ -382,39 +392,43 @@ class Metadata:
         if self._failing_since is None:
             self._failing_since = now
         elif self._age(self._failing_since) >= self._settings.rebootstrap_trigger_ms and self._pool.nodes:
-            _logger.info("no metadata for a long time: beginning again at the bootstrap servers")
+            _logger.info(
+                "Client %s: no metadata for %d ms, rebootstrapping",
+                self._pool.settings.client_id,
+                self._settings.rebootstrap_trigger_ms,
+            )
             self._failing_since = now
             if self._pool.settings.rebootstrap:
                 self._pool.rebootstrap()
 
-    def _round_succeeded(self, reply: MetadataResponse, names: set[str], is_full: bool) -> None:
+    def _request_succeeded(self, response: MetadataResponse, names: set[str], is_full: bool) -> None:
         self.last_error = None
         self._failures = 0
         self._failing_since = None
-        self._schedule.answered_brokers()
-        wanted = self._wanted_names() | self._answers.keys()
+        self._schedule.brokers_refreshed()
+        in_use = self._names_in_use() | self._response_waiters.keys()
         old = self.view
-        new = merge(old, reply, is_full=is_full, keep=wanted, is_excluded=self.is_excluded)
-        answered = {each.name for each in reply.topics if each.name is not None}
+        new = merge(old, response, is_full=is_full, keep=in_use, is_excluded=self.is_excluded)
+        refreshed = {topic.name for topic in response.topics if topic.name is not None}
         if is_full:
-            self._schedule.answered_all(answered)
-            answered |= wanted & new.topics.keys()
-        for name in answered:
+            self._schedule.all_refreshed(refreshed)
+            refreshed |= in_use & new.topics.keys()
+        for name in refreshed:
             info = new.topic(name)
             if info is not None:
-                self._note_answer(info, old.topic(name), new.lacks_leader(info), name in wanted)
+                self._note_response(info, old.topic(name), new.lacks_leader(info), name in in_use)
         self._pool.set_nodes(new.nodes.values())
         self._swap(new)
-        for name in answered:
+        for name in refreshed:
             info = new.topic(name)
             if info is not None:
-                for future in self._answers.get(name, ()):
+                for future in self._response_waiters.get(name, ()):
                     if not future.done():
                         future.set_result(info)
-        self._schedule.ask_again(names)
+        self._schedule.run_postponed_retries(names)
 
-    def _note_answer(self, info: TopicInfo, old: TopicInfo | None, lacks_leader: bool, is_wanted: bool) -> None:
-        """Whether something is missing, and when to look again."""
+    def _note_response(self, info: TopicInfo, old: TopicInfo | None, lacks_leader: bool, is_in_use: bool) -> None:
+        """Notes what a response says about a topic, and schedules a retry if something is missing."""
         name, now = info.name, self._loop.time()
         if info.error is UnknownTopicOrPartitionError:
             self._unknown_since.setdefault(name, now)
@@ -423,12 +437,12 @@ class Metadata:
         is_missing = info.error is not None or lacks_leader
         if info.error is None:
             self._seen.add(name)
-        self._schedule.answered(name, helped=not is_missing and info != old)
-        if is_missing and is_wanted and (info.error is None or info.error.retriable):
+        self._schedule.topic_refreshed(name, is_progress=not is_missing and info != old)
+        if is_missing and is_in_use and (info.error is None or info.error.retriable):
             if self._age(self._unknown_since.get(name, now)) > self._settings.propagation_max_ms:
-                self._schedule.want_at(name, now + _UNKNOWN_SECONDS)
+                self._schedule.request_at(name, now + _UNKNOWN_SECONDS)
             else:
-                self._schedule.want_again(name)
+                self._schedule.retry(name)
 
     def _swap(self, new: ClusterView) -> None:
         old, self.view = self.view, new
@@ -436,17 +450,17 @@ class Metadata:
             try:
                 listener(old, new)
             except Exception:
-                _logger.exception("a listener to metadata failed")
+                _logger.exception("Metadata listener %r failed; the metadata is updated all the same", listener)
         for condition, future in tuple(self._waiters):
             if future.done():
                 continue
             try:
                 if condition(new):
                     future.set_result(new)
-            except Exception as error:  # noqa: BLE001 - it is the waiter's own
+            except Exception as error:  # noqa: BLE001 - raised by the waiter's condition
                 future.set_exception(error)
 
-    # ---- growing old
+    # ---- expiry
 
     def _age(self, since: float) -> float:
         return (self._loop.time() - since) * 1000
@@ -454,7 +468,7 @@ class Metadata:
     def _is_fresh(self, name: str) -> bool:
         return self._schedule.age_ms(name) < self._settings.max_age_ms
 
-    def _wanted_names(self) -> set[str]:
+    def _names_in_use(self) -> set[str]:
         return self._tracked | self._used.keys()
 
     def _keep_time(self) -> None:
@@ -464,73 +478,73 @@ class Metadata:
             self._tick_timer = self._loop.call_later(seconds, self._tick)
 
     def _tick(self) -> None:
-        """Forgets what nobody uses, and asks again for what is old."""
+        """Forgets unused topics and refreshes expired ones."""
         settings = self._settings
         for name in [name for name, at in tuple(self._used.items()) if self._age(at) >= settings.max_idle_ms]:
-            if name not in self._answers:
+            if name not in self._response_waiters:
                 del self._used[name]
-        wanted = self._wanted_names()
+        in_use = self._names_in_use()
         forgotten = [
             name
             for name in self.view.topics
-            if name not in wanted and not self._is_fresh(name) and not (self._tracks_all and self.view.topic(name))
+            if name not in in_use and not self._is_fresh(name) and not (self._tracks_all and self.view.topic(name))
         ]
         for name in forgotten:
             self._schedule.forget(name)
             self._unknown_since.pop(name, None)
             self._seen.discard(name)
         if forgotten:
-            _logger.debug("forgotten, for nobody uses them: %s", ", ".join(sorted(forgotten)))
+            _logger.debug("Forgot unused topics: %s", ", ".join(sorted(forgotten)))
             self._swap(self.view.without(set(forgotten)))
-        for name in wanted:
+        for name in in_use:
             if name in self.view.topics and not self._is_fresh(name):
-                self._want(name)
+                self._request(name)
         if self._tracks_all and self._schedule.age_of_all_ms >= settings.max_age_ms:
-            self._schedule.want_all()
-        if self._schedule.age_of_brokers_ms >= settings.max_age_ms and self._schedule.is_quiet:
-            self._schedule.want_brokers()
+            self._schedule.request_all()
+        if self._schedule.age_of_brokers_ms >= settings.max_age_ms and self._schedule.is_idle:
+            self._schedule.request_brokers()
         self._tick_timer = None
         self._keep_time()
 
-    # ---- the end
+    # ---- closing
 
     def _timed_out(self, what: str, timeout_ms: float) -> KafkaTimeoutError:
         why = f"; the last error: {self.last_error}" if self.last_error is not None else ""
-        return KafkaTimeoutError(f"{what} in {timeout_ms:.0f} ms{why}")
+        return KafkaTimeoutError(f"{what} {timeout_ms:.0f} ms{why}")
 
     async def close(self) -> None:
+        """Cancels all requests and fails all waiters."""
         self._closed = True
         self._schedule.close()
         if self._tick_timer is not None:
             self._tick_timer.cancel()
             self._tick_timer = None
-        rounds: set[asyncio.Task[Any]] = set(self._rounds)
-        for task in rounds:
+        requests: set[asyncio.Task[Any]] = set(self._requests)
+        for task in requests:
             task.cancel()
-        if rounds:
-            await asyncio.wait(rounds)
-        gone = KafkaConnectionError("the client is closed")
+        if requests:
+            await asyncio.wait(requests)
+        closed = KafkaConnectionError("the client is closed")
         for _, waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(gone)
-        for futures in self._answers.values():
+                waiter.set_exception(closed)
+        for futures in self._response_waiters.values():
             for future in futures:
                 if not future.done():
-                    future.set_exception(gone)
+                    future.set_exception(closed)
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidTopicError if no topic can have that name."""
+    """Raises InvalidTopicError if a topic cannot have this name."""
     if not isinstance(name, str):
-        raise InvalidTopicError(f"a topic's name is a str, not {name!r}")
+        raise InvalidTopicError(f"Topic name must be a str, not {name!r}")
     if name in ("", ".", "..") or len(name) > _LONGEST_NAME or _VALID_NAME.fullmatch(name) is None:
         raise InvalidTopicError(
-            f"{name!r} cannot be the name of a topic: expected 1 to {_LONGEST_NAME} letters, digits, dots, underscores "
-            "and dashes"
+            f"Topic name {name!r} is invalid: expected 1 to {_LONGEST_NAME} letters, digits, '.', '_' and '-'"
         )
 
 
-def _words(error: type[KafkaError]) -> str:
+def _describe(error: type[KafkaError]) -> str:
     return (error.__doc__ or error.name).split("\n", 1)[0]
 
 

@@ -1,7 +1,7 @@
-"""What a client knows of the cluster: an immutable view, and how a reply makes the next view of it.
+"""A client's metadata cache: immutable views of the cluster, and how a Metadata response yields the next view.
 
-A view never changes, so any thread may read one without a lock; whoever holds one sees a cluster that fits together.
-`Metadata` swaps the current one for the next, on the loop.
+A view never changes, so any thread may read it without a lock and sees a consistent cluster. `Metadata` replaces the
+current view with the next one, on the loop.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -27,29 +27,34 @@ NO_LEADER = -1
 
 
 class PartitionInfo(NamedTuple):
+    """A partition's leader and replicas."""
+
     topic: str
     partition: int
     leader: int
-    """The leader's id; -1 if there is none just now."""
+    """The leader's node id; -1 without a leader."""
     leader_epoch: int
-    """-1 if the broker does not tell (before Kafka 2.1)."""
+    """-1 from brokers before Kafka 2.1."""
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
 
 
 class TopicInfo(NamedTuple):
+    """A topic's metadata, or the error that the brokers returned for it."""
+
     name: str
     id: Uuid = ZERO_UUID
-    """Zero if the broker does not tell (before Kafka 2.8)."""
+    """Zero from brokers before Kafka 2.8."""
     partitions: tuple[PartitionInfo, ...] = ()
-    """In order of their numbers."""
+    """Sorted by partition number."""
     is_internal: bool = False
     error: type[KafkaError] | None = None
-    """What the brokers said instead of an answer; the partitions are then what was known before, if anything."""
+    """The error that the brokers returned for the topic; `partitions` is then the last known state, if any."""
     authorized_operations: int = -(2**31)
 
     def partition(self, number: int) -> PartitionInfo | None:
+        """Returns a partition by its number, or None."""
         partitions = self.partitions
         if 0 <= number < len(partitions) and partitions[number].partition == number:
             return partitions[number]
@@ -57,7 +62,7 @@ class TopicInfo(NamedTuple):
 
 
 class ClusterView:
-    """A cluster at a moment. `version` grows with each change."""
+    """The metadata of a cluster at a moment. `version` grows with each change."""
 
     __slots__ = ("_names", "_topics", "cluster_id", "controller_id", "nodes", "topics", "version")
 
@@ -72,14 +77,14 @@ class ClusterView:
         self.nodes: Mapping[int, Node] = MappingProxyType(dict(nodes or {}))
         self._topics = topics or {}
         self.topics: Mapping[str, TopicInfo] = MappingProxyType(self._topics)
-        """Everything that was asked for and answered; look at `error`."""
+        """The requested topics, including those with an `error`."""
         self.cluster_id = cluster_id
         self.controller_id = controller_id
         self.version = version
         self._names: dict[Uuid, str] | None = None
 
     def topic(self, name: str) -> TopicInfo | None:
-        """None if nothing is known. With an error set, brokers could not tell."""
+        """Returns a topic's metadata, possibly with an error; None if it is unknown."""
         return self._topics.get(name)
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
@@ -87,23 +92,23 @@ class ClusterView:
         return None if topic is None else topic.partition(tp.partition)
 
     def partition_count(self, topic: str) -> int | None:
-        """None if the topic is not known, or not to exist."""
-        found = self._topics.get(topic)
-        return len(found.partitions) if found is not None and found.partitions else None
+        """Returns the number of partitions; None if the topic is unknown or does not exist."""
+        info = self._topics.get(topic)
+        return len(info.partitions) if info is not None and info.partitions else None
 
     def leader(self, tp: TopicPartition) -> Node | None:
-        """None if there is no leader, or it is not known."""
-        found = self.partition(tp)
-        return None if found is None else self.nodes.get(found.leader)
+        """Returns the leader; None if there is none, or if it is unknown."""
+        info = self.partition(tp)
+        return None if info is None else self.nodes.get(info.leader)
 
     def leader_epoch(self, tp: TopicPartition) -> int:
-        found = self.partition(tp)
-        return -1 if found is None else found.leader_epoch
+        info = self.partition(tp)
+        return -1 if info is None else info.leader_epoch
 
     def topic_id(self, name: str) -> Uuid:
-        """Zero if it is not known."""
-        found = self._topics.get(name)
-        return ZERO_UUID if found is None else found.id
+        """Returns the topic's id; zero if it is unknown."""
+        info = self._topics.get(name)
+        return ZERO_UUID if info is None else info.id
 
     def topic_name(self, topic_id: Uuid) -> str | None:
         names = self._names
@@ -117,13 +122,13 @@ class ClusterView:
         return self.nodes.get(self.controller_id)
 
     def names(self, include_internal: bool = True) -> Iterator[str]:
-        """The topics that exist."""
+        """Yields the names of existing topics."""
         for each in self._topics.values():
             if each.error is None and (include_internal or not each.is_internal):
                 yield each.name
 
     def lacks_leader(self, topic: TopicInfo) -> bool:
-        """Whether a partition has no leader, or one that is no broker we know."""
+        """Returns whether a partition has no leader, or an unknown broker as its leader."""
         if topic.error is LeaderNotAvailableError:
             return True
         return any(each.leader not in self.nodes for each in topic.partitions)
@@ -139,8 +144,8 @@ class ClusterView:
         return ClusterView(self.nodes, topics, self.cluster_id, self.controller_id, self.version + 1)
 
     def with_leader(self, tp: TopicPartition, leader: int, leader_epoch: int, node: Node | None) -> "ClusterView":
-        """As this one with a newer leader, of which a reply of another kind has told (KIP-951). Itself if it is not
-        newer."""
+        """Returns a view with a newer leader that a Produce or Fetch response named (KIP-951); this view if the leader
+        is not newer."""
         topic, old = self.topic(tp.topic), self.partition(tp)
         if topic is None or old is None or leader_epoch <= old.leader_epoch:
             return self
@@ -155,69 +160,69 @@ class ClusterView:
 
 def merge(
     view: ClusterView,
-    reply: MetadataResponse,
+    response: MetadataResponse,
     *,
     is_full: bool,
     keep: Collection[str] = (),
     is_excluded: Callable[[str], bool] = lambda _: False,
 ) -> ClusterView:
-    """The next view.
+    """Returns the next view.
 
-    Of a full reply, topics that are not in it are gone; those in `keep`, which somebody still wants, stay as unknown
-    ones. Excluded topics are passed over.
+    A full response drops the topics that it does not contain; those in `keep`, which are in use, stay as unknown
+    topics. Excluded topics are left out.
     """
-    nodes = {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in reply.brokers}
+    nodes = {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers}
     topics = dict(view.topics)
-    answered: set[str] = set()
-    for topic in reply.topics:
+    received: set[str] = set()
+    for topic in response.topics:
         if topic.name is None or is_excluded(topic.name):
-            continue  # an id that nobody knows, or what the user does not want to see
-        answered.add(topic.name)
+            continue  # an unknown topic id, or an excluded topic
+        received.add(topic.name)
         topics[topic.name] = _next_topic(view.topic(topic.name), topic, topic.name)
     if is_full:
-        for name in topics.keys() - answered:
+        for name in topics.keys() - received:
             if name in keep:
                 topics[name] = TopicInfo(name, error=UnknownTopicOrPartitionError)
             else:
                 del topics[name]
-    return ClusterView(nodes, topics, reply.cluster_id, reply.controller_id, view.version + 1)
+    return ClusterView(nodes, topics, response.cluster_id, response.controller_id, view.version + 1)
 
 
 _GONE = (UnknownTopicOrPartitionError, UnknownTopicIdError)
 
 
-def _next_topic(old: TopicInfo | None, reply: MetadataResponseTopic, name: str) -> TopicInfo:
-    error = None if reply.error_code == NO_ERROR else for_code(reply.error_code)
-    if error is not None and not reply.partitions:
+def _next_topic(old: TopicInfo | None, response: MetadataResponseTopic, name: str) -> TopicInfo:
+    error = None if response.error_code == NO_ERROR else for_code(response.error_code)
+    if error is not None and not response.partitions:
         if old is None or error in _GONE or not error.retriable:
-            return TopicInfo(name, reply.topic_id, error=error)
+            return TopicInfo(name, response.topic_id, error=error)
         return old._replace(error=error)
-    same = old is not None and (old.id == reply.topic_id or ZERO_UUID in (old.id, reply.topic_id))
+    same = old is not None and (old.id == response.topic_id or ZERO_UUID in (old.id, response.topic_id))
     before = {each.partition: each for each in old.partitions} if old is not None and same else {}
-    partitions = [_next_partition(before.get(each.partition_index), each, name) for each in reply.partitions]
+    partitions = [_next_partition(before.get(each.partition_index), each, name) for each in response.partitions]
     partitions.sort(key=lambda each: each.partition)
     return TopicInfo(
-        name, reply.topic_id, tuple(partitions), reply.is_internal, error, reply.topic_authorized_operations
+        name, response.topic_id, tuple(partitions), response.is_internal, error, response.topic_authorized_operations
     )
 
 
-def _next_partition(old: PartitionInfo | None, reply: MetadataResponsePartition, topic: str) -> PartitionInfo:
-    """A broker that is behind may tell of a leader that has been replaced: the epoch shows it (KIP-320)."""
-    if old is not None and -1 < reply.leader_epoch < old.leader_epoch:
+def _next_partition(old: PartitionInfo | None, response: MetadataResponsePartition, topic: str) -> PartitionInfo:
+    """Keeps the old state if its leader epoch is newer: a broker that lags may name a former leader (KIP-320)."""
+    if old is not None and -1 < response.leader_epoch < old.leader_epoch:
         return old
     return PartitionInfo(
         topic,
-        reply.partition_index,
-        reply.leader_id,
-        reply.leader_epoch,
-        tuple(reply.replica_nodes),
-        tuple(reply.isr_nodes),
-        tuple(reply.offline_replicas),
+        response.partition_index,
+        response.leader_id,
+        response.leader_epoch,
+        tuple(response.replica_nodes),
+        tuple(response.isr_nodes),
+        tuple(response.offline_replicas),
     )
 
 
 def changed_topics(old: ClusterView, new: ClusterView) -> Iterable[str]:
-    """Names of topics about which the views differ."""
+    """Yields the names of topics whose metadata differs between two views."""
     for name in old.topics.keys() | new.topics.keys():
         if old.topic(name) != new.topic(name):
             yield name

@@ -1,13 +1,13 @@
-"""What `Metadata` is to ask next, and when. Knows times and names, and nothing of requests and replies.
+"""Decides which metadata `Metadata` requests next, and when. Deals with times and names only, not with requests.
 
-- What is due at the same time is asked in one go; all topics stand for each of them.
-- A topic that is being asked for has a hint: nobody asks a second time meanwhile. If something happens to it while the
-  answer is under way, which may be older than that, it is asked for again afterwards.
-- Pace: who asks again for a topic waits, from the last answer, the longer the more often answers in a row brought
-  nothing new or left something missing. This makes the fast queries for missing leaders, with exponential back-off.
-- After a request that failed nothing is asked before `hold_until`.
+- Everything that is due at the same time goes into one request. A request for all topics covers each of them.
+- While a request for a topic is in flight, no second one is sent. If the topic's metadata turns out to be stale
+  meanwhile, the response may be older than that event, so the topic is requested again afterwards.
+- Pacing: retries for a topic wait, counted from its last refresh, longer and longer while refreshes bring nothing new
+  or leave something missing. This yields librdkafka's fast queries for missing leaders, with exponential back-off.
+- After a failed request nothing is requested before `hold_until`.
 
-Belongs to the loop.
+Owner: the loop.
 """
 
 import asyncio
@@ -20,147 +20,154 @@ __all__ = ["MetadataSchedule"]
 NEVER = float("inf")
 _LONG_AGO = float("-inf")
 
-Ask = Callable[[set[str], bool], None]
-"""Told what to ask for: topics, and whether all of them. Neither: for the brokers only."""
+SendRequest = Callable[[set[str], bool], None]
+"""`send(names, is_full)`: requests these topics, or all topics. Neither: the brokers only."""
 
 
 class MetadataSchedule:
-    def __init__(self, loop: asyncio.AbstractEventLoop, pace: Backoff, ask: Ask):
+    """The times at which topics, all topics and the brokers are to be requested."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pace: Backoff, send: SendRequest):
         self._loop = loop
         self._pace = pace
-        self._ask = ask
+        self._send = send
         self._due: dict[str, float] = {}
         self._all_due = self._brokers_due = NEVER
         self._not_before = 0.0
-        self._answered: dict[str, float] = {}
-        self._all_answered = self._brokers_answered = _LONG_AGO
-        self._troubles: dict[str, int] = {}
-        """How many answers in a row were no help."""
-        self._hints: dict[str, int] = {}
-        """How many requests under way ask for a topic."""
-        self._all_under_way = False
-        self._again: set[str] = set()
+        self._refreshed_at: dict[str, float] = {}
+        self._all_refreshed_at = self._brokers_refreshed_at = _LONG_AGO
+        self._futile: dict[str, int] = {}
+        """How many refreshes of a topic in a row made no progress."""
+        self._in_flight: dict[str, int] = {}
+        """How many requests in flight name a topic."""
+        self._all_in_flight = False
+        self._retry_after_response: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._closed = False
 
-    # ---- what is wanted
+    # ---- scheduling requests
 
-    def want(self, name: str) -> None:
-        """Now, unless it is being asked for."""
-        if name not in self._hints:
+    def request(self, name: str) -> None:
+        """Requests a topic now, unless a request for it is in flight."""
+        if name not in self._in_flight:
             self._set_due(name, self._loop.time())
 
-    def want_again(self, name: str) -> None:
-        """When its time has come."""
-        if name in self._hints:
-            self._again.add(name)
+    def retry(self, name: str) -> None:
+        """Requests a topic again, at the pace described above."""
+        if name in self._in_flight:
+            self._retry_after_response.add(name)
             return
-        answered = self._answered.get(name, _LONG_AGO)
-        if self._loop.time() - answered > 2 * self._pace.limit_ms / 1000:
-            self._troubles.pop(name, None)
-        self._set_due(name, self._paced(answered, self._troubles.get(name, 0)))
+        refreshed_at = self._refreshed_at.get(name, _LONG_AGO)
+        if self._loop.time() - refreshed_at > 2 * self._pace.limit_ms / 1000:
+            self._futile.pop(name, None)
+        self._set_due(name, self._paced(refreshed_at, self._futile.get(name, 0)))
 
-    def want_at(self, name: str, at: float) -> None:
+    def request_at(self, name: str, at: float) -> None:
+        """Requests a topic at a time of the loop's clock."""
         self._set_due(name, at)
 
-    def want_all(self) -> None:
-        if not self._all_under_way:
+    def request_all(self) -> None:
+        """Requests all topics now, unless such a request is in flight."""
+        if not self._all_in_flight:
             self._all_due = min(self._all_due, self._loop.time())
             self._arm()
 
-    def want_all_again(self) -> None:
-        self._all_due = min(self._all_due, self._paced(self._all_answered, 0))
+    def retry_all(self) -> None:
+        """Requests all topics again, paced."""
+        self._all_due = min(self._all_due, self._paced(self._all_refreshed_at, 0))
         self._arm()
 
-    def want_brokers(self) -> None:
-        self._brokers_due = min(self._brokers_due, self._paced(self._brokers_answered, 0))
+    def request_brokers(self) -> None:
+        """Requests the brokers, paced."""
+        self._brokers_due = min(self._brokers_due, self._paced(self._brokers_refreshed_at, 0))
         self._arm()
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether no topic is due or being asked for."""
-        return not self._due and not self._hints
+    def is_idle(self) -> bool:
+        """Whether no topic is due or in flight."""
+        return not self._due and not self._in_flight
 
-    # ---- what is being asked
+    # ---- requests in flight
 
-    def is_asked(self, name: str) -> bool:
-        return name in self._hints
-
-    def begin(self, names: Iterable[str], is_full: bool) -> None:
-        """A request goes out."""
+    def request_sent(self, names: Iterable[str], is_full: bool) -> None:
+        """Notes that a request is in flight."""
         for name in names:
-            self._hints[name] = self._hints.get(name, 0) + 1
-        self._all_under_way = self._all_under_way or is_full
+            self._in_flight[name] = self._in_flight.get(name, 0) + 1
+        self._all_in_flight = self._all_in_flight or is_full
 
-    def end(self, names: Iterable[str], is_full: bool) -> None:
-        """It has been answered, or has failed."""
+    def request_finished(self, names: Iterable[str], is_full: bool) -> None:
+        """Notes that a request got its response, or failed."""
         for name in names:
-            count = self._hints.get(name, 0) - 1
+            count = self._in_flight.get(name, 0) - 1
             if count > 0:
-                self._hints[name] = count
+                self._in_flight[name] = count
             else:
-                self._hints.pop(name, None)
+                self._in_flight.pop(name, None)
         if is_full:
-            self._all_under_way = False
+            self._all_in_flight = False
 
-    def drop_hints(self, names: Iterable[str]) -> None:
-        """They may be asked for again, though there is no answer yet."""
+    def request_again(self, names: Iterable[str]) -> None:
+        """Requests topics again although the response to the request in flight is still missing."""
         for name in names:
-            if self._hints.pop(name, None):
-                self.want(name)
+            if self._in_flight.pop(name, None):
+                self.request(name)
 
     def hold_until(self, at: float) -> None:
+        """Requests nothing before a time of the loop's clock."""
         self._not_before = at
 
-    # ---- what was answered
+    # ---- responses
 
-    def answered_brokers(self) -> None:
-        self._brokers_answered = self._loop.time()
+    def brokers_refreshed(self) -> None:
+        """Notes a response, every one of which lists the brokers."""
+        self._brokers_refreshed_at = self._loop.time()
         self._not_before = 0.0
 
-    def answered_all(self, names: Iterable[str]) -> None:
-        self._all_answered = self._loop.time()
-        self._answered = dict.fromkeys(names, self._all_answered)
+    def all_refreshed(self, names: Iterable[str]) -> None:
+        """Notes a response with all topics."""
+        self._all_refreshed_at = self._loop.time()
+        self._refreshed_at = dict.fromkeys(names, self._all_refreshed_at)
 
-    def answered(self, name: str, helped: bool) -> None:
-        """`helped`: nothing is missing, and something is new."""
-        self._answered[name] = self._loop.time()
-        if helped:
-            self._troubles.pop(name, None)
+    def topic_refreshed(self, name: str, is_progress: bool) -> None:
+        """Notes a response with a topic; `is_progress` if nothing is missing and something is new."""
+        self._refreshed_at[name] = self._loop.time()
+        if is_progress:
+            self._futile.pop(name, None)
         else:
-            self._troubles[name] = self._troubles.get(name, -1) + 1
+            self._futile[name] = self._futile.get(name, -1) + 1
 
-    def ask_again(self, names: Iterable[str]) -> None:
-        """For those to which something happened while they were being asked for."""
-        for name in [name for name in names if name in self._again]:
-            self._again.discard(name)
-            self.want_again(name)
+    def run_postponed_retries(self, names: Iterable[str]) -> None:
+        """Schedules the retries that came while these topics were in flight."""
+        for name in [name for name in names if name in self._retry_after_response]:
+            self._retry_after_response.discard(name)
+            self.retry(name)
 
     def forget(self, name: str) -> None:
-        for table in (self._due, self._answered, self._troubles):
+        """Drops everything about a topic."""
+        for table in (self._due, self._refreshed_at, self._futile):
             table.pop(name, None)
 
     def age_ms(self, name: str) -> float:
-        """Since the last answer."""
-        return (self._loop.time() - self._answered.get(name, _LONG_AGO)) * 1000
+        """Returns the time since a topic's last refresh."""
+        return (self._loop.time() - self._refreshed_at.get(name, _LONG_AGO)) * 1000
 
     @property
     def age_of_all_ms(self) -> float:
-        return (self._loop.time() - self._all_answered) * 1000
+        return (self._loop.time() - self._all_refreshed_at) * 1000
 
     @property
     def age_of_brokers_ms(self) -> float:
-        return (self._loop.time() - self._brokers_answered) * 1000
+        return (self._loop.time() - self._brokers_refreshed_at) * 1000
 
-    # ---- the timer
+    # ---- timer
 
     def _set_due(self, name: str, at: float) -> None:
         self._due[name] = min(at, self._due.get(name, at))
         self._arm()
 
-    def _paced(self, answered: float, troubles: int) -> float:
-        return max(self._loop.time(), answered + self._pace.wait_seconds(troubles))
+    def _paced(self, refreshed_at: float, futile: int) -> float:
+        return max(self._loop.time(), refreshed_at + self._pace.wait_seconds(futile))
 
     def _arm(self) -> None:
         if self._closed:
@@ -177,7 +184,7 @@ class MetadataSchedule:
         self._timer = self._loop.call_at(at, self._fire)
 
     def _fire(self) -> None:
-        """Hands out everything that is due."""
+        """Sends one request for everything that is due."""
         self._timer = None
         self._timer_at = NEVER
         now = self._loop.time()
@@ -190,12 +197,13 @@ class MetadataSchedule:
             self._all_due = NEVER
         if brokers_only:
             self._brokers_due = NEVER
-        names = {name for name in due if name not in self._hints}
+        names = {name for name in due if name not in self._in_flight}
         if names or is_full or brokers_only:
-            self._ask(names, is_full)
+            self._send(names, is_full)
         self._arm()
 
     def close(self) -> None:
+        """Cancels the timer; nothing is requested any more."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""What serializers and deserializers of a user have in common.
+"""How the clients call serializers and deserializers.
 
 Each is a function of the data, or an object with a method. kafka-python's method takes (topic, data) up to 2.x and
-(topic, headers, data) since 3.0; which one an object has is looked up once, when its client is made.
+(topic, headers, data) since 3.0; the client determines the signature once, when it is created.
 """
 
 import inspect
@@ -16,29 +16,29 @@ __all__ = ["close", "find_method"]
 
 
 def find_method(given: Any, name: str) -> tuple[Any, bool]:
-    """The method of an object, or None for a function; and whether it takes the headers, between topic and data."""
+    """Returns the method of an object, or None for a function; and whether the method takes headers."""
     method = getattr(given, name, None)
     if method is None:
         if given is not None and not callable(given):
-            raise ConfigError(f"a {name}r is a function or has a method `{name}`; this is a {type(given).__name__}")
+            raise ConfigError(f"a {name}r must be a function or have a method `{name}`, not {type(given).__name__}")
         return None, False
     try:
-        wanted = inspect.signature(method).parameters.values()
-    except ValueError:  # compiled, and does not tell
+        parameters = inspect.signature(method).parameters.values()
+    except ValueError:  # a compiled method without a signature
         return method, True
-    positional = [each for each in wanted if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     required = [each for each in positional if each.default is each.empty]
-    is_open = any(each.kind is each.VAR_POSITIONAL for each in wanted)
-    # What has a default is an option of the method's own, unless without it there is no place for the data.
+    is_open = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    # A parameter with a default is an option of the method, unless the data would have no parameter without it.
     return method, len(required) > 2 or (len(required) < 2 and (is_open or len(positional) != 2))
 
 
 def close(*given: Any) -> None:
-    """Tells those that have it that their client is closed, as kafka-python does."""
+    """Calls `close` on serializers that have it, as kafka-python does."""
     for each in given:
         end = getattr(each, "close", None)
         if end is not None:
             try:
                 end()
             except Exception:
-                _logger.exception("%r failed to close", each)
+                _logger.exception("Failed to close %r", each)

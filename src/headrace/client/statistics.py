@@ -1,8 +1,8 @@
-"""Statistics with librdkafka's field names, so that dashboards that read those read these.
+"""Statistics with librdkafka's field names, so that dashboards for librdkafka work unchanged.
 
-Owner: the loop. Every `statistics.interval.ms` the parts of the client fill in what they know (`Statistics.add`), and
-the user's `stats_cb` gets it as JSON. What this client does not have (queues between threads, say) is 0. Counters only
-grow; windows (latencies, sizes) are over the time since the last time.
+Owner: the loop. Every `statistics.interval.ms` the parts of the client fill in their fields (`Statistics.add`), and
+`stats_cb` receives the result as JSON. Fields without a counterpart here, such as queues between threads, are 0.
+Counters only grow; windows (latencies, sizes) cover the time since the last report.
 
     {name, client_id, type, ts, time, age, ..., brokers: {name: {...}}, topics: {name: {..., partitions: {...}}},
      cgrp: {...}, eos: {...}}
@@ -30,7 +30,7 @@ __all__ = ["Source", "Statistics", "partition_row", "topic_row", "window"]
 _logger = logging.getLogger(__name__)
 
 Source = Callable[[dict[str, Any]], None]
-"""Fills in its part of the statistics."""
+"""A function that fills in a part of the statistics."""
 
 _PERCENTILES = (("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_99", 99.99))
 _STEPS = 50
@@ -38,7 +38,7 @@ _COORDINATOR = "GroupCoordinator"
 
 
 def window(values: Histogram | None = None, factor: float = 1.0) -> dict[str, int]:
-    """What librdkafka shows of a window: whole numbers, in units of `factor`."""
+    """Returns librdkafka's fields of a window: whole numbers, multiplied by `factor`."""
     values = values or Histogram()
     mean = values.total / values.count if values.count else 0.0
     spread = (values.percentile((step + 0.5) * 100 / _STEPS) - mean for step in range(_STEPS)) if values.count else ()
@@ -58,6 +58,8 @@ def window(values: Histogram | None = None, factor: float = 1.0) -> dict[str, in
 
 
 class Statistics:
+    """Collects the statistics of one client and reports them periodically."""
+
     def __init__(self, core: "ClientCore", events: ClientEvents):
         self._core = core
         self._kind = _kind(core.config)
@@ -67,12 +69,13 @@ class Statistics:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, source: Source) -> None:
+        """Adds a function that fills in a part of the statistics."""
         self._sources.append(source)
 
     def start(self) -> None:
-        """Begins to tell, if the user wants to know."""
+        """Starts reporting if `stats_cb` is configured."""
         if self._events.wants_statistics and self._timer is None:
-            self._timer = self._core.loop.call_later(self._seconds, self._tell)
+            self._timer = self._core.loop.call_later(self._seconds, self._report)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -81,20 +84,21 @@ class Statistics:
 
     @property
     def _seconds(self) -> float:
-        seconds: float = self._core.config.statistics_interval_ms / 1000
-        return seconds
+        return self._core.config.statistics_interval_ms / 1000
 
-    def _tell(self) -> None:
-        self._timer = self._core.loop.call_later(self._seconds, self._tell)
+    def _report(self) -> None:
+        self._timer = self._core.loop.call_later(self._seconds, self._report)
         try:
             text = json.dumps(self.take())
         except Exception:
-            _logger.exception("the statistics could not be made")
+            _logger.exception(
+                "Client %s: failed to collect statistics; stats_cb is not called", self._core.config.client_id
+            )
             return
         self._events.statistics(text)
 
     def take(self) -> dict[str, Any]:
-        """The statistics of this moment. Windows begin anew."""
+        """Returns the current statistics and starts new windows."""
         core = self._core
         now = core.clock.monotonic()
         client_id = core.config.client_id or "headrace"
@@ -130,7 +134,7 @@ class Statistics:
         return found
 
     def _brokers(self, links: Iterable[BrokerLink]) -> dict[str, Any]:
-        """A row for each broker, with all connections to it, and as in librdkafka one of its own for coordinators."""
+        """Returns a row per broker that sums up its connections and, like librdkafka, one for coordinators."""
         by_name: dict[str, list[BrokerLink]] = {}
         for link in links:
             node = link.node
@@ -185,7 +189,7 @@ class Statistics:
         }
 
     def _place_partitions(self, found: dict[str, Any]) -> None:
-        """Each partition is also named with the broker that leads it."""
+        """Lists each partition in the row of its leader."""
         by_id = {row["nodeid"]: row for row in found["brokers"].values() if row["source"] != "logical"}
         for topic in found["topics"].values():
             for row in topic["partitions"].values():
@@ -196,7 +200,7 @@ class Statistics:
 
 
 def _take_windows(all_stats: list[LinkStats]) -> tuple[Histogram, Histogram]:
-    """Latency and throttling of the busiest connection; of all of them, the windows begin anew."""
+    """Returns latency and throttling of the busiest connection, and starts new windows for all connections."""
     busiest = max(all_stats, key=lambda stats: stats.latency.count)
     found = busiest.latency, busiest.throttle
     for stats in all_stats:
@@ -218,7 +222,7 @@ def topic_row(
     sizes: Histogram | None = None,
     counts: Histogram | None = None,
 ) -> dict[str, Any]:
-    """The row of a topic; made if it is not there yet."""
+    """Returns the row of a topic; creates it if necessary."""
     row: dict[str, Any] | None = found["topics"].get(topic)
     if row is None:
         row = found["topics"][topic] = {
@@ -233,7 +237,7 @@ def topic_row(
 
 
 def partition_row(found: dict[str, Any], topic: str, partition: int, leader: int = -1, **known: Any) -> dict[str, Any]:
-    """The row of a partition, with what is known of it filled in; names as below."""
+    """Adds the row of a partition with the given fields; the field names are listed below."""
     row: dict[str, Any] = {
         "partition": partition,
         "broker": leader,
@@ -247,7 +251,7 @@ def partition_row(found: dict[str, Any], topic: str, partition: int, leader: int
         **dict.fromkeys(_COUNTERS, 0),
     }
     unknown = known.keys() - row.keys()
-    assert not unknown, f"librdkafka has no {sorted(unknown)} of a partition"
+    assert not unknown, f"not partition fields of librdkafka: {sorted(unknown)}"
     row.update(known)
     topic_row(found, topic)["partitions"][str(partition)] = row
     return row
@@ -272,10 +276,10 @@ _OFFSETS = (
     "hi_offset",
     "ls_offset",
 )
-"""-1001 is librdkafka's "not known"."""
+"""-1001 means unknown in librdkafka."""
 _EPOCHS = ("stored_leader_epoch", "committed_leader_epoch", "consumer_lag", "consumer_lag_stored", "leader_epoch")
 _COUNTERS = (
-    "commited_offset",  # librdkafka has it with and without the mistake in its name
+    "commited_offset",  # librdkafka reports it with and without the misspelling
     "txmsgs",
     "txbytes",
     "rxmsgs",

@@ -1,6 +1,6 @@
-"""What consumers and producers add to the statistics: topics and partitions, the group, exactly-once.
+"""The consumer's and the producer's part of the statistics: topics, partitions, group, exactly-once.
 
-Owner: the loop. Reads what the parts of a client keep anyway.
+Owner: the loop.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ _UNKNOWN = -1001
 
 
 def consumer_source(core: "ConsumerCore") -> Source:
+    """Returns the function that fills in a consumer's fields."""
     traffic = core.collector.traffic
 
     def fill(found: dict[str, Any]) -> None:
@@ -80,6 +81,7 @@ def _lag(end: int, position: int) -> int:
 
 
 def producer_source(core: "ProducerCore") -> Source:
+    """Returns the function that fills in a producer's fields."""
     config = core.settings
     traffic = core.sender.traffic
     started = core.clock.monotonic()

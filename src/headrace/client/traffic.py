@@ -1,6 +1,6 @@
-"""How much went through a client, by partition: counted once per batch or portion of records, for the statistics.
+"""Counters of records and bytes per partition for the statistics, updated once per batch.
 
-One thread adds, another may read: what it sees is at most a moment old.
+One thread updates them; another one may read values that are slightly out of date.
 """
 
 from headrace.common.metrics import Histogram
@@ -10,24 +10,27 @@ __all__ = ["Traffic"]
 
 
 class Traffic:
+    """The counters of one client."""
+
     __slots__ = ("bytes", "partitions", "records", "sizes")
 
     def __init__(self) -> None:
         self.records = 0
         self.bytes = 0
         self.partitions: dict[TopicPartition, tuple[int, int]] = {}
-        """Records and bytes of each."""
+        """Records and bytes by partition."""
         self.sizes: dict[str, tuple[Histogram, Histogram]] = {}
-        """Bytes and records of the batches of a topic, since the last look."""
+        """Bytes and records per batch by topic, since the last `take_sizes`."""
 
     def note(self, tp: TopicPartition, records: int, size_in_bytes: int) -> None:
+        """Counts records of a partition."""
         self.records += records
         self.bytes += size_in_bytes
         known = self.partitions.get(tp, (0, 0))
         self.partitions[tp] = known[0] + records, known[1] + size_in_bytes
 
     def note_batch(self, tp: TopicPartition, records: int, size_in_bytes: int) -> None:
-        """As `note`, and the batch counts for the sizes of its topic's batches."""
+        """Counts a batch, including its size in the topic's histograms."""
         self.note(tp, records, size_in_bytes)
         windows = self.sizes.get(tp.topic)
         if windows is None:
@@ -36,5 +39,6 @@ class Traffic:
         windows[1].record(records)
 
     def take_sizes(self) -> dict[str, tuple[Histogram, Histogram]]:
+        """Returns the histograms and starts new ones."""
         sizes, self.sizes = self.sizes, {}
         return sizes

@@ -1,4 +1,4 @@
-"""Small values that users of the clients see. Fields and their order are kafka-python's."""
+"""Small values in the clients' API. Fields and their order are kafka-python's."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit, or one that was committed: the offset of the next record to read."""
+    """An offset to commit or a committed offset: that of the next record to read."""
 
     offset: int
     metadata: str = ""
@@ -45,7 +45,7 @@ OnCommit: TypeAlias = Callable[[Offsets, KafkaError | None], object]
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What `offsets_for_times` finds: the first record that is not older than what was asked for."""
+    """A result of `offsets_for_times`: the first record whose timestamp is not before the requested one."""
 
     offset: int
     timestamp: int
@@ -53,13 +53,15 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class TopicPartitionReplica(NamedTuple):
+    """A replica of a partition."""
+
     topic: str
     partition: int
     broker_id: int
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer's membership at a moment, for `Producer.send_offsets_to_transaction` (KIP-447)."""
+    """A consumer's current membership, for `Producer.send_offsets_to_transaction` (KIP-447)."""
 
     group_id: str
     generation_id: int = -1
@@ -68,7 +70,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. `offset` is -1 and `timestamp` may be the producer's own if `acks` is 0."""
+    """The position of an acknowledged record. If `acks` is 0, `offset` is -1 and `timestamp` is the producer's."""
 
     topic: str
     partition: int

@@ -113,7 +113,7 @@ def test_a_stuck_broker_comes_back() -> None:
         ):
             await core.metadata.topic("events", PATIENCE_MS)
             broker.pause()
-            with pytest.raises(KafkaTimeoutError, match="no metadata in 1000 ms"):
+            with pytest.raises(KafkaTimeoutError, match="Failed to update metadata after 1000 ms"):
                 await core.metadata.update(["events"], 1000)
             broker.resume()
             assert (await core.metadata.update(["events"], PATIENCE_MS)).topic("events") is not None
@@ -168,7 +168,7 @@ def test_nobody_listens() -> None:
             async with open_core(f"127.0.0.1:{port}") as core:
                 with pytest.raises(KafkaConnectionError, match=rf"could not connect to 127.0.0.1:{port}: .*111"):
                     await ask(core)
-                with pytest.raises(NoBrokersAvailable, match=rf"\(127.0.0.1:{port}\) can be reached"):
+                with pytest.raises(NoBrokersAvailable, match=rf"\(127.0.0.1:{port}\) is reachable"):
                     await core.start(300)
 
     run(main())
@@ -342,9 +342,9 @@ def test_a_tls_client_at_a_plain_port(broker: EmbeddedBroker) -> None:
 
 def test_settings_that_make_no_tls() -> None:
     async def main() -> None:
-        with pytest.raises(ConfigError, match=r"ssl\.\* settings cannot be used"):
+        with pytest.raises(ConfigError, match=r"ssl\.\* configuration is invalid"):
             make_core("localhost:1", security_protocol="SSL", ssl_cafile="/no/such/file")
-        with pytest.raises(ConfigError, match=r"ssl.context is given, but security.protocol is PLAINTEXT"):
+        with pytest.raises(ConfigError, match=r"ssl.context is set, but security.protocol is PLAINTEXT"):
             make_core("localhost:1", ssl_context=ssl.create_default_context())
 
     run(main())

@@ -147,7 +147,7 @@ for number in range(1000):
             topic,
         )
         assert read_values(broker, topic) == [b"%d" % number for number in range(1000)]
-        assert "ResourceWarning: a headrace Producer was left open" in told
+        assert "ResourceWarning: headrace.Producer was left open" in told
 
     def test_what_cannot_be_sent_is_told(self, broker: EmbeddedBroker, topic: str) -> None:
         text = """

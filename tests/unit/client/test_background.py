@@ -42,7 +42,7 @@ def test_after_the_end(thread: LoopThread) -> None:
     thread.stop()
     thread.stop()
     assert not thread.is_alive
-    with pytest.raises(IllegalStateError, match="this client is closed"):
+    with pytest.raises(IllegalStateError, match="This client is closed"):
         thread.run(name_of_thread())
     thread.call(lambda: None)
 

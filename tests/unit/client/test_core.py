@@ -50,7 +50,7 @@ async def test_nobody_there() -> None:
     cluster.brokers[0].accepts = False
     core = make(cluster=cluster)
     with pytest.raises(
-        NoBrokersAvailable, match=r"none of the bootstrap servers \(host1:9092\) can be reached: .*refused"
+        NoBrokersAvailable, match=r"None of the bootstrap servers \(host1:9092\) is reachable: .*refused"
     ):
         await core.start(2000)
     await core.close()

@@ -253,7 +253,7 @@ async def test_excluded_topics_do_not_exist() -> None:
         setup.cluster.set_topic(name)
     assert list((await setup.metadata.update_all()).names()) == ["a", "bc"]
     with pytest.raises(
-        UnknownTopicOrPartitionError, match=r"topic secret.x is excluded by this client's topic.blacklist"
+        UnknownTopicOrPartitionError, match=r"Topic 'secret.x' is excluded by this client's topic.blacklist"
     ):
         await setup.metadata.topic("secret.x", 1000)
     setup.metadata.track(["b"])
@@ -325,7 +325,7 @@ async def test_a_topic_that_comes_late_is_waited_for() -> None:
 async def test_a_topic_that_does_not_come_is_an_error_after_the_time_it_may_take_to_spread() -> None:
     setup = Setup(propagation_max_ms=3000)
     since = now()
-    with pytest.raises(UnknownTopicOrPartitionError, match="the brokers know no topic a"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="Topic 'a' does not exist"):
         await setup.metadata.topic("a", 60_000)
     assert 3 <= now() - since < 5
     await setup.close()
@@ -335,7 +335,7 @@ async def test_a_topic_that_does_not_come_is_an_error_after_the_time_it_may_take
 async def test_or_at_the_callers_deadline() -> None:
     setup = Setup()
     since = now()
-    with pytest.raises(UnknownTopicOrPartitionError, match="the brokers know no topic a"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="Topic 'a' does not exist"):
         await setup.metadata.topic("a", 2000)
     assert now() - since == pytest.approx(2.0)
     await setup.close()
@@ -356,10 +356,10 @@ async def test_a_tracked_topic_that_is_not_known_for_long_is_asked_for_now_and_t
 async def test_topics_that_may_not_be_seen_and_names_that_cannot_be() -> None:
     setup = Setup()
     setup.cluster.topics["a"] = MetadataResponseTopic(name="a", error_code=TopicAuthorizationFailedError.code)
-    with pytest.raises(TopicAuthorizationFailedError, match="topic a"):
+    with pytest.raises(TopicAuthorizationFailedError, match="Topic 'a'"):
         await setup.metadata.topic("a", 5000)
     for name in ("", ".", "a b", "ä", "x" * 250):
-        with pytest.raises(InvalidTopicError, match="cannot be the name of a topic"):
+        with pytest.raises(InvalidTopicError, match="is invalid"):
             await setup.metadata.topic(name, 5000)
     assert setup.asked == [["a"]]
     await setup.close()
@@ -558,7 +558,7 @@ async def test_waiting_for_a_condition_until_a_deadline() -> None:
     setup = Setup()
     await setup.metadata.update_brokers()
     since = now()
-    with pytest.raises(KafkaTimeoutError, match="waited for two brokers of the cluster's metadata in 3000 ms"):
+    with pytest.raises(KafkaTimeoutError, match="Metadata did not show two brokers within 3000 ms"):
         await setup.metadata.wait_for(lambda view: len(view.nodes) == 2, 3000, "two brokers")
     assert now() - since == pytest.approx(3.0)
     assert (await setup.metadata.wait_for(lambda view: len(view.nodes) == 1, 0)) is setup.metadata.view
@@ -608,7 +608,7 @@ async def test_no_broker_in_reach() -> None:
     setup = Setup()
     setup.cluster.brokers[0].accepts = False
     with pytest.raises(
-        KafkaTimeoutError, match="no metadata for topic a in 5000 ms; the last error: could not connect"
+        KafkaTimeoutError, match="Topic 'a' not present in metadata after 5000 ms; the last error: could not connect"
     ):
         await setup.metadata.topic("a", 5000)
     assert len(setup.cluster.brokers[0].dials) <= 12
@@ -626,7 +626,7 @@ async def test_updates_are_tried_again_until_their_deadline() -> None:
     await asyncio.sleep(5)
     setup.cluster.brokers[0].accepts = True
     assert (await asking).nodes
-    with pytest.raises(KafkaTimeoutError, match="no metadata in 1 ms"):
+    with pytest.raises(KafkaTimeoutError, match="Failed to update metadata after 1 ms"):
         await setup.metadata.update_all(1)
     await setup.close()
 

@@ -1,4 +1,4 @@
-"""The blocking admin client: `AdminCore` on the loop of a thread of its own."""
+"""The blocking admin client: an `AdminCore` on the event loop of its own thread."""
 
 import functools
 from collections.abc import Callable, Coroutine, Mapping
@@ -18,7 +18,7 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[AdminCore, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Admin", P], T]:
-    """The same call, which returns when it is done."""
+    """Returns the blocking version of a coroutine method."""
 
     @functools.wraps(method)
     def call(self: "Admin", /, *arguments: P.args, **keywords: P.kwargs) -> T:
@@ -34,24 +34,24 @@ class Admin:
             admin.create_topics([NewTopic("events", 3)])
             admin.describe_topics(["events"])["events"].partitions
 
-    Settings are keyword arguments, or a mapping of Kafka's dotted names. Any thread may call it.
+    The configuration is passed as keyword arguments, as a mapping with Kafka's names, or both. Any thread may use it.
 
-    Calls about several items return `Results`, with one result for each; where some went wrong, the first error is
-    raised, and has the results with it, unless `raise_errors=False`. `timeout_ms` is for the whole call with all its
-    retries; without, `default.api.timeout.ms`.
+    Calls about several items return `Results`, with one result per item. If some items failed, the call raises the
+    first error, whose `results` holds all results; with `raise_errors=False` it returns them. `timeout_ms` covers the
+    whole call including retries; it defaults to `default.api.timeout.ms`.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
         self._thread = LoopThread("headrace-admin")
         try:
-            self._core = self._thread.run(_make(config, keywords))
+            self._core = self._thread.run(_create_core(config, keywords))
         except BaseException:
             self._thread.stop()
             raise
-        self._thread.look_after(self, self._core.close)
+        self._thread.close_automatically(self, self._core.close)
 
     def _forked(self) -> None:
-        """Calls raise by themselves in a child process."""
+        """Does nothing: in a child process every call raises."""
 
     start = _blocking(AdminCore.start)
 
@@ -92,7 +92,7 @@ class Admin:
     fence_producers = _blocking(AdminCore.fence_producers)
 
     def close(self) -> None:
-        """Closes the connections and ends the thread; may be called twice."""
+        """Closes the connections and stops the thread. May be called twice."""
         if self._thread.is_alive:
             try:
                 self._thread.run(self._core.close())
@@ -108,5 +108,5 @@ class Admin:
         self.close()
 
 
-async def _make(config: Mapping[str, object] | None, keywords: AdminKeywords) -> AdminCore:
+async def _create_core(config: Mapping[str, object] | None, keywords: AdminKeywords) -> AdminCore:
     return AdminCore(config, **keywords)

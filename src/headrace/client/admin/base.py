@@ -1,4 +1,4 @@
-"""How admin requests find the right broker, are tried again, and make results for each item. Belongs to the loop."""
+"""Routing, retries and per-item results of admin requests. Owner: the loop."""
 
 import asyncio
 import logging
@@ -51,17 +51,17 @@ Attempt = Callable[[list[K]], Awaitable[Mapping[K, V]]]
 
 
 class AdminBase:
-    """What the parts of the admin client share."""
+    """The base class of the admin client's parts."""
 
     core: ClientCore[AdminConfig]
 
     def _timeout_ms(self, timeout_ms: float | None) -> float:
         if self.core.closed:
-            raise IllegalStateError("this admin client is closed")
+            raise IllegalStateError("This admin client is closed")
         return float(self.core.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
 
     async def _once(self, attempt: Callable[[], Awaitable[V]], timeout_ms: float | None, what: str) -> V:
-        """The outcome of a call that is about one thing; tried again while that makes sense."""
+        """Runs a call about one item; retries it after retriable errors."""
         return await self.core.retry(attempt, self._timeout_ms(timeout_ms), what)
 
     async def _each(
@@ -73,8 +73,11 @@ class AdminBase:
         raise_errors: bool,
         retry_on: tuple[type[KafkaError], ...] = (),
     ) -> Results[K, V]:
-        """A result for each item. Those whose error is one of `retry_on`, or that could not be asked for, are tried
-        again until time is up; then their last error stands."""
+        """Runs a call about several items and returns a result per item.
+
+        Items that have no result, or one of the errors in `retry_on`, are retried until time is up; then their last
+        error is their result.
+        """
         total_ms = self._timeout_ms(timeout_ms)
         loop = self.core.loop
         deadline = loop.time() + total_ms / 1000
@@ -84,23 +87,23 @@ class AdminBase:
         last: KafkaError | None = None
         failures = 0
         while remaining:
-            answers: Mapping[K, V] = {}
+            responses: Mapping[K, V] = {}
             try:
                 async with asyncio.timeout_at(deadline):
-                    answers = await attempt(remaining)
+                    responses = await attempt(remaining)
             except KafkaError as error:
                 if not error.retriable or isinstance(error, KafkaTimeoutError):
                     raise
                 last = error
             except TimeoutError:
                 break
-            results.update(answers)
+            results.update(responses)
             again = []
             for item in remaining:
-                found = getattr(answers[item], "error", None) if item in answers else last
-                if item not in answers or isinstance(found, retry_on):
+                failure = getattr(responses[item], "error", None) if item in responses else last
+                if item not in responses or isinstance(failure, retry_on):
                     again.append(item)
-                    last = found
+                    last = failure
             remaining = again
             if not remaining:
                 break
@@ -120,13 +123,13 @@ class AdminBase:
             ordered.raise_errors()
         return ordered
 
-    # ---- where to
+    # ---- routing
 
     async def _to_any(self, request: Message, **bounds: int | None) -> Any:
         return await self.core.pool.send_to_any(request, **bounds)  # type: ignore[arg-type]
 
     async def _to_controller(self, request: Message, **bounds: int | None) -> Any:
-        """To the broker that metadata names as controller; any broker of newer clusters passes it on."""
+        """Sends a request to the controller that metadata names; without one to any broker, which forwards it."""
         controller = await self._controller_id()
         if controller < 0:
             return await self._to_any(request, **bounds)
@@ -139,7 +142,7 @@ class AdminBase:
         return -1 if view.controller is None else view.controller_id
 
     async def _refresh_controller(self, errors: Iterable[KafkaError | None]) -> None:
-        """After a reply that says that the controller has changed."""
+        """Refreshes metadata if the controller has changed."""
         if any(isinstance(error, NotControllerError) for error in errors):
             await self.core.metadata.update_brokers(self._timeout_ms(None))
 
@@ -166,84 +169,90 @@ class AdminBase:
     async def _by_leader(
         self, tps: Iterable[TopicPartition], timeout_ms: float
     ) -> tuple[dict[Node, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
-        """The partitions by their leaders, and what is wrong with those that have none or do not exist."""
+        """Returns the partitions by leader, and the errors of partitions that have no leader or do not exist."""
         leaders: dict[Node, list[TopicPartition]] = {}
         errors: dict[TopicPartition, KafkaError] = {}
-        wanted = list(tps)
-        view = await self.core.metadata.update({tp.topic for tp in wanted}, max(timeout_ms, _LEAST_MS))
-        for tp in wanted:
+        partitions = list(tps)
+        view = await self.core.metadata.update({tp.topic for tp in partitions}, max(timeout_ms, _LEAST_MS))
+        for tp in partitions:
             topic = view.topic(tp.topic)
             leader = view.leader(tp)
             if leader is not None:
                 leaders.setdefault(leader, []).append(tp)
             elif topic is not None and topic.error is not None:
-                errors[tp] = topic.error(f"topic {tp.topic}: {(topic.error.__doc__ or '').splitlines()[0]}")
+                errors[tp] = topic.error(f"Topic {tp.topic!r}: {(topic.error.__doc__ or '').splitlines()[0]}")
             elif topic is None or topic.partition(tp.partition) is None:
-                errors[tp] = UnknownTopicOrPartitionError(f"there is no partition {tp}")
+                errors[tp] = UnknownTopicOrPartitionError(f"Partition {tp} does not exist")
             else:
-                errors[tp] = LeaderNotAvailableError(f"partition {tp} has no leader just now")
+                errors[tp] = LeaderNotAvailableError(f"Partition {tp} has no leader")
         return leaders, errors
 
-    async def _ask_leaders(
+    async def _request_leaders(
         self,
         tps: list[TopicPartition],
-        ask: Callable[[Node, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V]]],
+        send: Callable[[Node, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V]]],
         fail: Callable[[KafkaError], V],
         timeout_ms: float | None,
     ) -> dict[TopicPartition, V]:
-        """Asks all leaders at once. One that cannot be reached leaves out its partitions, so that they are tried again;
-        if none can be, its error is raised."""
+        """Sends requests to all leaders concurrently.
+
+        The partitions of an unreachable leader are left out, so that they are retried; if no leader is reachable, the
+        error is raised.
+        """
         leaders, errors = await self._by_leader(tps, self._timeout_ms(timeout_ms))
         results = {tp: fail(error) for tp, error in errors.items()}
-        answers = await asyncio.gather(
-            *[ask(leader, partitions) for leader, partitions in leaders.items()], return_exceptions=True
+        outcomes = await asyncio.gather(
+            *[send(leader, partitions) for leader, partitions in leaders.items()], return_exceptions=True
         )
         failed: list[KafkaError] = []
-        for answer in answers:
-            if isinstance(answer, KafkaError) and answer.retriable:
-                failed.append(answer)
-            elif isinstance(answer, BaseException):
-                raise answer
+        for outcome in outcomes:
+            if isinstance(outcome, KafkaError) and outcome.retriable:
+                failed.append(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
             else:
-                results.update(answer)
+                results.update(outcome)
         if failed and not results:
             raise failed[0]
         return results
 
 
 async def gather(
-    items: Iterable[K], ask: Callable[[K], Awaitable[V]], fail: Callable[[K, KafkaError], V]
+    items: Iterable[K], send: Callable[[K], Awaitable[V]], fail: Callable[[K, KafkaError], V]
 ) -> dict[K, V]:
-    """Asks for all items at once. Those with an error that may pass are left out, so that they are tried again; if that
-    is all of them, the first error is raised."""
-    wanted = list(items)
-    answers = await asyncio.gather(*[ask(item) for item in wanted], return_exceptions=True)
-    found: dict[K, V] = {}
-    passing: list[KafkaError] = []
-    for item, answer in zip(wanted, answers, strict=True):
-        if isinstance(answer, KafkaError):
-            if answer.retriable:
-                passing.append(answer)
+    """Sends a request per item concurrently.
+
+    Items with a retriable error are left out, so that they are retried; if none is left, the first error is raised.
+    """
+    keys = list(items)
+    outcomes = await asyncio.gather(*[send(key) for key in keys], return_exceptions=True)
+    results: dict[K, V] = {}
+    retriable: list[KafkaError] = []
+    for item, outcome in zip(keys, outcomes, strict=True):
+        if isinstance(outcome, KafkaError):
+            if outcome.retriable:
+                retriable.append(outcome)
             else:
-                found[item] = fail(item, answer)
-        elif isinstance(answer, BaseException):
-            raise answer
+                results[item] = fail(item, outcome)
+        elif isinstance(outcome, BaseException):
+            raise outcome
         else:
-            found[item] = answer
-    if passing and not found:
-        raise passing[0]
-    return found
+            results[item] = outcome
+    if retriable and not results:
+        raise retriable[0]
+    return results
 
 
 def operations(bits: int) -> frozenset[int] | None:
-    """The numbers of the ACL operations in a bit field; None if the broker was not asked."""
+    """Returns the numbers of the ACL operations in a bit field; None if they were not requested."""
     if bits == _NO_OPERATIONS:
         return None
     return frozenset(number for number in range(32) if bits >> number & 1)
 
 
 def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    """Returns partition numbers by topic."""
+    numbers: dict[str, list[int]] = {}
     for tp in tps:
-        found.setdefault(tp.topic, []).append(tp.partition)
-    return found
+        numbers.setdefault(tp.topic, []).append(tp.partition)
+    return numbers

@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers, their log directories, what they serve. Belongs to the loop."""
+"""The cluster: brokers, log directories, API versions, features. Owner: the loop."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,8 @@ from headrace.protocol.messages.describe_log_dirs import (
 
 
 class ClusterAdmin(AdminBase):
+    """The calls about the cluster."""
+
     async def describe_cluster(
         self,
         *,
@@ -24,7 +26,7 @@ class ClusterAdmin(AdminBase):
         include_fenced_brokers: bool = False,
         timeout_ms: float | None = None,
     ) -> ClusterDescription:
-        """The brokers, the controller and the cluster's id."""
+        """Returns the brokers, the controller and the cluster id."""
 
         async def attempt() -> ClusterDescription:
             request = DescribeClusterRequest(
@@ -32,28 +34,28 @@ class ClusterAdmin(AdminBase):
                 include_fenced_brokers=include_fenced_brokers,
             )
             try:
-                reply: DescribeClusterResponse = await self._to_any(
+                response: DescribeClusterResponse = await self._to_any(
                     request, min_version=2 if include_fenced_brokers else None
                 )
             except UnsupportedVersionError:
                 if include_fenced_brokers or include_authorized_operations:
                     raise
-                return await self._cluster_of_metadata()
-            check(reply.error_code, reply.error_message)
+                return await self._cluster_from_metadata()
+            check(response.error_code, response.error_message)
             return ClusterDescription(
-                reply.cluster_id,
-                reply.controller_id,
+                response.cluster_id,
+                response.controller_id,
                 tuple(
                     BrokerDescription(each.broker_id, each.host, each.port, each.rack, each.is_fenced)
-                    for each in reply.brokers
+                    for each in response.brokers
                 ),
-                operations(reply.cluster_authorized_operations),
+                operations(response.cluster_authorized_operations),
             )
 
         return await self._once(attempt, timeout_ms, "describing the cluster")
 
-    async def _cluster_of_metadata(self) -> ClusterDescription:
-        """For brokers before Kafka 2.8."""
+    async def _cluster_from_metadata(self) -> ClusterDescription:
+        """Describes the cluster by its metadata, for brokers before Kafka 2.8."""
         view = await self.core.metadata.update_brokers(self._timeout_ms(None))
         brokers = tuple(BrokerDescription(node.id, node.host, node.port, node.rack) for node in view.nodes.values())
         return ClusterDescription(view.cluster_id, view.controller_id, brokers)
@@ -65,7 +67,8 @@ class ClusterAdmin(AdminBase):
         *,
         timeout_ms: float | None = None,
     ) -> dict[int, list[LogDirDescription]]:
-        """Log directories by broker, with the sizes of replicas in them: of all topics, some, or some partitions."""
+        """Returns log directories by broker, with the sizes of their replicas: all of them, those of some topics, or
+        those of some partitions."""
         topics: list[DescribableLogDirTopic] | None = None
         if isinstance(topic_partitions, Mapping):
             topics = [
@@ -80,9 +83,11 @@ class ClusterAdmin(AdminBase):
                 for name in names
             ]
 
-        async def ask(broker_id: int) -> list[LogDirDescription]:
-            reply: DescribeLogDirsResponse = await self.core.pool.send(broker_id, DescribeLogDirsRequest(topics=topics))
-            check(reply.error_code)
+        async def send(broker_id: int) -> list[LogDirDescription]:
+            response: DescribeLogDirsResponse = await self.core.pool.send(
+                broker_id, DescribeLogDirsRequest(topics=topics)
+            )
+            check(response.error_code)
             return [
                 LogDirDescription(
                     broker_id,
@@ -99,17 +104,17 @@ class ClusterAdmin(AdminBase):
                     each.is_cordoned,
                     error_for(each.error_code),
                 )
-                for each in reply.results
+                for each in response.results
             ]
 
         async def attempt() -> dict[int, list[LogDirDescription]]:
             ids = await self._broker_ids(brokers)
-            return dict(zip(ids, await asyncio.gather(*[ask(broker_id) for broker_id in ids]), strict=True))
+            return dict(zip(ids, await asyncio.gather(*[send(broker_id) for broker_id in ids]), strict=True))
 
         return await self._once(attempt, timeout_ms, "describing log directories")
 
     async def api_versions(self, broker_id: int | None = None, *, timeout_ms: float | None = None) -> dict[int, range]:
-        """The versions that a broker serves of each API, by the API's number."""
+        """Returns the versions that a broker supports, by API key."""
 
         async def attempt() -> dict[int, range]:
             node_id = self.core.pool.least_loaded() if broker_id is None else broker_id
@@ -119,16 +124,16 @@ class ClusterAdmin(AdminBase):
                     return {key: range(low, high + 1) for key, (low, high) in link.connection.versions.items()}
             return {}
 
-        return await self._once(attempt, timeout_ms, "asking for versions")
+        return await self._once(attempt, timeout_ms, "listing API versions")
 
     async def describe_features(
         self, broker_id: int | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, int]:
-        """Finalized features of the cluster and their levels (KIP-584)."""
+        """Returns the finalized features of the cluster and their levels (KIP-584)."""
 
         async def attempt() -> dict[str, int]:
             node_id = self.core.pool.least_loaded() if broker_id is None else broker_id
             await self.core.pool.connect(node_id)
             return self.core.pool.features(node_id)
 
-        return await self._once(attempt, timeout_ms, "asking for features")
+        return await self._once(attempt, timeout_ms, "describing features")

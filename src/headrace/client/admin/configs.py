@@ -1,4 +1,4 @@
-"""Settings of topics, brokers, groups: describe, alter, reset, list who has some. Belongs to the loop."""
+"""The configuration of topics, brokers and groups: describe, alter, reset, list. Owner: the loop."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -44,6 +44,8 @@ _OF_ONE_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
 
 
 class ConfigsAdmin(AdminBase):
+    """The calls about the configuration of resources."""
+
     async def describe_configs(
         self,
         config_resources: Iterable[ConfigResource],
@@ -54,7 +56,8 @@ class ConfigsAdmin(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, ConfigDescription]:
-        """What is set. `config_filter`: `all`, `modified` (no defaults), `dynamic` (not read-only)."""
+        """Returns the configuration of resources. `config_filter`: `all`, `modified` (no defaults) or `dynamic` (not
+        read-only)."""
         kept = str(getattr(config_filter, "value", config_filter)).lower()
         if kept not in _FILTERS:
             raise IllegalArgumentError(f"config_filter={config_filter!r} is not one of {', '.join(_FILTERS)}")
@@ -75,13 +78,13 @@ class ConfigsAdmin(AdminBase):
                     include_synonyms=include_synonyms,
                     include_documentation=include_documentation,
                 )
-                reply: DescribeConfigsResponse = await self._to(broker, request)
-                for each in reply.results:
+                response: DescribeConfigsResponse = await self._to(broker, request)
+                for each in response.results:
                     resource = ConfigResource(each.resource_type, each.resource_name)
                     results[resource] = _description(each, kept)
             return results
 
-        return await self._each(resources, attempt, timeout_ms, "describing settings", raise_errors)
+        return await self._each(resources, attempt, timeout_ms, "describing configs", raise_errors)
 
     async def alter_configs(
         self,
@@ -92,10 +95,10 @@ class ConfigsAdmin(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, AlteredConfig]:
-        """Changes the settings that are given, and no others (KIP-339).
+        """Changes the given keys and no others (KIP-339).
 
-        With `incremental=False` the given ones replace everything that was set; what is not given goes back to its
-        default. That is how Kafka did it before 2.3.
+        With `incremental=False` the given keys replace the whole configuration, as in Kafka before 2.3: all other keys
+        return to their defaults.
         """
         resources = list(config_resources)
         wanted = {each: _operations(each) for each in resources}
@@ -104,16 +107,14 @@ class ConfigsAdmin(AdminBase):
             results: dict[ConfigResource, AlteredConfig] = {}
             for broker, part in _by_broker(items).items():
                 make = _incremental_request if incremental else _whole_request
-                reply = await self._to(broker, make(part, wanted, validate_only), writes=True)
-                for each in reply.responses:
+                response = await self._to(broker, make(part, wanted, validate_only), writes=True)
+                for each in response.responses:
                     error = error_for(each.error_code, each.error_message)
                     results[ConfigResource(each.resource_type, each.resource_name)] = AlteredConfig(error)
             await self._refresh_controller(each.error for each in results.values())
             return results
 
-        return await self._each(
-            resources, attempt, timeout_ms, "altering settings", raise_errors, (NotControllerError,)
-        )
+        return await self._each(resources, attempt, timeout_ms, "altering configs", raise_errors, (NotControllerError,))
 
     async def reset_configs(
         self,
@@ -123,7 +124,7 @@ class ConfigsAdmin(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, AlteredConfig]:
-        """The given keys go back to their defaults."""
+        """Resets the given keys to their defaults."""
         resources = [
             ConfigResource(each.resource_type, each.name, dict.fromkeys(each.configs or ()))
             for each in config_resources
@@ -133,18 +134,18 @@ class ConfigsAdmin(AdminBase):
     async def list_config_resources(
         self, resource_types: Iterable[ConfigResourceType | str] | None = None, *, timeout_ms: float | None = None
     ) -> list[ConfigResource]:
-        """Everything of these types that has settings of its own (KIP-1142)."""
+        """Returns the resources of these types that have a configuration (KIP-1142)."""
         types = [_number(ConfigResource(kind, "")) for kind in resource_types or ()]
 
         async def attempt() -> list[ConfigResource]:
             only_metrics = types == [ConfigResourceType.CLIENT_METRICS]
-            reply: ListConfigResourcesResponse = await self._to_any(
+            response: ListConfigResourcesResponse = await self._to_any(
                 ListConfigResourcesRequest(resource_types=types), min_version=0 if only_metrics else 1
             )
-            check(reply.error_code)
-            return [ConfigResource(each.resource_type, each.resource_name) for each in reply.config_resources]
+            check(response.error_code)
+            return [ConfigResource(each.resource_type, each.resource_name) for each in response.config_resources]
 
-        return await self._once(attempt, timeout_ms, "listing what has settings")
+        return await self._once(attempt, timeout_ms, "listing config resources")
 
     async def _to(self, broker: int | None, request: Any, writes: bool = False) -> Any:
         if broker is not None:
@@ -157,12 +158,12 @@ def _number(resource: ConfigResource) -> int:
 
 
 def _by_broker(resources: Sequence[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Which broker must be asked: one itself about its own settings, any about the rest."""
+    """Groups resources by the broker that must handle them: a broker itself for its own configuration, else any."""
     found: dict[int | None, list[ConfigResource]] = {}
     for each in resources:
         its_own = each.resource_type in _OF_ONE_BROKER and each.name
         if its_own and not each.name.isdigit():
-            raise IllegalArgumentError(f"{each.name!r} is not the id of a broker")
+            raise IllegalArgumentError(f"Broker id must be an integer, but it is: {each.name!r}")
         found.setdefault(int(each.name) if its_own else None, []).append(each)
     return found
 
@@ -170,7 +171,7 @@ def _by_broker(resources: Sequence[ConfigResource]) -> dict[int | None, list[Con
 def _operations(resource: ConfigResource) -> dict[str, tuple[AlterConfigOp, str | None]]:
     if not isinstance(resource.configs, Mapping):
         raise IllegalArgumentError(
-            f"{resource.name}: a mapping of keys to values is expected, not {resource.configs!r}"
+            f"{resource.name}: configs must be a mapping of keys to values, not {resource.configs!r}"
         )
     found: dict[str, tuple[AlterConfigOp, str | None]] = {}
     for key, given in resource.configs.items():
@@ -209,7 +210,7 @@ def _whole_request(part: Sequence[ConfigResource], wanted: _Wanted, validate_onl
     for each in part:
         for key, (op, _) in wanted[each].items():
             if op in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
-                raise IllegalArgumentError(f"{key}: {op.name} is for incremental changes")
+                raise IllegalArgumentError(f"{key}: {op.name} requires incremental=True")
     return whole.AlterConfigsRequest(
         resources=[
             whole.AlterConfigsResource(
@@ -228,7 +229,7 @@ def _whole_request(part: Sequence[ConfigResource], wanted: _Wanted, validate_onl
 
 
 class _Entry(Protocol):
-    """What DescribeConfigs and CreateTopics tell of a key."""
+    """A key in a DescribeConfigs or CreateTopics response."""
 
     name: str
     value: str | None
@@ -237,17 +238,17 @@ class _Entry(Protocol):
     is_sensitive: bool
 
 
-def config_entry(reply: _Entry) -> ConfigEntry:
-    number = getattr(reply, "config_type", 0)
+def config_entry(response: _Entry) -> ConfigEntry:
+    number = getattr(response, "config_type", 0)
     return ConfigEntry(
-        reply.name,
-        reply.value,
-        _source(reply.config_source),
-        reply.read_only,
-        reply.is_sensitive,
+        response.name,
+        response.value,
+        _source(response.config_source),
+        response.read_only,
+        response.is_sensitive,
         _TYPES[number] if 0 <= number < len(_TYPES) else "UNKNOWN",
-        getattr(reply, "documentation", None),
-        tuple(ConfigSynonym(each.name, each.value, _source(each.source)) for each in getattr(reply, "synonyms", ())),
+        getattr(response, "documentation", None),
+        tuple(ConfigSynonym(each.name, each.value, _source(each.source)) for each in getattr(response, "synonyms", ())),
     )
 
 
@@ -258,9 +259,9 @@ def _source(number: int) -> ConfigSource:
         return ConfigSource.UNKNOWN
 
 
-def _description(reply: DescribeConfigsResult, kept: str) -> ConfigDescription:
-    error: KafkaError | None = error_for(reply.error_code, reply.error_message)
-    entries = [config_entry(each) for each in reply.configs]
+def _description(response: DescribeConfigsResult, kept: str) -> ConfigDescription:
+    error: KafkaError | None = error_for(response.error_code, response.error_message)
+    entries = [config_entry(each) for each in response.configs]
     if kept == "modified":
         entries = [each for each in entries if not each.is_default]
     elif kept == "dynamic":
@@ -269,7 +270,7 @@ def _description(reply: DescribeConfigsResult, kept: str) -> ConfigDescription:
 
 
 def config_text(value: object) -> str:
-    """A value as Kafka's settings are written."""
+    """Returns a value as Kafka's configuration spells it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | set | frozenset):

@@ -1,4 +1,4 @@
-"""The admin client on the loop that it is made on; `headrace.aio.Admin`, and what the blocking `Admin` stands on."""
+"""The admin client on an event loop: `headrace.aio.Admin`, and the core of the blocking `Admin`."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -19,27 +19,28 @@ Self = TypeVar("Self", bound="AdminCore")
 
 
 class AdminCore(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, TransactionsAdmin):
-    """Administers a cluster: every call is a coroutine.
+    """Administers a cluster; every call is a coroutine.
 
         async with headrace.aio.Admin(bootstrap_servers="localhost:9092") as admin:
             await admin.create_topics([NewTopic("events", 3)])
 
-    Settings are keyword arguments, or a mapping of Kafka's dotted names. To be made within a running loop.
+    The configuration is passed as keyword arguments, as a mapping with Kafka's names, or both. Create it on a running
+    event loop.
 
-    Calls about several items return `Results`, with one result for each; where some went wrong, the first error is
-    raised, and has the results with it, unless `raise_errors=False`. `timeout_ms` is for the whole call with all its
-    retries; without, `default.api.timeout.ms`.
+    Calls about several items return `Results`, with one result per item. If some items failed, the call raises the
+    first error, whose `results` holds all results; with `raise_errors=False` it returns them. `timeout_ms` covers the
+    whole call including retries; it defaults to `default.api.timeout.ms`.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]):
         self.core = ClientCore(ADMIN_KEYS.load(config, **keywords), allow_auto_create=False)
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Connects. Not needed; raises NoBrokersAvailable early."""
+        """Connects to the cluster. Optional: the client connects on first use. Raises NoBrokersAvailable."""
         await self.core.start(timeout_ms)
 
     async def close(self) -> None:
-        """Closes the connections; may be called twice."""
+        """Closes the connections. May be called twice."""
         await self.core.close()
 
     async def __aenter__(self: Self) -> Self:

@@ -1,4 +1,4 @@
-"""Groups: list, describe, delete, their offsets and their members. Belongs to the loop."""
+"""Groups: list, describe, delete; their offsets and members. Owner: the loop."""
 
 import asyncio
 import logging
@@ -61,10 +61,12 @@ _logger = logging.getLogger(__name__)
 V = TypeVar("V")
 GROUP = CoordinatorType.GROUP
 _LAST_WITH_NAMES = 9
-"""Of OffsetCommit and OffsetFetch; later versions name topics by id."""
+"""The last version of OffsetCommit and OffsetFetch with topic names; later versions have topic ids."""
 
 
 class GroupsAdmin(PartitionsAdmin):
+    """The calls about groups."""
+
     async def list_groups(
         self,
         broker_ids: Iterable[int] | None = None,
@@ -73,20 +75,20 @@ class GroupsAdmin(PartitionsAdmin):
         *,
         timeout_ms: float | None = None,
     ) -> list[GroupListing]:
-        """All groups, or those of some coordinators, states (KIP-518) and types (KIP-848)."""
+        """Returns all groups, or those of some coordinators, states (KIP-518) and types (KIP-848)."""
         request = ListGroupsRequest(states_filter=list(states_filter or ()), types_filter=list(types_filter or ()))
         least = 5 if request.types_filter else 4 if request.states_filter else 0
 
-        async def ask(broker_id: int) -> list[GroupListing]:
-            reply: ListGroupsResponse = await self.core.pool.send(broker_id, request, min_version=least)
-            check(reply.error_code)
+        async def send(broker_id: int) -> list[GroupListing]:
+            response: ListGroupsResponse = await self.core.pool.send(broker_id, request, min_version=least)
+            check(response.error_code)
             return [
                 GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
-                for each in reply.groups
+                for each in response.groups
             ]
 
         async def attempt() -> list[GroupListing]:
-            parts = await asyncio.gather(*[ask(broker_id) for broker_id in await self._broker_ids(broker_ids)])
+            parts = await asyncio.gather(*[send(broker_id) for broker_id in await self._broker_ids(broker_ids)])
             found = {each.group_id: each for part in parts for each in part}
             return [found[group_id] for group_id in sorted(found)]
 
@@ -100,23 +102,23 @@ class GroupsAdmin(PartitionsAdmin):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[str, GroupDescription]:
-        """Groups and their members, with subscriptions and assignments if they are consumers'. A group that does not
-        exist has the state `Dead`, or is an error, as the broker tells it."""
+        """Returns groups and their members, with subscriptions and assignments of consumers. A group that does not
+        exist has the state `Dead` or an error, depending on the broker."""
 
-        async def ask(group_id: str) -> GroupDescription:
+        async def send(group_id: str) -> GroupDescription:
             request = DescribeGroupsRequest(
                 groups=[group_id], include_authorized_operations=include_authorized_operations
             )
-            reply: DescribeGroupsResponse = await self._to_group(group_id, request)
+            response: DescribeGroupsResponse = await self._to_group(group_id, request)
             coordinator = self.core.coordinators.known(GROUP, group_id)
             node = None if coordinator is None else self.core.pool.node(coordinator)
-            description = _description(reply.groups[0], node)
+            description = _description(response.groups[0], node)
             self._coordinator_moved(GROUP, group_id, description.error)
             return description
 
         return await self._each_group(
             group_ids,
-            ask,
+            send,
             lambda error: GroupDescription("", error=error),
             timeout_ms,
             "describing groups",
@@ -126,15 +128,17 @@ class GroupsAdmin(PartitionsAdmin):
     async def delete_groups(
         self, group_ids: Iterable[str], *, timeout_ms: float | None = None, raise_errors: bool = True
     ) -> Results[str, DeletedGroup]:
-        """Deletes groups that have no members, with their offsets."""
+        """Deletes groups without members, and their offsets."""
 
-        async def ask(group_id: str) -> DeletedGroup:
-            reply: DeleteGroupsResponse = await self._to_group(group_id, DeleteGroupsRequest(groups_names=[group_id]))
-            error = error_for(reply.results[0].error_code)
+        async def send(group_id: str) -> DeletedGroup:
+            response: DeleteGroupsResponse = await self._to_group(
+                group_id, DeleteGroupsRequest(groups_names=[group_id])
+            )
+            error = error_for(response.results[0].error_code)
             self._coordinator_moved(GROUP, group_id, error)
             return DeletedGroup(error)
 
-        return await self._each_group(group_ids, ask, DeletedGroup, timeout_ms, "deleting groups", raise_errors)
+        return await self._each_group(group_ids, send, DeletedGroup, timeout_ms, "deleting groups", raise_errors)
 
     # ---- offsets
 
@@ -146,8 +150,8 @@ class GroupsAdmin(PartitionsAdmin):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[str, GroupOffsets]:
-        """Committed offsets, of all partitions or of some. `require_stable`: waits for offsets that are part of open
-        transactions (KIP-447)."""
+        """Returns the committed offsets of all or some partitions. With `require_stable`, waits for offsets that are
+        part of open transactions (KIP-447)."""
         if isinstance(group_specs, str):
             group_specs = [group_specs]
         specs: dict[str, list[TopicPartition] | None] = (
@@ -156,7 +160,7 @@ class GroupsAdmin(PartitionsAdmin):
             else dict.fromkeys(group_specs)
         )
 
-        async def ask(group_id: str) -> GroupOffsets:
+        async def send(group_id: str) -> GroupOffsets:
             tps = specs[group_id]
             topics = None if tps is None else by_topic(tps)
             request = OffsetFetchRequest(
@@ -176,16 +180,16 @@ class GroupsAdmin(PartitionsAdmin):
                 ],
                 require_stable=require_stable,
             )
-            reply: OffsetFetchResponse = await self._to_group(
+            response: OffsetFetchResponse = await self._to_group(
                 group_id, request, min_version=7 if require_stable else 2, max_version=_LAST_WITH_NAMES
             )
-            found = _group_offsets(reply)
+            found = _group_offsets(response)
             self._coordinator_moved(GROUP, group_id, found.error)
             return found
 
         return await self._each_group(
             specs,
-            ask,
+            send,
             lambda error: GroupOffsets(error=error),
             timeout_ms,
             "listing the offsets of groups",
@@ -200,8 +204,8 @@ class GroupsAdmin(PartitionsAdmin):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, AlteredOffset]:
-        """Commits offsets for a group that has no members, whoever used it before."""
-        wanted = {
+        """Commits offsets for a group without members."""
+        requested = {
             tp: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each) for tp, each in offsets.items()
         }
 
@@ -214,9 +218,9 @@ class GroupsAdmin(PartitionsAdmin):
                         partitions=[
                             OffsetCommitRequestPartition(
                                 partition_index=number,
-                                committed_offset=wanted[TopicPartition(topic, number)].offset,
-                                committed_leader_epoch=wanted[TopicPartition(topic, number)].leader_epoch,
-                                committed_metadata=wanted[TopicPartition(topic, number)].metadata,
+                                committed_offset=requested[TopicPartition(topic, number)].offset,
+                                committed_leader_epoch=requested[TopicPartition(topic, number)].leader_epoch,
+                                committed_metadata=requested[TopicPartition(topic, number)].metadata,
                             )
                             for number in numbers
                         ],
@@ -224,10 +228,10 @@ class GroupsAdmin(PartitionsAdmin):
                     for topic, numbers in by_topic(tps).items()
                 ],
             )
-            reply: OffsetCommitResponse = await self._to_group(group_id, request, max_version=_LAST_WITH_NAMES)
+            response: OffsetCommitResponse = await self._to_group(group_id, request, max_version=_LAST_WITH_NAMES)
             results = {
                 TopicPartition(topic.name, each.partition_index): AlteredOffset(error_for(each.error_code))
-                for topic in reply.topics
+                for topic in response.topics
                 for each in topic.partitions
             }
             for result in results.values():
@@ -235,7 +239,7 @@ class GroupsAdmin(PartitionsAdmin):
             return results
 
         return await self._each(
-            wanted, attempt, timeout_ms, f"altering the offsets of {group_id}", raise_errors, MOVED_COORDINATOR
+            requested, attempt, timeout_ms, f"altering the offsets of {group_id}", raise_errors, MOVED_COORDINATOR
         )
 
     async def reset_group_offsets(
@@ -246,8 +250,8 @@ class GroupsAdmin(PartitionsAdmin):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, AlteredOffset]:
-        """Commits the offsets that `list_partition_offsets` finds: the earliest, the latest, or by time in ms. Where no
-        record is so young, the latest."""
+        """Commits the earliest or latest offsets, or those of timestamps in milliseconds, as `list_partition_offsets`
+        returns them; the latest offset if all records are older than the timestamp."""
         found = await self.list_partition_offsets(offset_specs, timeout_ms=timeout_ms)
         missing = [tp for tp, each in found.items() if each.offset < 0]
         found |= await self.list_partition_offsets(dict.fromkeys(missing, OffsetSpec.LATEST), timeout_ms=timeout_ms)
@@ -262,7 +266,7 @@ class GroupsAdmin(PartitionsAdmin):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, AlteredOffset]:
-        """Forgets committed offsets of topics that no member is subscribed to."""
+        """Deletes the committed offsets of topics that no member is subscribed to."""
 
         async def attempt(tps: list[TopicPartition]) -> dict[TopicPartition, AlteredOffset]:
             request = OffsetDeleteRequest(
@@ -275,14 +279,14 @@ class GroupsAdmin(PartitionsAdmin):
                     for topic, numbers in by_topic(tps).items()
                 ],
             )
-            reply: OffsetDeleteResponse = await self._to_group(group_id, request)
-            error = error_for(reply.error_code)
+            response: OffsetDeleteResponse = await self._to_group(group_id, request)
+            error = error_for(response.error_code)
             self._coordinator_moved(GROUP, group_id, error)
             if error is not None:
                 return {tp: AlteredOffset(error) for tp in tps}
             return {
                 TopicPartition(topic.name, each.partition_index): AlteredOffset(error_for(each.error_code))
-                for topic in reply.topics
+                for topic in response.topics
                 for each in topic.partitions
             }
 
@@ -300,15 +304,15 @@ class GroupsAdmin(PartitionsAdmin):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[MemberToRemove, RemovedMember]:
-        """Takes members out of a group: by id, static ones by instance id; all of them if none are named. They join
-        again if they still run."""
+        """Removes members from a group, by member id or group instance id; all members by default. Members that are
+        still running join again."""
         if members is None:
             description = (await self.describe_groups([group_id], timeout_ms=timeout_ms))[group_id]
-            wanted = [MemberToRemove(each.member_id, each.group_instance_id) for each in description.members]
+            requested = [MemberToRemove(each.member_id, each.group_instance_id) for each in description.members]
         else:
-            wanted = [MemberToRemove(each) if isinstance(each, str) else each for each in members]
-        if any(not each.member_id and each.group_instance_id is None for each in wanted):
-            raise IllegalArgumentError("a member to remove has neither member_id nor group_instance_id")
+            requested = [MemberToRemove(each) if isinstance(each, str) else each for each in members]
+        if any(not each.member_id and each.group_instance_id is None for each in requested):
+            raise IllegalArgumentError("a member to remove needs a member_id or a group_instance_id")
 
         async def attempt(items: list[MemberToRemove]) -> dict[MemberToRemove, RemovedMember]:
             request = LeaveGroupRequest(
@@ -322,20 +326,21 @@ class GroupsAdmin(PartitionsAdmin):
                     for each in items
                 ],
             )
-            reply: LeaveGroupResponse = await self._to_group(group_id, request, min_version=3)
-            error = error_for(reply.error_code)
+            response: LeaveGroupResponse = await self._to_group(group_id, request, min_version=3)
+            error = error_for(response.error_code)
             self._coordinator_moved(GROUP, group_id, error)
-            if error is not None or len(reply.members) != len(items):
+            if error is not None or len(response.members) != len(items):
                 return {each: RemovedMember(error) for each in items}
             return {
-                item: RemovedMember(error_for(each.error_code)) for item, each in zip(items, reply.members, strict=True)
+                item: RemovedMember(error_for(each.error_code))
+                for item, each in zip(items, response.members, strict=True)
             }
 
         return await self._each(
-            wanted, attempt, timeout_ms, f"removing members of {group_id}", raise_errors, MOVED_COORDINATOR
+            requested, attempt, timeout_ms, f"removing members of {group_id}", raise_errors, MOVED_COORDINATOR
         )
 
-    # ---- inside
+    # ---- routing
 
     async def _to_group(self, group_id: str, request: Message, **bounds: int | None) -> Any:
         return await self._to_coordinator(GROUP, group_id, request, self._timeout_ms(None), **bounds)
@@ -343,39 +348,39 @@ class GroupsAdmin(PartitionsAdmin):
     async def _each_group(
         self,
         group_ids: Iterable[str],
-        ask: Callable[[str], Awaitable[V]],
+        send: Callable[[str], Awaitable[V]],
         fail: Callable[[KafkaError], V],
         timeout_ms: float | None,
         what: str,
         raise_errors: bool,
     ) -> Results[str, V]:
-        """One request for each group, all at once."""
+        """Sends one request per group, concurrently."""
         if isinstance(group_ids, str):
-            raise IllegalArgumentError(f"a list of groups is expected, not {group_ids!r} alone")
+            raise IllegalArgumentError(f"group_ids must be a list, not the str {group_ids!r}")
 
         async def attempt(items: list[str]) -> dict[str, V]:
-            return await gather(items, ask, lambda _, error: fail(error))
+            return await gather(items, send, lambda _, error: fail(error))
 
         return await self._each(group_ids, attempt, timeout_ms, what, raise_errors, MOVED_COORDINATOR)
 
 
-def _description(reply: DescribedGroup, coordinator: Node | None) -> GroupDescription:
+def _description(response: DescribedGroup, coordinator: Node | None) -> GroupDescription:
     return GroupDescription(
-        reply.group_id,
-        reply.group_state,
-        reply.protocol_type,
-        reply.protocol_data,
-        tuple(_member(each, reply.protocol_type) for each in reply.members),
+        response.group_id,
+        response.group_state,
+        response.protocol_type,
+        response.protocol_data,
+        tuple(_member(each, response.protocol_type) for each in response.members),
         coordinator,
-        operations(reply.authorized_operations),
-        error_for(reply.error_code, reply.error_message),
+        operations(response.authorized_operations),
+        error_for(response.error_code, response.error_message),
     )
 
 
-def _member(reply: DescribedGroupMember, protocol_type: str) -> MemberDescription:
+def _member(response: DescribedGroupMember, protocol_type: str) -> MemberDescription:
     assignment: tuple[TopicPartition, ...] = ()
     subscription: tuple[str, ...] = ()
-    metadata, assigned = bytes(reply.member_metadata), bytes(reply.member_assignment)
+    metadata, assigned = bytes(response.member_metadata), bytes(response.member_assignment)
     if protocol_type == PROTOCOL_TYPE:
         try:
             if assigned:
@@ -383,12 +388,14 @@ def _member(reply: DescribedGroupMember, protocol_type: str) -> MemberDescriptio
             if metadata:
                 subscription = decode_subscription(metadata).topics
         except HeadraceError as error:
-            _logger.warning("what member %s told its group cannot be read: %s", reply.member_id, error)
+            _logger.warning(
+                "Member %s: subscription or assignment is unreadable and shown as empty: %s", response.member_id, error
+            )
     return MemberDescription(
-        reply.member_id,
-        reply.group_instance_id,
-        reply.client_id,
-        reply.client_host,
+        response.member_id,
+        response.group_instance_id,
+        response.client_id,
+        response.client_host,
         assignment,
         subscription,
         metadata,
@@ -396,8 +403,8 @@ def _member(reply: DescribedGroupMember, protocol_type: str) -> MemberDescriptio
     )
 
 
-def _group_offsets(reply: OffsetFetchResponse) -> GroupOffsets:
-    group: Any = reply.groups[0] if reply.groups else reply
+def _group_offsets(response: OffsetFetchResponse) -> GroupOffsets:
+    group: Any = response.groups[0] if response.groups else response
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     for topic in group.topics:

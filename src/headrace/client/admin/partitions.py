@@ -1,4 +1,4 @@
-"""Partitions: offsets by time, deleting records, producers that are active. Belongs to the loop."""
+"""Partitions: list offsets, delete records, describe producers. Owner: the loop."""
 
 from collections.abc import Iterable, Mapping
 
@@ -36,10 +36,12 @@ from headrace.protocol.messages.list_offsets import (
 
 _FIRST_VERSION = {OffsetSpec.MAX_TIMESTAMP: 7, OffsetSpec.EARLIEST_LOCAL: 8, OffsetSpec.LATEST_TIERED: 9}
 ALL_RECORDS = -1
-"""As an offset to delete up to: everything that is committed."""
+"""The offset that deletes all records up to the high watermark."""
 
 
 class PartitionsAdmin(AdminBase):
+    """The calls about partitions."""
+
     async def list_partition_offsets(
         self,
         topic_partition_specs: Mapping[TopicPartition, OffsetSpec | int],
@@ -48,12 +50,13 @@ class PartitionsAdmin(AdminBase):
         *,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, ListedOffset]:
-        """Offsets by name (OffsetSpec) or by time: the first record that is not older than a timestamp in ms."""
+        """Returns offsets by OffsetSpec, or by timestamp in milliseconds: that of the first record not older than
+        it."""
         specs = dict(topic_partition_specs)
         level = IsolationLevel[isolation_level.upper()] if isinstance(isolation_level, str) else isolation_level
         first = max((_FIRST_VERSION.get(OffsetSpec(spec), 1) for spec in specs.values() if -5 <= spec < 0), default=1)
 
-        async def ask(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, ListedOffset]:
+        async def send(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, ListedOffset]:
             request = ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=level,
@@ -73,20 +76,20 @@ class PartitionsAdmin(AdminBase):
                 ],
                 timeout_ms=int(self.core.config.request_timeout_ms),
             )
-            reply: ListOffsetsResponse = await self.core.pool.send(
+            response: ListOffsetsResponse = await self.core.pool.send(
                 leader.id, request, min_version=max(first, 2 if level else 1)
             )
             return {
                 TopicPartition(topic.name, each.partition_index): ListedOffset(
                     each.offset, each.timestamp, each.leader_epoch, error_for(each.error_code)
                 )
-                for topic in reply.topics
+                for topic in response.topics
                 for each in topic.partitions
             }
 
         return await self._each(
             specs,
-            lambda tps: self._ask_leaders(tps, ask, lambda error: ListedOffset(-1, error=error), timeout_ms),
+            lambda tps: self._request_leaders(tps, send, lambda error: ListedOffset(-1, error=error), timeout_ms),
             timeout_ms,
             "listing offsets",
             raise_errors,
@@ -100,10 +103,10 @@ class PartitionsAdmin(AdminBase):
         *,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, DeletedRecords]:
-        """Deletes all records below an offset; -1 for all that there are."""
+        """Deletes all records before an offset; -1 deletes all records."""
         offsets = dict(records_to_delete)
 
-        async def ask(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, DeletedRecords]:
+        async def send(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, DeletedRecords]:
             request = DeleteRecordsRequest(
                 topics=[
                     DeleteRecordsTopic(
@@ -119,18 +122,18 @@ class PartitionsAdmin(AdminBase):
                 ],
                 timeout_ms=int(self.core.config.request_timeout_ms),
             )
-            reply: DeleteRecordsResponse = await self.core.pool.send(leader.id, request)
+            response: DeleteRecordsResponse = await self.core.pool.send(leader.id, request)
             return {
                 TopicPartition(topic.name, each.partition_index): DeletedRecords(
                     each.low_watermark, error_for(each.error_code)
                 )
-                for topic in reply.topics
+                for topic in response.topics
                 for each in topic.partitions
             }
 
         return await self._each(
             offsets,
-            lambda tps: self._ask_leaders(tps, ask, lambda error: DeletedRecords(-1, error), timeout_ms),
+            lambda tps: self._request_leaders(tps, send, lambda error: DeletedRecords(-1, error), timeout_ms),
             timeout_ms,
             "deleting records",
             raise_errors,
@@ -145,24 +148,25 @@ class PartitionsAdmin(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, PartitionProducers]:
-        """The idempotent and transactional producers that partitions know; asks the leaders, or one broker."""
+        """Returns the active idempotent and transactional producers of partitions, as the leaders or one broker know
+        them."""
 
-        async def ask(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, PartitionProducers]:
+        async def send(leader: Node, tps: list[TopicPartition]) -> dict[TopicPartition, PartitionProducers]:
             request = DescribeProducersRequest(
                 topics=[TopicRequest(name=topic, partition_indexes=numbers) for topic, numbers in by_topic(tps).items()]
             )
-            reply: DescribeProducersResponse = await self.core.pool.send(
+            response: DescribeProducersResponse = await self.core.pool.send(
                 leader.id if broker_id is None else broker_id, request
             )
             return {
                 TopicPartition(topic.name, each.partition_index): _producers(each)
-                for topic in reply.topics
+                for topic in response.topics
                 for each in topic.partitions
             }
 
         return await self._each(
             partitions,
-            lambda tps: self._ask_leaders(tps, ask, lambda error: PartitionProducers(error=error), timeout_ms),
+            lambda tps: self._request_leaders(tps, send, lambda error: PartitionProducers(error=error), timeout_ms),
             timeout_ms,
             "describing producers",
             raise_errors,
@@ -170,7 +174,7 @@ class PartitionsAdmin(AdminBase):
         )
 
 
-def _producers(reply: PartitionResponse) -> PartitionProducers:
+def _producers(response: PartitionResponse) -> PartitionProducers:
     return PartitionProducers(
         tuple(
             ProducerState(
@@ -181,7 +185,7 @@ def _producers(reply: PartitionResponse) -> PartitionProducers:
                 each.coordinator_epoch,
                 each.current_txn_start_offset,
             )
-            for each in reply.active_producers
+            for each in response.active_producers
         ),
-        error_for(reply.error_code, reply.error_message),
+        error_for(response.error_code, response.error_message),
     )

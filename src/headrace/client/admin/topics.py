@@ -1,4 +1,4 @@
-"""Topics: list, describe, create, delete, more partitions. Belongs to the loop."""
+"""Topics: list, describe, create, delete, add partitions. Owner: the loop."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -50,12 +50,14 @@ from headrace.protocol.messages.metadata import (
 )
 
 T = TypeVar("T")
-_AGAIN = (NotControllerError, ThrottlingQuotaExceededError)
+_RETRIED = (NotControllerError, ThrottlingQuotaExceededError)
 
 
 class TopicsAdmin(AdminBase):
+    """The calls about topics."""
+
     async def list_topics(self, include_internal: bool = True, timeout_ms: float | None = None) -> list[str]:
-        """The names of all topics."""
+        """Returns the names of all topics."""
         view = await self.core.metadata.update_all(self._timeout_ms(timeout_ms))
         return sorted(view.names(include_internal))
 
@@ -67,31 +69,31 @@ class TopicsAdmin(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[str | Uuid, TopicDescription]:
-        """Topics with their partitions, by name or id; all of them if none are named."""
-        wanted = None if topics is None else _several(topics)
+        """Returns topics and their partitions, by name or topic id; all topics by default."""
+        requested = None if topics is None else _check_list(topics)
 
-        async def ask(asked: list[MetadataRequestTopic] | None) -> MetadataResponse:
+        async def send(request_topics: list[MetadataRequestTopic] | None) -> MetadataResponse:
             request = MetadataRequest(
-                topics=asked,
+                topics=request_topics,
                 allow_auto_topic_creation=False,
                 include_topic_authorized_operations=include_authorized_operations,
             )
-            by_id = asked is not None and any(each.name is None for each in asked)
-            reply: MetadataResponse = await self._to_any(request, min_version=12 if by_id else 1)
-            return reply
+            by_id = request_topics is not None and any(topic.name is None for topic in request_topics)
+            response: MetadataResponse = await self._to_any(request, min_version=12 if by_id else 1)
+            return response
 
-        if wanted is None:
-            reply = await self._once(lambda: ask(None), timeout_ms, "describing all topics")
-            return Results((each.name or "", _topic(each)) for each in reply.topics)
+        if requested is None:
+            response = await self._once(lambda: send(None), timeout_ms, "describing all topics")
+            return Results((each.name or "", _topic(each)) for each in response.topics)
 
         async def attempt(items: list[str | Uuid]) -> dict[str | Uuid, TopicDescription]:
-            reply = await ask([_metadata_topic(item) for item in items])
+            response = await send([_metadata_topic(item) for item in items])
             found: dict[str | Uuid, TopicDescription] = {}
-            for each in reply.topics:
+            for each in response.topics:
                 found[each.topic_id if each.topic_id in items else each.name or ""] = _topic(each)
             return found
 
-        return await self._each(wanted, attempt, timeout_ms, "describing topics", raise_errors)
+        return await self._each(requested, attempt, timeout_ms, "describing topics", raise_errors)
 
     async def describe_topic_partitions(
         self,
@@ -101,23 +103,23 @@ class TopicsAdmin(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,
     ) -> Results[str, TopicDescription]:
-        """As `describe_topics`, in pages of so many partitions, with the replicas that may lead though they are out of
-        sync (KIP-966)."""
-        wanted = sorted(set(_several(topics)))
+        """Returns topics like `describe_topics`, requested in pages of at most `response_partition_limit` partitions,
+        with their eligible leader replicas (KIP-966)."""
+        requested = sorted(set(_check_list(topics)))
 
         async def attempt() -> Results[str, TopicDescription]:
             pages: dict[str, list[DescribeTopicPartitionsResponseTopic]] = {}
             cursor: Cursor | None = None
             while True:
                 request = DescribeTopicPartitionsRequest(
-                    topics=[TopicRequest(name=name) for name in wanted],
+                    topics=[TopicRequest(name=name) for name in requested],
                     response_partition_limit=response_partition_limit,
                     cursor=cursor,
                 )
-                reply: DescribeTopicPartitionsResponse = await self._to_any(request)
-                for each in reply.topics:
+                response: DescribeTopicPartitionsResponse = await self._to_any(request)
+                for each in response.topics:
                     pages.setdefault(each.name or "", []).append(each)
-                cursor = reply.next_cursor
+                cursor = response.next_cursor
                 if cursor is None:
                     return Results((name, _joined_topic(name, parts)) for name, parts in pages.items())
 
@@ -134,33 +136,33 @@ class TopicsAdmin(AdminBase):
         raise_errors: bool = True,
         wait_for_metadata: bool = True,
     ) -> Results[str, CreatedTopic]:
-        """Creates topics: NewTopic objects, names, or a mapping of names to options (as kafka-python takes them).
+        """Creates topics from NewTopic objects, names, or a mapping of names to options (as in kafka-python).
 
-        With `wait_for_metadata`, returns when the brokers asked know leaders for all partitions.
+        With `wait_for_metadata`, waits until metadata shows leaders for all partitions.
         """
-        wanted = {topic.name: topic for topic in _new_topics(new_topics)}
+        requested = {topic.name: topic for topic in _new_topics(new_topics)}
         total_ms = self._timeout_ms(timeout_ms)
 
         async def attempt(names: list[str]) -> dict[str, CreatedTopic]:
             request = CreateTopicsRequest(
-                topics=[_creatable(wanted[name]) for name in names],
+                topics=[_creatable(requested[name]) for name in names],
                 timeout_ms=int(min(total_ms, self.core.config.request_timeout_ms)),
                 validate_only=validate_only,
             )
-            reply: CreateTopicsResponse = await self._to_controller(request)
-            results = {each.name: _created(each) for each in reply.topics}
+            response: CreateTopicsResponse = await self._to_controller(request)
+            results = {each.name: _created(each) for each in response.topics}
             await self._refresh_controller(each.error for each in results.values())
             return results
 
-        results = await self._each(wanted, attempt, total_ms, "creating topics", raise_errors, _AGAIN)
-        made = [name for name, result in results.items() if result.error is None]
-        if wait_for_metadata and made and not validate_only:
-            await self.wait_for_topics(made, total_ms)
+        results = await self._each(requested, attempt, total_ms, "creating topics", raise_errors, _RETRIED)
+        created = [name for name, result in results.items() if result.error is None]
+        if wait_for_metadata and created and not validate_only:
+            await self.wait_for_topics(created, total_ms)
         return results
 
     async def wait_for_topics(self, topics: Iterable[str], timeout_ms: float | None = None) -> None:
-        """Returns when all partitions of these topics have leaders. Raises KafkaTimeoutError."""
-        names = _several(topics)
+        """Waits until all partitions of these topics have leaders. Raises KafkaTimeoutError."""
+        names = _check_list(topics)
         total_ms = self._timeout_ms(timeout_ms)
 
         def complete(view: ClusterView) -> bool:
@@ -181,9 +183,9 @@ class TopicsAdmin(AdminBase):
     async def delete_topics(
         self, topics: Iterable[str | Uuid], timeout_ms: float | None = None, raise_errors: bool = True
     ) -> Results[str | Uuid, DeletedTopic]:
-        """Deletes topics, by name or by id."""
-        wanted = _several(topics)
-        by_id = any(isinstance(item, Uuid) for item in wanted)
+        """Deletes topics, by name or topic id."""
+        requested = _check_list(topics)
+        by_id = any(isinstance(item, Uuid) for item in requested)
         total_ms = self._timeout_ms(timeout_ms)
 
         async def attempt(items: list[str | Uuid]) -> dict[str | Uuid, DeletedTopic]:
@@ -195,15 +197,15 @@ class TopicsAdmin(AdminBase):
                 ],
                 timeout_ms=int(min(total_ms, self.core.config.request_timeout_ms)),
             )
-            reply: DeleteTopicsResponse = await self._to_controller(request, min_version=6 if by_id else None)
+            response: DeleteTopicsResponse = await self._to_controller(request, min_version=6 if by_id else None)
             results: dict[str | Uuid, DeletedTopic] = {}
-            for each in reply.responses:
+            for each in response.responses:
                 item = each.topic_id if each.topic_id in items else each.name or ""
                 results[item] = DeletedTopic(each.name, each.topic_id, error_for(each.error_code, each.error_message))
             await self._refresh_controller(each.error for each in results.values())
             return results
 
-        return await self._each(wanted, attempt, total_ms, "deleting topics", raise_errors, _AGAIN)
+        return await self._each(requested, attempt, total_ms, "deleting topics", raise_errors, _RETRIED)
 
     async def create_partitions(
         self,
@@ -212,8 +214,8 @@ class TopicsAdmin(AdminBase):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[str, CreatedPartitions]:
-        """Gives topics more partitions: the number that they are to have then."""
-        wanted = {
+        """Adds partitions to topics, up to the given total number."""
+        requested = {
             name: each if isinstance(each, NewPartitions) else NewPartitions(each)
             for name, each in topic_partitions.items()
         }
@@ -221,24 +223,25 @@ class TopicsAdmin(AdminBase):
 
         async def attempt(names: list[str]) -> dict[str, CreatedPartitions]:
             request = CreatePartitionsRequest(
-                topics=[_more_partitions(name, wanted[name]) for name in names],
+                topics=[_partitions_to_create(name, requested[name]) for name in names],
                 timeout_ms=int(min(total_ms, self.core.config.request_timeout_ms)),
                 validate_only=validate_only,
             )
-            reply: CreatePartitionsResponse = await self._to_controller(request)
+            response: CreatePartitionsResponse = await self._to_controller(request)
             results = {
                 each.name: CreatedPartitions(each.name, error_for(each.error_code, each.error_message))
-                for each in reply.results
+                for each in response.results
             }
             await self._refresh_controller(each.error for each in results.values())
             return results
 
-        return await self._each(wanted, attempt, total_ms, "creating partitions", raise_errors, _AGAIN)
+        return await self._each(requested, attempt, total_ms, "creating partitions", raise_errors, _RETRIED)
 
 
-def _several(items: Iterable[T]) -> list[T]:
+def _check_list(items: Iterable[T]) -> list[T]:
+    """Rejects a single topic in place of a list."""
     if isinstance(items, str | Uuid):
-        raise IllegalArgumentError(f"a list of topics is expected, not {items!r} alone")
+        raise IllegalArgumentError(f"topics must be a list, not {items!r} alone")
     return list(items)
 
 
@@ -248,7 +251,7 @@ def _new_topics(given: Iterable[NewTopic | str] | Mapping[str, Mapping[str, obje
         for name, options in given.items():
             known = {"num_partitions", "replication_factor", "assignments", "configs"}
             if unknown := set(options) - known:
-                raise IllegalArgumentError(f"topic {name}: unknown option {min(unknown)!r}: expected {sorted(known)}")
+                raise IllegalArgumentError(f"Topic {name!r}: unknown option {min(unknown)!r}: expected {sorted(known)}")
             topics.append(
                 NewTopic(
                     name,
@@ -259,7 +262,7 @@ def _new_topics(given: Iterable[NewTopic | str] | Mapping[str, Mapping[str, obje
                 )
             )
         return topics
-    return [NewTopic(each) if isinstance(each, str) else each for each in _several(given)]
+    return [NewTopic(each) if isinstance(each, str) else each for each in _check_list(given)]
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -279,21 +282,21 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     )
 
 
-def _created(reply: CreatableTopicResult) -> CreatedTopic:
+def _created(response: CreatableTopicResult) -> CreatedTopic:
     entries: dict[str, ConfigEntry] = {}
-    for each in reply.configs or []:
+    for each in response.configs or []:
         entries[each.name] = config_entry(each)
     return CreatedTopic(
-        reply.name,
-        reply.topic_id,
-        reply.num_partitions,
-        reply.replication_factor,
+        response.name,
+        response.topic_id,
+        response.num_partitions,
+        response.replication_factor,
         entries,
-        error_for(reply.error_code, reply.error_message),
+        error_for(response.error_code, response.error_message),
     )
 
 
-def _more_partitions(name: str, new: NewPartitions) -> CreatePartitionsTopic:
+def _partitions_to_create(name: str, new: NewPartitions) -> CreatePartitionsTopic:
     return CreatePartitionsTopic(
         name=name,
         count=new.total_count,
@@ -309,11 +312,11 @@ def _metadata_topic(item: str | Uuid) -> MetadataRequestTopic:
     return MetadataRequestTopic(name=item)
 
 
-def _topic(reply: MetadataResponseTopic) -> TopicDescription:
+def _topic(response: MetadataResponseTopic) -> TopicDescription:
     return TopicDescription(
-        reply.name or "",
-        reply.topic_id,
-        reply.is_internal,
+        response.name or "",
+        response.topic_id,
+        response.is_internal,
         tuple(
             PartitionDescription(
                 each.partition_index,
@@ -324,10 +327,10 @@ def _topic(reply: MetadataResponseTopic) -> TopicDescription:
                 tuple(each.offline_replicas),
                 error=error_for(each.error_code),
             )
-            for each in sorted(reply.partitions, key=lambda each: each.partition_index)
+            for each in sorted(response.partitions, key=lambda each: each.partition_index)
         ),
-        operations(reply.topic_authorized_operations),
-        error_for(reply.error_code),
+        operations(response.topic_authorized_operations),
+        error_for(response.error_code),
     )
 
 

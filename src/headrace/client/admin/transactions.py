@@ -1,4 +1,4 @@
-"""Transactions: list, describe, abort, fence their producers. Belongs to the loop."""
+"""Transactions: list, describe, abort; fence producers. Owner: the loop."""
 
 import asyncio
 from collections.abc import Iterable
@@ -30,6 +30,8 @@ _FENCING_TIMEOUT_MS = 1
 
 
 class TransactionsAdmin(AdminBase):
+    """The calls about transactions."""
+
     async def list_transactions(
         self,
         broker_ids: Iterable[int] | None = None,
@@ -40,8 +42,8 @@ class TransactionsAdmin(AdminBase):
         *,
         timeout_ms: float | None = None,
     ) -> list[TransactionListing]:
-        """Transactional ids: all, or those of some coordinators, producers and states, those whose transaction has been
-        open for longer than `duration_filter_ms`, or whose name matches a pattern."""
+        """Returns transactional ids: all, or those of some coordinators, producers and states, those with a transaction
+        open for longer than `duration_filter_ms`, or those that match a pattern."""
         request = ListTransactionsRequest(
             state_filters=list(state_filters or ()),
             producer_id_filters=list(producer_id_filters or ()),
@@ -50,18 +52,18 @@ class TransactionsAdmin(AdminBase):
         )
         least = 2 if transactional_id_pattern is not None else 1 if duration_filter_ms is not None else 0
 
-        async def ask(broker_id: int) -> list[TransactionListing]:
-            reply: ListTransactionsResponse = await self.core.pool.send(broker_id, request, min_version=least)
-            check(reply.error_code)
-            if reply.unknown_state_filters:
-                raise IllegalArgumentError(f"there is no state {reply.unknown_state_filters[0]!r} of transactions")
+        async def send(broker_id: int) -> list[TransactionListing]:
+            response: ListTransactionsResponse = await self.core.pool.send(broker_id, request, min_version=least)
+            check(response.error_code)
+            if response.unknown_state_filters:
+                raise IllegalArgumentError(f"unknown transaction state {response.unknown_state_filters[0]!r}")
             return [
                 TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, broker_id)
-                for each in reply.transaction_states
+                for each in response.transaction_states
             ]
 
         async def attempt() -> list[TransactionListing]:
-            parts = await asyncio.gather(*[ask(broker_id) for broker_id in await self._broker_ids(broker_ids)])
+            parts = await asyncio.gather(*[send(broker_id) for broker_id in await self._broker_ids(broker_ids)])
             return sorted((each for part in parts for each in part), key=lambda each: each.transactional_id)
 
         return await self._once(attempt, timeout_ms, "listing transactions")
@@ -69,14 +71,14 @@ class TransactionsAdmin(AdminBase):
     async def describe_transactions(
         self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None, raise_errors: bool = True
     ) -> Results[str, TransactionDescription]:
-        """What transactional ids are doing, and which partitions are part of it."""
+        """Returns the transactions of transactional ids, and their partitions."""
 
-        async def ask(transactional_id: str) -> TransactionDescription:
+        async def send(transactional_id: str) -> TransactionDescription:
             request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-            reply: DescribeTransactionsResponse = await self._to_coordinator(
+            response: DescribeTransactionsResponse = await self._to_coordinator(
                 TRANSACTION, transactional_id, request, self._timeout_ms(None)
             )
-            each = reply.transaction_states[0]
+            each = response.transaction_states[0]
             error = error_for(each.error_code)
             coordinator = self.core.coordinators.known(TRANSACTION, transactional_id)
             self._coordinator_moved(TRANSACTION, transactional_id, error)
@@ -93,14 +95,14 @@ class TransactionsAdmin(AdminBase):
             )
 
         async def attempt(items: list[str]) -> dict[str, TransactionDescription]:
-            return await gather(items, ask, lambda item, error: TransactionDescription(item, error=error))
+            return await gather(items, send, lambda item, error: TransactionDescription(item, error=error))
 
         return await self._each(
             transactional_ids, attempt, timeout_ms, "describing transactions", raise_errors, MOVED_COORDINATOR
         )
 
     async def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: float | None = None) -> None:
-        """Ends a transaction on one partition that its coordinator has forgotten (KIP-664)."""
+        """Aborts a hanging transaction on one partition (KIP-664)."""
         tp = spec.topic_partition
 
         async def attempt() -> None:
@@ -119,8 +121,8 @@ class TransactionsAdmin(AdminBase):
                     )
                 ]
             )
-            reply: WriteTxnMarkersResponse = await self.core.pool.send(leader.id, request)
-            for marker in reply.markers:
+            response: WriteTxnMarkersResponse = await self.core.pool.send(leader.id, request)
+            for marker in response.markers:
                 for topic in marker.topics:
                     for each in topic.partitions:
                         check(each.error_code)
@@ -130,21 +132,21 @@ class TransactionsAdmin(AdminBase):
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: float | None = None, raise_errors: bool = True
     ) -> Results[str, FencedProducer]:
-        """Makes the producers of transactional ids fail from now on, and aborts what they have open."""
+        """Fences the producers of transactional ids, and aborts their open transactions."""
 
-        async def ask(transactional_id: str) -> FencedProducer:
+        async def send(transactional_id: str) -> FencedProducer:
             request = InitProducerIdRequest(
                 transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
             )
-            reply: InitProducerIdResponse = await self._to_coordinator(
+            response: InitProducerIdResponse = await self._to_coordinator(
                 TRANSACTION, transactional_id, request, self._timeout_ms(None)
             )
-            error = error_for(reply.error_code)
+            error = error_for(response.error_code)
             self._coordinator_moved(TRANSACTION, transactional_id, error)
-            return FencedProducer(reply.producer_id, reply.producer_epoch, error)
+            return FencedProducer(response.producer_id, response.producer_epoch, error)
 
         async def attempt(items: list[str]) -> dict[str, FencedProducer]:
-            return await gather(items, ask, lambda _, error: FencedProducer(error=error))
+            return await gather(items, send, lambda _, error: FencedProducer(error=error))
 
         again = (*MOVED_COORDINATOR, ConcurrentTransactionsError)
         return await self._each(transactional_ids, attempt, timeout_ms, "fencing producers", raise_errors, again)

@@ -1,6 +1,6 @@
-"""What the admin client takes and returns. Names and arguments follow kafka-python where it has them.
+"""The types of the admin client's arguments and results. Names follow kafka-python where it has them.
 
-A result for one of several items has an `error`: None, or what was wrong with that item alone.
+The result of one of several items has an `error`: None, or the error of that item.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,20 +60,20 @@ V = TypeVar("V")
 
 
 class Results(dict[K, V]):
-    """A result for each item that was asked for. Each has an `error`, which is None if all went well."""
+    """One result per requested item. Each has an `error`, which is None on success."""
 
     @property
     def errors(self) -> dict[K, KafkaError]:
-        """What went wrong, by item."""
-        found: dict[K, KafkaError] = {}
+        """The errors by item."""
+        errors: dict[K, KafkaError] = {}
         for item, result in self.items():
             error = getattr(result, "error", None)
             if error is not None:
-                found[item] = error
-        return found
+                errors[item] = error
+        return errors
 
     def raise_errors(self) -> None:
-        """Raises the first error there is, which has these as its `results`."""
+        """Raises the first error, if any, with `error.results` set to these results."""
         for error in self.errors.values():
             error.results = self
             raise error
@@ -84,19 +84,19 @@ class Results(dict[K, V]):
 
 @dataclass(frozen=True)
 class NewTopic:
-    """A topic to create. -1 leaves a number to the broker."""
+    """A topic to create. -1 stands for the broker's default."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     replica_assignments: Mapping[int, Sequence[int]] | None = None
-    """Brokers of each partition, instead of the two numbers."""
+    """The replicas of each partition, in place of the two numbers."""
     topic_configs: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
 class NewPartitions:
-    """How many partitions a topic is to have, and where the new ones go."""
+    """The total number of partitions that a topic is to have, and the replicas of the new ones."""
 
     total_count: int
     new_assignments: Sequence[Sequence[int]] | None = None
@@ -104,10 +104,12 @@ class NewPartitions:
 
 @dataclass(frozen=True)
 class CreatedTopic:
+    """The result of creating a topic."""
+
     name: str
     topic_id: Uuid = ZERO_UUID
     num_partitions: int = -1
-    """-1 if the broker does not tell (before Kafka 2.4)."""
+    """-1 from brokers before Kafka 2.4."""
     replication_factor: int = -1
     configs: "Mapping[str, ConfigEntry]" = field(default_factory=dict)
     error: KafkaError | None = None
@@ -115,6 +117,8 @@ class CreatedTopic:
 
 @dataclass(frozen=True)
 class DeletedTopic:
+    """The result of deleting a topic."""
+
     name: str | None
     topic_id: Uuid = ZERO_UUID
     error: KafkaError | None = None
@@ -122,33 +126,39 @@ class DeletedTopic:
 
 @dataclass(frozen=True)
 class CreatedPartitions:
+    """The result of adding partitions to a topic."""
+
     topic: str
     error: KafkaError | None = None
 
 
 @dataclass(frozen=True)
 class PartitionDescription:
+    """A partition's leader and replicas."""
+
     partition: int
     leader: int
-    """-1 if there is none."""
+    """-1 without a leader."""
     leader_epoch: int = -1
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
     eligible_leaders: tuple[int, ...] | None = None
-    """Replicas out of sync that may lead all the same (KIP-966); None if the broker does not tell."""
+    """Eligible leader replicas outside the ISR (KIP-966); None if the broker does not return them."""
     last_known_eligible_leaders: tuple[int, ...] | None = None
     error: KafkaError | None = None
 
 
 @dataclass(frozen=True)
 class TopicDescription:
+    """A topic and its partitions."""
+
     name: str
     topic_id: Uuid = ZERO_UUID
     is_internal: bool = False
     partitions: tuple[PartitionDescription, ...] = ()
     authorized_operations: frozenset[int] | None = None
-    """What this client may do with it, as numbers of Kafka's ACL operations; None if that was not asked for."""
+    """The operations this client may perform, as numbers of Kafka's ACL operations; None if they were not requested."""
     error: KafkaError | None = None
 
 
@@ -156,25 +166,29 @@ class TopicDescription:
 
 
 class OffsetSpec(IntEnum):
-    """Offsets with a name; any other number is a timestamp in milliseconds."""
+    """Special offsets; any other number is a timestamp in milliseconds."""
 
     LATEST = -1
     EARLIEST = -2
     MAX_TIMESTAMP = -3
-    """Of the record with the latest timestamp."""
+    """The offset of the record with the latest timestamp."""
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
 
 
 class IsolationLevel(IntEnum):
+    """Whether offsets beyond the last stable offset are visible."""
+
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 @dataclass(frozen=True)
 class ListedOffset:
+    """An offset of a partition."""
+
     offset: int
-    """-1 if there is no such offset: no record is so young."""
+    """-1 if there is no such offset: all records are older than the timestamp."""
     timestamp: int = -1
     leader_epoch: int = -1
     error: KafkaError | None = None
@@ -182,32 +196,40 @@ class ListedOffset:
 
 @dataclass(frozen=True)
 class DeletedRecords:
+    """The result of deleting records of a partition."""
+
     low_watermark: int
-    """The first offset that is left on all replicas."""
+    """The first offset that remains on all replicas."""
     error: KafkaError | None = None
 
 
 @dataclass(frozen=True)
 class ProducerState:
+    """An active producer of a partition."""
+
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
     coordinator_epoch: int
     current_txn_start_offset: int
-    """-1 if it has no transaction open here."""
+    """-1 without an open transaction on this partition."""
 
 
 @dataclass(frozen=True)
 class PartitionProducers:
+    """The active producers of a partition."""
+
     producers: tuple[ProducerState, ...] = ()
     error: KafkaError | None = None
 
 
-# ---- settings
+# ---- configuration
 
 
 class ConfigResourceType(IntEnum):
+    """The kinds of resources that have a configuration."""
+
     UNKNOWN = 0
     TOPIC = 2
     BROKER = 4
@@ -217,7 +239,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from."""
+    """The origin of a value."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -231,21 +253,23 @@ class ConfigSource(IntEnum):
 
 
 class AlterConfigOp(IntEnum):
+    """The operations of `alter_configs`."""
+
     SET = 0
     DELETE = 1
-    """Back to the default."""
+    """Resets the key to its default."""
     APPEND = 2
-    """Adds to a list."""
+    """Adds values to a list."""
     SUBTRACT = 3
-    """Takes off a list."""
+    """Removes values from a list."""
 
 
 @dataclass(frozen=True)
 class ConfigResource:
-    """Something that has settings.
+    """A resource that has a configuration.
 
-    `configs`: to describe, names of keys (all if it is None); to alter, values by key. A value may be a pair of an
-    AlterConfigOp and a value; None goes back to the default.
+    `configs`: the keys to describe (None: all), or the values to set by key. A value may be a pair of an AlterConfigOp
+    and a value; None resets the key to its default.
     """
 
     resource_type: ConfigResourceType | str | int
@@ -261,6 +285,8 @@ class ConfigResource:
 
 @dataclass(frozen=True)
 class ConfigSynonym:
+    """A value that a key would have from another source."""
+
     name: str
     value: str | None
     source: ConfigSource
@@ -268,9 +294,11 @@ class ConfigSynonym:
 
 @dataclass(frozen=True)
 class ConfigEntry:
+    """A key and its value."""
+
     name: str
     value: str | None
-    """None if it is sensitive, or not set."""
+    """None if it is sensitive or not set."""
     source: ConfigSource = ConfigSource.UNKNOWN
     is_read_only: bool = False
     is_sensitive: bool = False
@@ -285,6 +313,8 @@ class ConfigEntry:
 
 @dataclass(frozen=True)
 class ConfigDescription:
+    """The configuration of a resource."""
+
     entries: Mapping[str, ConfigEntry] = field(default_factory=dict)
     error: KafkaError | None = None
 
@@ -294,6 +324,8 @@ class ConfigDescription:
 
 @dataclass(frozen=True)
 class AlteredConfig:
+    """The result of changing a resource's configuration."""
+
     error: KafkaError | None = None
 
 
@@ -302,6 +334,8 @@ class AlteredConfig:
 
 @dataclass(frozen=True)
 class BrokerDescription:
+    """A broker of the cluster."""
+
     id: int
     host: str
     port: int
@@ -311,6 +345,8 @@ class BrokerDescription:
 
 @dataclass(frozen=True)
 class ClusterDescription:
+    """The cluster and its brokers."""
+
     cluster_id: str | None
     controller_id: int
     brokers: tuple[BrokerDescription, ...]
@@ -323,19 +359,23 @@ class ClusterDescription:
 
 @dataclass(frozen=True)
 class ReplicaInfo:
+    """A replica in a log directory."""
+
     size: int
     offset_lag: int
     is_future: bool = False
-    """Whether it is being copied here from another directory."""
+    """Whether it is being moved here from another log directory."""
 
 
 @dataclass(frozen=True)
 class LogDirDescription:
+    """A log directory of a broker."""
+
     broker_id: int
     path: str
     replicas: Mapping[TopicPartition, ReplicaInfo] = field(default_factory=dict)
     total_bytes: int = -1
-    """Of its volume; -1 if the broker does not tell."""
+    """The size of its volume; -1 if the broker does not return it."""
     usable_bytes: int = -1
     is_cordoned: bool = False
     error: KafkaError | None = None
@@ -346,28 +386,34 @@ class LogDirDescription:
 
 @dataclass(frozen=True)
 class GroupListing:
+    """A group in a list."""
+
     group_id: str
     protocol_type: str
     state: str = ""
-    """Empty if the broker does not tell (before Kafka 2.6)."""
+    """Empty from brokers before Kafka 2.6."""
     type: str = ""
 
 
 @dataclass(frozen=True)
 class MemberDescription:
+    """A member of a group."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...] = ()
     subscription: tuple[str, ...] = ()
-    """Topics; empty while the group is rebalancing, and for groups that are not consumers'."""
+    """The topics; empty while the group rebalances, and for groups that are not consumer groups."""
     member_metadata: bytes = b""
     member_assignment: bytes = b""
 
 
 @dataclass(frozen=True)
 class GroupDescription:
+    """A group and its members."""
+
     group_id: str
     state: str = ""
     protocol_type: str = ""
@@ -381,12 +427,14 @@ class GroupDescription:
 
 @dataclass(frozen=True)
 class DeletedGroup:
+    """The result of deleting a group."""
+
     error: KafkaError | None = None
 
 
 @dataclass(frozen=True)
 class GroupOffsets:
-    """Committed offsets of a group. Partitions without one are left out."""
+    """The committed offsets of a group, without partitions that have none."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
@@ -398,12 +446,14 @@ class GroupOffsets:
 
 @dataclass(frozen=True)
 class AlteredOffset:
+    """The result of changing a committed offset."""
+
     error: KafkaError | None = None
 
 
 @dataclass(frozen=True)
 class MemberToRemove:
-    """A member by its id, or a static one by its instance id."""
+    """A member to remove, by member id or group instance id."""
 
     member_id: str = ""
     group_instance_id: str | None = None
@@ -412,6 +462,8 @@ class MemberToRemove:
 
 @dataclass(frozen=True)
 class RemovedMember:
+    """The result of removing a member."""
+
     error: KafkaError | None = None
 
 
@@ -419,7 +471,7 @@ class RemovedMember:
 
 
 class TransactionState(Enum):
-    """Kafka's names for what a transaction may be doing."""
+    """The states of a transaction, with Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -433,6 +485,8 @@ class TransactionState(Enum):
 
 @dataclass(frozen=True)
 class TransactionListing:
+    """A transactional id in a list."""
+
     transactional_id: str
     producer_id: int
     state: str
@@ -441,13 +495,15 @@ class TransactionListing:
 
 @dataclass(frozen=True)
 class TransactionDescription:
+    """A transactional id and its transaction."""
+
     transactional_id: str
     state: str = ""
     producer_id: int = -1
     producer_epoch: int = -1
     transaction_timeout_ms: int = -1
     transaction_start_time_ms: int | None = None
-    """None if no transaction is open."""
+    """None without an open transaction."""
     partitions: frozenset[TopicPartition] = frozenset()
     coordinator_id: int = -1
     error: KafkaError | None = None
@@ -455,7 +511,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True)
 class AbortTransactionSpec:
-    """An open transaction on one partition, as `describe_producers` shows it."""
+    """An open transaction on one partition, as `describe_producers` returns it."""
 
     topic_partition: TopicPartition
     producer_id: int
@@ -465,7 +521,7 @@ class AbortTransactionSpec:
 
 @dataclass(frozen=True)
 class FencedProducer:
-    """The id and epoch that the fenced producers do not have."""
+    """The new producer id and epoch, which fence older producers."""
 
     producer_id: int = -1
     producer_epoch: int = -1

@@ -54,7 +54,7 @@ class Consumer(AbstractConsumer[K, V]):
         except BaseException:
             self._thread.stop()
             raise
-        self._thread.look_after(self, self._started_core.abandon)
+        self._thread.close_automatically(self, self._started_core.abandon)
 
     async def _start_core(self) -> ConsumerCore:
         core = ConsumerCore(self.config, self._ready.set, self._subscription)

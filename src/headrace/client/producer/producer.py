@@ -58,7 +58,7 @@ class Producer(BaseProducer):
             self._thread.stop()
             raise
         self._start(self._started)
-        self._thread.look_after(self, functools.partial(self._started.close, _UNCLOSED_FLUSH_SECONDS))
+        self._thread.close_automatically(self, functools.partial(self._started.close, _UNCLOSED_FLUSH_SECONDS))
 
     async def _create_core(self) -> ProducerCore:
         return ProducerCore(self.config)

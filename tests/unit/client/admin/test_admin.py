@@ -430,16 +430,16 @@ async def test_arguments_that_cannot_be_used() -> None:
     lab = Lab()
     admin: Any = lab.admin
     for call, words in [
-        (lambda: admin.delete_topics("events"), "a list of topics is expected, not 'events' alone"),
-        (lambda: admin.describe_groups("g"), "a list of groups is expected, not 'g' alone"),
+        (lambda: admin.delete_topics("events"), "topics must be a list, not 'events' alone"),
+        (lambda: admin.describe_groups("g"), "group_ids must be a list, not the str 'g'"),
         (lambda: admin.create_topics({"a": {"partitions": 1}}), "unknown option 'partitions'"),
         (lambda: admin.describe_configs([], config_filter="some"), "config_filter='some' is not one of all, modified"),
         (
             lambda: admin.describe_configs([ConfigResource("broker", "x")]),
             "Broker id must be an integer, but it is: 'x'",
         ),
-        (lambda: admin.alter_configs([ConfigResource("topic", "x")]), "a mapping of keys to values is expected"),
-        (lambda: admin.remove_group_members("g", [MemberToRemove()]), "neither member_id nor group_instance_id"),
+        (lambda: admin.alter_configs([ConfigResource("topic", "x")]), "configs must be a mapping of keys to values"),
+        (lambda: admin.remove_group_members("g", [MemberToRemove()]), "needs a member_id or a group_instance_id"),
     ]:
         with pytest.raises(IllegalArgumentError, match=words):
             await call()
@@ -462,5 +462,5 @@ async def test_after_close() -> None:
     lab = Lab()
     await lab.admin.close()
     await lab.admin.close()
-    with pytest.raises(IllegalStateError, match="this admin client is closed"):
+    with pytest.raises(IllegalStateError, match="This admin client is closed"):
         await lab.admin.create_topics([NewTopic("a")])

@@ -62,6 +62,6 @@ def test_supported_signatures():
     assert value_of(None, b"v") == b"v"
 
 
-def test_null_stays_none():
-    with pytest.raises(ConfigError, match=r"a deserializer is a function .* this is a int"):
+def test_rejects_other_objects():
+    with pytest.raises(ConfigError, match=r"a deserializer must be a function .* not int"):
         prepare(5)

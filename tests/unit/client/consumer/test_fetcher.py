@@ -561,7 +561,7 @@ class TestErrors:
     async def test_offsets_of_missing_topic(self):
         logs = FakeLogs()
         async with logs.consumer() as consumer:
-            with pytest.raises(UnknownTopicOrPartitionError, match="know no topic t"):
+            with pytest.raises(UnknownTopicOrPartitionError, match="Topic 't' does not exist"):
                 await consumer.end_offsets(tps(("t", 0)), timeout_ms=2000)
 
 

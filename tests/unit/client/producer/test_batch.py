@@ -367,7 +367,7 @@ def test_serializer_may_add_headers() -> None:
 
 def test_rejects_invalid_serializers() -> None:
     assert prepare(None) is None
-    with pytest.raises(ConfigError, match="a serializer is a function or has a method `serialize`; this is a int"):
+    with pytest.raises(ConfigError, match="a serializer must be a function or have a method `serialize`, not int"):
         prepare(5)
 
 
