@@ -1,4 +1,4 @@
-"""The same assignments as Kafka's own assignors make, for the same groups."""
+"""The assignors return the same assignments as Kafka's assignors, for the same groups."""
 
 import base64
 import json
@@ -42,7 +42,7 @@ def as_json(assignor: str, topics: Topics, members: Mapping[str, Subscription]) 
 
 
 def make_cases(assignor_name: str, equal: bool, racks: bool) -> list[Case]:
-    """Groups that start afresh, and go on changing from there."""
+    """New groups, and their changes."""
     chance = random.Random(f"{SEED} {assignor_name} {equal} {racks}")
     (assignor,) = make_assignors(assignor_name)
     cases: list[Case] = []
@@ -64,7 +64,9 @@ def make_cases(assignor_name: str, equal: bool, racks: bool) -> list[Case]:
 @pytest.mark.parametrize("racks", [False, True], ids=["no-racks", "racks"])
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
 def test_same_assignment_as_kafka(apache_kafka: None, equal: bool, racks: bool) -> None:
-    names = set(NAMES) - ({"cooperative-sticky"} if racks and not equal else set())  # see there for the difference
+    names = set(NAMES) - (
+        {"cooperative-sticky"} if racks and not equal else set()
+    )  # see `CooperativeStickyAssignor` for the difference
     cases = [case for name in sorted(names) for case in make_cases(name, equal, racks)]
     lines = "".join(as_json(name, topics, members) + "\n" for name, topics, members, _ in cases)
     answers = [json.loads(line) for line in run_java(DRIVER, stdin=lines.encode()).stdout.splitlines()]

@@ -1,5 +1,6 @@
-"""The assignors of kafka-python and aiokafka beside ours: range and round robin choose the same; the sticky ones
-understand what our members say they had, and do no better."""
+"""The assignors of kafka-python and aiokafka compared with Headrace's: range and round robin return the same
+assignments; the sticky assignors understand the user data of Headrace's members, and are not better.
+"""
 
 import random
 from collections import Counter
@@ -27,7 +28,7 @@ def sets(made: Given) -> dict[str, set[TopicPartition]]:
 
 
 def dynamic(members: dict[str, Subscription]) -> dict[str, Subscription]:
-    """Neither project puts static members in the order that Kafka does."""
+    """Neither project sorts static members as Kafka does."""
     return {member: Subscription(each.topics) for member, each in members.items()}
 
 
@@ -42,7 +43,7 @@ def test_same_assignment_as_python_clients(name: str, equal: bool, seed: int) ->
     topics = wanted(topics, members)
     ours = sets(assign(name, topics, members))
     assert ours == sets(as_aiokafka(name, topics, members))
-    if equal or name == "range":  # kafka-python 3.0 fails as it passes over a member
+    if equal or name == "range":  # kafka-python 3.0 fails when it skips a member
         assert ours == sets(as_kafka_python(name, topics, members))
 
 
@@ -54,7 +55,7 @@ def moves(before: Given, after: Given) -> int:
 @few
 @given(seed=seeds)
 def test_sticky_is_as_balanced(seed: int) -> None:
-    """With equal subscriptions: shares of the same sizes, and no more moves."""
+    """With equal subscriptions: the same partition counts, and no additional moves."""
     chance = random.Random(seed)
     topics = random_topics(chance)
     members = dynamic(random_members(chance, topics, equal=True))
@@ -71,7 +72,7 @@ def test_sticky_is_as_balanced(seed: int) -> None:
 @few
 @given(seed=seeds)
 def test_cooperative_converges(seed: int) -> None:
-    """As many partitions stay with members that join again as kafka-python leaves with them."""
+    """Rejoining members keep as many partitions as with kafka-python."""
     chance = random.Random(seed)
     topics = random_topics(chance)
     members = dynamic(random_members(chance, topics, equal=True))

@@ -1,4 +1,4 @@
-"""This project's consumer beside those of others: the same records from the same topics, the same offsets of a group.
+"""Headrace's consumer and other clients: the same records from the same topics, the same committed offsets.
 
 Runs against Headrace, and with HEADRACE_COMPAT_BROKER=kafka against Apache Kafka.
 """
@@ -73,7 +73,7 @@ def read(consumer: Consumer, count: int) -> list[Record]:
     found: list[Record] = []
     deadline = time.monotonic() + PATIENCE
     while len(found) < count:
-        assert time.monotonic() < deadline, f"only {len(found)} of {count} records came"
+        assert time.monotonic() < deadline, f"only {len(found)} of {count} records arrived"
         for records in consumer.poll(1000).values():
             found += [row(record) for record in records]
     return by_partition(found)
@@ -279,7 +279,7 @@ class TestGroups:
         try:
             import confluent_kafka
 
-            # confluent-kafka takes what it gets for a C string and reads on to the next zero byte: hence the one above.
+            # confluent-kafka treats the metadata as a C string and reads up to the next zero byte: hence the one above.
             (found,) = confluent.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=PATIENCE)
             assert (found.offset, found.metadata) == (3, "from headrace")
             confluent.commit(

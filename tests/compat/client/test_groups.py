@@ -1,7 +1,7 @@
-"""Members of this client in groups with members of other clients: they agree on an assignor, understand each other's
-subscriptions and assignments whoever leads, and take each other's place.
+"""Members of Headrace's client in groups with members of other clients: they agree on an assignor, understand each
+other's subscriptions and assignments with any leader, and replace each other.
 
-`tests/compat/broker/test_groups.py` has this client among the others, alone and in mixed groups.
+`tests/compat/broker/test_groups.py` tests this client among the others, alone and in mixed groups.
 Runs against Headrace, and with HEADRACE_COMPAT_BROKER=kafka against Apache Kafka.
 """
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.mark.parametrize("is_first", [True, False], ids=["leads", "follows"])
 @pytest.mark.parametrize("strategy", list(OTHERS))
 def test_group_with_members_of_other_clients(make_lab: MakeLab, strategy: str, is_first: bool) -> None:
-    """The first member of a group leads it; when it goes, another does."""
+    """The first member of a group is the leader; when it leaves, another member becomes the leader."""
     lab = make_lab(6)
     lab.write(5)
     order = (OURS, *OTHERS[strategy]) if is_first else (*OTHERS[strategy], OURS)

@@ -1,4 +1,4 @@
-"""The blocking consumer with a real broker: its methods, which thread runs the user's code, what is committed."""
+"""The blocking consumer with a real broker: its methods, the threads that run user code, and commits."""
 
 import itertools
 import threading
@@ -176,7 +176,7 @@ class TestThreads:
         thread = threading.Thread(target=poll)
         thread.start()
         inside.wait()
-        eventually(lambda: _is_refused(consumer), "the second thread is refused")
+        eventually(lambda: _is_refused(consumer), "the second thread gets an error")
         consumer.wakeup()
         thread.join()
         assert failures == []
@@ -304,7 +304,7 @@ class TestCommits:
         records = iter(consumer)
         next(records)
         next(records)
-        # The user works on the second record: the first is done.
+        # The user processes the second record, so the first is processed.
         eventually(lambda: consumer.committed(tp) == 1, "a commit of the first record")
         next(records)
         eventually(lambda: consumer.committed(tp) == 2, "a commit of the second record")

@@ -1,4 +1,4 @@
-"""The consumer with a broker that fails: no record is lost, doubled or out of order, wherever a connection breaks."""
+"""The consumer with a failing broker: no record is lost, duplicated or out of order."""
 
 import itertools
 import threading
@@ -76,11 +76,11 @@ def write(broker: EmbeddedBroker, tp: TopicPartition, *numbers: int) -> None:
 
 
 def read(consumer: Consumer, count: int) -> list[int]:
-    """So many values, and no more than come with them."""
+    """Polls until there are at least `count` values."""
     found: list[int] = []
     deadline = time.monotonic() + PATIENCE
     while len(found) < count:
-        assert time.monotonic() < deadline, f"only {found} of {count} records came"
+        assert time.monotonic() < deadline, f"only {found} of {count} records arrived"
         for records in consumer.poll(1000).values():
             found.extend(int(record.value) for record in records)
     return found
@@ -104,7 +104,7 @@ def read(consumer: Consumer, count: int) -> list[int]:
 )
 @pytest.mark.parametrize("sessions", [True, False])
 def test_retries_retriable_fetch_errors(broker, tp, open_consumer, error: type[KafkaError], sessions: bool):
-    """With a session, a fetch that names no partition gets the error as a whole; without, each partition gets it."""
+    """In a session, a fetch without partitions gets a top-level error; otherwise each partition gets the error."""
     write(broker, tp, 0, 1, 2)
     consumer = open_consumer(broker.bootstrap_servers, enable_incremental_fetch_sessions=sessions)
     consumer.assign([tp])
@@ -163,7 +163,7 @@ def test_out_of_range_resets_to_earliest(broker, tp, open_consumer):
     assert read(consumer, 5) == list(range(5))
     fault = broker.faults.error(ApiKey.FETCH, OffsetOutOfRangeError, times=1)
     fault.wait_for_hits(1)
-    # Reset to the earliest, as the setting says: everything again.
+    # auto.offset.reset is earliest: all records are read again.
     assert read(consumer, 5) == list(range(5))
 
 
@@ -208,8 +208,8 @@ def test_survives_paused_broker(broker, tp, open_consumer):
 
 
 def test_cut_at_every_byte_of_a_fetch(open_consumer):
-    """The connection for fetches dies one byte later each time, from the first of ApiVersions to the last of the second
-    fetch; what was read is always what was written, in order."""
+    """Cuts the fetch connection after each byte, from the first of ApiVersions to the last of the second fetch. All
+    records are read in order every time."""
     with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
         proxy.target = broker.address
         tp = TopicPartition("t", 0)
@@ -223,7 +223,7 @@ def test_cut_at_every_byte_of_a_fetch(open_consumer):
         (node_id,) = pool.nodes
 
         def fetch_after(cut: int | None) -> int:
-            """How many bytes came for two fetches on a new connection, with those of the connection's beginning."""
+            """Returns the bytes received for two fetches on a new connection, including its setup."""
             before = proxy.replied_bytes
             proxy.cut_after(cut)
             consumer._core.call(pool.disconnect, node_id, PURPOSE)
@@ -238,7 +238,7 @@ def test_cut_at_every_byte_of_a_fetch(open_consumer):
 
 
 def test_frequently_cut_connections(open_consumer):
-    """While a writer writes and somebody cuts, every record comes once, and in order."""
+    """Every record is read once and in order while connections are cut during writes."""
     with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
         proxy.target = broker.address
         tp = TopicPartition("t", 0)

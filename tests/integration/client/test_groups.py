@@ -1,4 +1,4 @@
-"""Consumers that share a group, with a real broker: who gets what, what listeners are told, what is committed."""
+"""Consumer groups with a real broker: assignments, listener calls and commits."""
 
 import itertools
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_members_join_and_leave(broker: EmbeddedBroker, topic: str, pollers: Pol
     write(broker, topic)
     eventually(lambda: len(pollers.received()) >= 15 * COUNT, "all is read", PATIENCE)
     received = pollers.received()
-    assert len(received) == len(set(received)), "nothing is read twice by members that come and go in order"
+    assert len(received) == len(set(received)), "no record is read twice when members join and leave in order"
     assert "lost" not in kinds(first) + kinds(second)
     assert kinds(first)[-1] == "revoked"
     assert not first.errors + second.errors
@@ -186,7 +186,7 @@ def test_group_survives_broker_restart(broker: EmbeddedBroker, topic: str, polle
 
 @pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT])
 def test_group_survives_faults(broker: EmbeddedBroker, topic: str, pollers: Pollers, api: ApiKey) -> None:
-    """Whatever is refused, lost or cut once, the group settles and all is read."""
+    """After each single fault the group becomes stable, and all records are read."""
     tps = all_of(topic)
     faults = broker.faults
     pollers.add()

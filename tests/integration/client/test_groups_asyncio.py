@@ -1,4 +1,4 @@
-"""Groups of asyncio consumers, with listeners that are coroutine functions."""
+"""Groups of asyncio consumers, with coroutine functions as listeners."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -21,7 +21,7 @@ class Listener(ConsumerRebalanceListener):
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         await asyncio.sleep(0)
-        await self._consumer.commit()  # what was read so far, before others go on
+        await self._consumer.commit()  # commit before other members continue
         self.told.append(("revoked", set(revoked)))
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -86,6 +86,6 @@ def test_members_join_and_leave(strategy: str) -> None:
             await second.stop()
             assert ("assigned", TPS) in first.listener.told
             assert first.listener.told[-1][0] == "revoked"
-            assert second.read == [], "the first has committed what it read as it gave it up"
+            assert second.read == [], "the first member committed its offsets when its partitions were revoked"
 
     asyncio.run(test())

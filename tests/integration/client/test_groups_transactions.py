@@ -1,4 +1,4 @@
-"""Offsets that a transaction commits for a group: those of the member that has the partitions, and of no other."""
+"""Offsets that transactions commit for a group: only the owner of a partition can commit."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -51,7 +51,7 @@ def test_exactly_once_from_topic_to_topic(broker: EmbeddedBroker) -> None:
     copied = 0
     with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="copier") as producer:
         producer.init_transactions()
-        for life in range(3):  # each begins where the transactions of the one before ended
+        for life in range(3):  # each starts at the offsets of the previous one's transactions
             with make_consumer(broker) as consumer:
                 consumer.subscribe(["in"])
                 aborts = 0
@@ -95,7 +95,7 @@ def test_member_of_earlier_generation_cannot_commit(broker: EmbeddedBroker) -> N
             second.poll(20)
             return first.group_metadata().generation_id == second.group_metadata().generation_id > stale.generation_id
 
-        eventually(both_are_in, "the next generation begins", PATIENCE)
+        eventually(both_are_in, "the next generation starts", PATIENCE)
         with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="zombie") as producer:
             producer.init_transactions()
             producer.begin_transaction()

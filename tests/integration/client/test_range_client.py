@@ -193,5 +193,5 @@ def test_wait_for_records(headrace_broker: EmbeddedBroker, headrace_topic: str, 
         assert time.monotonic() < deadline
     assert client.offsets({tp: LATEST}) == {tp: 1}
     assert not client.wait_for_records({tp: 1}, 50)
-    assert client.wait_for_records({tp: 7}, 50), "an offset that is not there is news too"
+    assert client.wait_for_records({tp: 7}, 50), "an offset out of range ends the wait too"
     sender.join()

@@ -1,4 +1,4 @@
-"""What every assignment is: complete, balanced, sticky, safe."""
+"""Every assignment is complete, balanced, sticky and safe."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ def assign(name: str, topics: Topics, members: dict[str, Subscription]) -> Given
 
 
 def a_life(seed: int, equal: bool, racks: bool = False) -> Iterator[tuple[Topics, dict[str, Subscription]]]:
-    """A group as it begins, and after each of a few changes."""
+    """A group at its start, and after each of a few changes."""
     chance = random.Random(seed)
     topics = random_topics(chance, racks)
     members = random_members(chance, topics, equal, racks)
@@ -34,7 +34,7 @@ def a_life(seed: int, equal: bool, racks: bool = False) -> Iterator[tuple[Topics
 
 
 def check_complete(topics: Topics, members: dict[str, Subscription], made: Given) -> None:
-    """Everything that somebody wants is given once, to somebody who wants it."""
+    """Every subscribed partition is assigned once, to a subscriber."""
     for member, tps in made.items():
         assert {tp.topic for tp in tps} <= set(members[member].topics)
     expected = wanted(topics, members).all_partitions()
@@ -42,7 +42,7 @@ def check_complete(topics: Topics, members: dict[str, Subscription], made: Given
 
 
 def check_balanced(topics: Topics, members: dict[str, Subscription], made: Given) -> None:
-    """Nobody could get a partition from somebody who has two more."""
+    """No member could get a partition from a member that has two more."""
     owner = {tp: member for member, tps in made.items() for tp in tps}
     for member, each in members.items():
         for topic in each.topics:
@@ -86,7 +86,8 @@ def test_range_co_partitions_equal_topics(seed: int) -> None:
 @few
 @given(seed=seeds)
 def test_sticky_after_changes(equal: bool, seed: int) -> None:
-    """Balanced after each change; without one nothing moves; and with equal subscriptions no move is in vain."""
+    """Balanced after each change; without a change nothing moves; with equal subscriptions there are no needless
+    moves."""
     owned: dict[str, list[TopicPartition]] = {}
     for generation, (topics, members) in enumerate(a_life(seed, equal), 1):
         before = {member: tps for member, tps in owned.items() if member in members}
@@ -107,7 +108,7 @@ def test_sticky_after_changes(equal: bool, seed: int) -> None:
 @few
 @given(seed=seeds)
 def test_cooperative_is_safe_and_converges(equal: bool, racks: bool, seed: int) -> None:
-    """Nobody gets what another had as it joined; and when everybody has given up what it must, all is given."""
+    """No member gets a partition that another one owns; after all revocations everything is assigned."""
     owned: dict[str, list[TopicPartition]] = {}
     generation = 0
     for topics, members in a_life(seed, equal, racks):

@@ -1,5 +1,6 @@
-"""A consumer in virtual time, whose brokers move leaders, hang up, forget sessions, answer late and with errors, and
-a user who seeks and pauses: every record comes once and in order, from wherever the user last was.
+"""A consumer in virtual time whose brokers move leaders, close connections, evict sessions, respond late and with
+errors, and a user that seeks and pauses: every record is returned once and in order, starting at the user's last
+position.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ class Simulation:
         self.logs = FakeLogs(BROKERS)
         self.logs.create("t", PARTITIONS, leaders=[1 + index % BROKERS for index in range(PARTITIONS)])
         self.next = {TopicPartition("t", index): 0 for index in range(PARTITIONS)}
-        """The offset that must come next."""
+        """The expected next offset."""
         self.seen = 0
 
     def write(self) -> None:
@@ -34,7 +35,7 @@ class Simulation:
         self.logs.append(place, *(b"%d %d" % (place[1], end + number) for number in range(count)))
 
     def disturb(self) -> None:
-        """Something that a cluster does."""
+        """Does something at random in the cluster."""
         chance, logs = self.chance, self.logs
         place = ("t", chance.randrange(PARTITIONS))
         broker = logs.broker(1 + chance.randrange(BROKERS))
@@ -66,7 +67,7 @@ class Simulation:
         self.logs.tell("t")
 
     async def use(self, consumer) -> None:
-        """Something that a user does."""
+        """Does something at random as the user."""
         chance = self.chance
         tp = TopicPartition("t", chance.randrange(PARTITIONS))
         kind = chance.choice(("poll", "poll", "poll", "iterate", "arrow", "seek", "pause", "resume", "sleep"))
@@ -101,7 +102,7 @@ class Simulation:
     def check(self, tp: TopicPartition, found: list[tuple[int, bytes]], consumer) -> None:
         assert not found or tp not in consumer.paused(), f"{tp} is paused"
         for offset, value in found:
-            assert offset == self.next[tp], f"{tp}: offset {offset} came, not {self.next[tp]}"
+            assert offset == self.next[tp], f"{tp}: got offset {offset}, expected {self.next[tp]}"
             assert value == b"%d %d" % (tp.partition, offset)
             self.next[tp] += 1
             self.seen += 1

@@ -1,8 +1,8 @@
-"""Groups in a bad network: requests and replies are lost and delayed, members crash, hang, come and go, and the
-coordinator moves and forgets what it had not written. At no moment have two members of the group the same partition;
-when the network is well again the group settles, and every record has been read.
+"""Groups in an unreliable network: requests and responses are lost and delayed, members crash, hang, join and leave,
+and the coordinator moves and loses what it had not written. No two members of the group ever own the same partition.
+When the network recovers, the group becomes stable, and every record has been read.
 
-A run that failed prints its seed.
+A failed run prints its seed.
 """
 
 import random

@@ -1,12 +1,12 @@
-"""Logs behind fake brokers, for tests of the consumer in virtual time: Fetch with sessions, ListOffsets, leader epochs.
+"""Logs behind fake brokers, for consumer tests in virtual time: Fetch with sessions, ListOffsets, leader epochs.
 
     logs = FakeLogs(brokers=2)
     logs.create("t", 3, leaders=[1, 2, 1])
     logs.append(("t", 0), b"a", b"b")
     async with logs.consumer(auto_offset_reset="earliest") as consumer: ...
 
-A fetch without records is answered when some come, or after its `max_wait_ms`. Every fetch is checked as a broker does
-it: leader, epoch of the leader, session.
+A fetch without records is completed when records arrive, or after its `max_wait_ms`. Every fetch is checked as a broker
+checks it: leader, leader epoch, session.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Place = tuple[str, int]
 
 
 class LoopClock:
-    """The virtual loop's time, for what asks a clock."""
+    """A clock with the time of the virtual loop."""
 
     def time_ms(self) -> int:
         return int(self.monotonic() * 1000)
@@ -64,7 +64,7 @@ class LoopClock:
         return asyncio.get_running_loop().time()
 
     def sleep(self, seconds: float) -> None:
-        raise AssertionError("nothing sleeps on the loop")
+        raise AssertionError("code on the loop must not sleep")
 
 
 class FakeLog:
@@ -80,11 +80,11 @@ class FakeLog:
         self.batches: list[tuple[int, int, int, int, bytes]] = []
         """Base offset, next offset, epoch, timestamp, bytes."""
         self.error = 0
-        """What fetches are answered with, if it is not 0."""
+        """The error code of fetch responses."""
         self.preferred = -1
-        """The follower that consumers are sent to."""
+        """The preferred read replica."""
         self.follower_end: int | None = None
-        """How far it has come, if that is not all."""
+        """The end offset of the follower, if it is behind."""
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         found = b""
@@ -96,7 +96,7 @@ class FakeLog:
         return found
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch that is not above the one asked for, and where it ends."""
+        """Returns the largest epoch that is not above the requested one, and its end offset."""
         known = [each[2] for each in self.batches if each[2] <= epoch]
         if not known:
             return -1, -1
@@ -112,11 +112,11 @@ class FakeLogs:
         self.ids: dict[str, Uuid] = {}
         self.sessions: dict[tuple[int, int], tuple[int, dict[tuple[Any, int], FetchPartition]]] = {}
         self._given: dict[int, int] = {}
-        """The session that each full request got."""
+        """The session ids of full requests."""
         self.has_sessions = True
         self.waiting: list[tuple[FakeBroker, Received, asyncio.TimerHandle]] = []
         self.fetched: list[tuple[int, dict[Place, int]]] = []
-        """For each fetch: the broker, and offsets by partition, those of the session included."""
+        """For each fetch: the broker, and offsets by partition, including those of the session."""
         self.before_reply: Callable[[FakeBroker, FetchResponse], None] | None = None
         for broker in self.cluster.brokers:
             broker.on(ApiKey.FETCH, lambda request, broker=broker: self._fetch(broker, request))
@@ -134,7 +134,7 @@ class FakeLogs:
         host, port = self.cluster.bootstrap[0]
         return Consumer(*topics, bootstrap_servers=f"{host}:{port}", clock=LoopClock(), dialer=self.network, **settings)
 
-    # What the test does
+    # ---- for tests
 
     def create(self, topic: str, partitions: int = 1, leaders: Iterable[int] = (), with_id: bool = True) -> None:
         chosen = list(leaders) or [1] * partitions
@@ -150,12 +150,12 @@ class FakeLogs:
         return index
 
     def tell(self, topic: str) -> None:
-        """Metadata says how it is now."""
+        """Lets metadata responses show the current state."""
         found = [partition(index, log.leader, log.epoch) for (name, index), log in self.logs.items() if name == topic]
         self.cluster.set_topic(topic, found, topic_id=self.ids[topic])
 
     def move(self, place: Place, leader: int, tell: bool = True) -> None:
-        """Another broker leads from now on."""
+        """Makes another broker the leader."""
         self.logs[place].leader = leader
         self.logs[place].epoch += 1
         if tell:
@@ -179,7 +179,7 @@ class FakeLogs:
         log.end = end
 
     def wake(self) -> None:
-        """Answers fetches that wait."""
+        """Completes waiting fetches."""
         waiting, self.waiting = self.waiting, []
         for broker, received, timer in waiting:
             timer.cancel()
@@ -188,7 +188,7 @@ class FakeLogs:
     def offsets_asked(self, place: Place) -> list[int]:
         return [asked[place] for _, asked in self.fetched if place in asked]
 
-    # What brokers do
+    # ---- requests
 
     def _fetch(self, broker: FakeBroker, request: FetchRequest) -> Message | None:
         received = broker.requests[-1]
@@ -218,7 +218,7 @@ class FakeLogs:
     def _session(
         self, broker: FakeBroker, request: FetchRequest, again: bool
     ) -> tuple[int, dict[tuple[Any, int], FetchPartition], int]:
-        """Its id, what it is about, and an error."""
+        """Returns session id, partitions and error code of a session."""
         asked = {
             (topic.topic_id if topic.topic_id != ZERO_UUID else topic.topic, part.partition): part
             for topic in request.topics
@@ -242,7 +242,7 @@ class FakeLogs:
             for topic in request.forgotten_topics_data:
                 for index in topic.partitions:
                     key = (topic.topic_id if topic.topic_id != ZERO_UUID else topic.topic, index)
-                    assert key in known_parts, f"{key} was forgotten, but is not in the session"
+                    assert key in known_parts, f"{key} was forgotten but is not in the session"
                     del known_parts[key]
             known_parts.update(asked)
             self.sessions[broker.id, request.session_id] = (epoch + 1, known_parts)

@@ -1,4 +1,4 @@
-"""The assignors of other Python projects, asked with our members."""
+"""The assignors of other Python projects, called with Headrace's members."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ KAFKA_PYTHON: dict[str, Any] = {
 
 
 class Cluster:
-    """What these assignors ask of their cluster's metadata."""
+    """The cluster metadata that these assignors use."""
 
     def __init__(self, topics: Topics):
         self._topics = topics

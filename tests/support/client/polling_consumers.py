@@ -1,4 +1,4 @@
-"""Consumers of this project, each polled by a thread of its own, that remember what they were told and given."""
+"""Consumers that are polled by a thread each, and record listener calls and received records."""
 
 import threading
 from collections.abc import Collection
@@ -14,7 +14,7 @@ PATIENCE = 60.0
 
 
 class Poller(ConsumerRebalanceListener):
-    """Polls until it is closed. `commit` says how: by hand after each poll, or by itself."""
+    """Polls until it is closed. `commit` selects manual commits after each poll, or automatic commits."""
 
     def __init__(self, bootstrap: str, group: str, topics: Collection[str], **settings: Any):
         self.consumer = Consumer(
@@ -33,7 +33,7 @@ class Poller(ConsumerRebalanceListener):
         self.received: list[tuple[str, int, int]] = []
         self.errors: list[Exception] = []
         self.is_resting = threading.Event()
-        """Set: the program works and does not poll."""
+        """Set while the program is busy and does not poll."""
         self._is_over = threading.Event()
         self.consumer.subscribe(topics, listener=self)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -49,7 +49,7 @@ class Poller(ConsumerRebalanceListener):
         self._tell("lost", lost)
 
     def _tell(self, what: str, tps: Collection[TopicPartition]) -> None:
-        assert threading.current_thread() is self._thread, "listeners are called by the thread that polls"
+        assert threading.current_thread() is self._thread, "listeners run in the thread that polls"
         self.events.append((what, frozenset(tps)))
 
     def _run(self) -> None:
@@ -99,14 +99,14 @@ class Pollers:
         return made
 
     def is_shared(self, *tps: TopicPartition) -> bool:
-        """Whether each partition is somebody's, and nobody else's."""
+        """Returns True if each partition has exactly one owner."""
         return sorted(tp for each in self.all for tp in each.assigned) == sorted(tps)
 
     def wait_shared(self, *tps: TopicPartition, busy: int = 0) -> None:
-        """Until all is given out, and so many members have a share."""
+        """Waits until all partitions are assigned, to this many members."""
         eventually(
             lambda: self.is_shared(*tps) and sum(bool(each.assigned) for each in self.all) >= busy,
-            "every partition is read by one member",
+            "every partition has one owner",
             PATIENCE,
         )
 

@@ -1,4 +1,4 @@
-"""Random groups for tests of assignors: topics, members, and what they had before."""
+"""Random groups for tests of assignors: topics, members, and their previous partitions."""
 
 import random
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def sticky_data(tps: list[TopicPartition], generation: int) -> bytes:
 def with_owned(
     members: dict[str, Subscription], owned: dict[str, list[TopicPartition]], generation: int
 ) -> dict[str, Subscription]:
-    """The members as they join again with what they were given, in the form of either sticky assignor."""
+    """Returns the members as they rejoin with their assignment, in the form of either sticky assignor."""
     return {
         member: replace(
             each,
@@ -39,7 +39,7 @@ def random_topics(chance: random.Random, racks: bool = False) -> Topics:
 
 
 def wanted(topics: Topics, members: dict[str, Subscription]) -> Topics:
-    """What a leader gives its assignor: the topics that somebody wants."""
+    """Returns the arguments of an assignor: the subscribed topics and the members."""
     names = {topic for each in members.values() for topic in each.topics}
     return Topics({topic: count for topic, count in topics.counts.items() if topic in names}, topics.racks)
 
@@ -68,7 +68,7 @@ def random_members(chance: random.Random, topics: Topics, equal: bool, racks: bo
 def changes(
     chance: random.Random, topics: Topics, members: dict[str, Subscription], equal: bool, racks: bool = False
 ) -> Iterator[tuple[Topics, dict[str, Subscription]]]:
-    """A group that goes on changing: members come and go, topics get more partitions or are deleted."""
+    """A group that changes: members join and leave, topics get more partitions or are deleted."""
     while True:
         names = sorted(members)
         what = chance.choice(("join", "join", "leave", "leave", "grow", "delete", "subscribe"))

@@ -1,4 +1,4 @@
-"""A consumer group under test: topics, members of any client, and an admin client that looks at the group."""
+"""A consumer group under test: topics, members of any client, and an admin client that inspects the group."""
 
 import time
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from tests.support.coordinator.group_members import Member, MemberHosts, MemberO
 
 PATIENCE = 90.0
 SESSION_MS = 30_000
-"""More than any delay of a loaded machine. Tests that wait for a session to end have shorter ones."""
+"""Longer than any delay of a loaded machine. Tests that wait for a session timeout use shorter ones."""
 POLL_INTERVAL_MS = 60_000
 COORDINATOR_IS_STARTING = (
     confluent.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -30,11 +30,11 @@ class Lab:
         self.group = group
         self.members: list[Member] = []
         self.written: dict[Partition, int] = {}
-        """How many records each partition has."""
+        """The number of records of each partition."""
         self._hosts = hosts
         self._writer = Confluent(broker.bootstrap)
         self._admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        # Knows what is committed, and never joins. Unlike the admin client it may outlive a broker.
+        # Fetches committed offsets and never joins. Unlike the admin client it may survive a broker.
         self._reader = confluent.Consumer({"bootstrap.servers": broker.bootstrap, "log_level": 0, "group.id": group})
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class Lab:
         self.written |= {(topic, index): 0 for index in range(partitions) if (topic, index) not in self.written}
 
     def write(self, each: int) -> None:
-        """Writes to each partition; with the time of now, since old records are deleted while the test runs."""
+        """Writes to each partition, with current timestamps, since retention deletes old records during the test."""
         for topic in {topic for topic, _ in self.written}:
             indexes = [index for name, index in self.written if name == topic]
             records = [Record(index, None, b"%d" % number) for index in indexes for number in range(each)]
@@ -80,7 +80,7 @@ class Lab:
         poll_interval_ms: int = POLL_INTERVAL_MS,
         poll_ms: int = 100,
     ) -> Member:
-        """A member that reads the topic; of the lab's first one, if none is named."""
+        """Starts a member that subscribes to a topic, by default to the first of the lab."""
         options = MemberOptions(
             self.broker.bootstrap,
             self.group,
@@ -100,7 +100,7 @@ class Lab:
         return member
 
     def is_shared(self) -> bool:
-        """Whether each partition is some member's, and no other's."""
+        """Returns True if each partition has exactly one owner."""
         return sorted(tp for member in self.members for tp in member.assigned) == sorted(self.written)
 
     def wait_shared(self, *members: Member) -> None:
@@ -109,7 +109,7 @@ class Lab:
         def shared() -> bool:
             return self.is_shared() and all(member.assigned for member in members)
 
-        eventually(shared, f"every partition is read by one member, of {self.members}", PATIENCE)
+        eventually(shared, f"every partition has one owner, of {self.members}", PATIENCE)
 
     @property
     def all_records(self) -> set[tuple[str, int, int]]:
@@ -123,14 +123,14 @@ class Lab:
         eventually(lambda: set(self.received) >= self.all_records, f"everything is read by {self.members}", PATIENCE)
 
     def wait_committed(self) -> None:
-        """Waits until everything is read, and the group has no lag."""
+        """Waits until all records are read and the group has no lag."""
         self.wait_read()
         eventually(lambda: self.committed() == self.written, "everything is committed", PATIENCE)
 
     # ---- what others see
 
     def committed(self) -> dict[Partition, int]:
-        """-1001 stands for nothing, as librdkafka has it."""
+        """-1001 stands for no offset, as in librdkafka."""
         wanted = [confluent.TopicPartition(*tp) for tp in self.written]
         deadline = time.monotonic() + PATIENCE
         while True:

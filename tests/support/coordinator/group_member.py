@@ -1,11 +1,11 @@
-"""Members of consumer groups in a process of their own, with the client of another project; one at a time.
+"""Runs members of consumer groups in a separate process, with the client of another project; one at a time.
 
     python -m tests.support.coordinator.group_member CLIENT
 
-It reads orders from its standard input, a line each: a member's options in JSON (see `MemberOptions` in
-`group_members`) make a member; `pause` and `resume` stop and start its polling, `leave` closes it. It says on its
-standard output, a line of JSON each, what the member is assigned, what was taken away from it and what it has received.
-It ends when its standard input does. `java/GroupMember.java` does the same with Kafka's own client.
+It reads commands from standard input, one per line: options in JSON (see `MemberOptions` in `group_members`) start a
+member; `pause` and `resume` stop and start its polling; `leave` closes it. It writes events to standard output, one
+line of JSON each: the assignment, revoked partitions and received records. It ends when standard input ends.
+`java/GroupMember.java` does the same with Kafka's client.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ _saying = threading.Lock()
 
 
 def say(**what: Any) -> None:
-    with _saying:  # callbacks may run in a client's own thread
+    with _saying:  # callbacks may run in a thread of the client
         sys.stdout.write(json.dumps(what) + "\n")
         sys.stdout.flush()
 
 
 class Orders:
-    """What the parent wants. Read in a thread, so that a member sees it between two polls."""
+    """The commands of the parent process. A thread reads them, so that a member sees them between two polls."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -56,7 +56,7 @@ class Orders:
         self._members.put(None)
 
     def is_standing_still(self) -> bool:
-        """Whether the member is not to poll now; says so once."""
+        """Returns True while polling is paused; reports it once."""
         if not self.is_paused:
             return False
         if not self._said_paused:
@@ -69,7 +69,7 @@ class Orders:
 
 
 class Reporter:
-    """Says what is assigned whenever it is something else."""
+    """Reports the assignment whenever it changes."""
 
     def __init__(self) -> None:
         self._assigned: list[tuple[str, int]] = []
@@ -140,7 +140,7 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
         StickyPartitionAssignor,
         CooperativeStickyAssignor,
     )
-    # `topics`: otherwise it joins before it knows any partitions, joins again when it does, and forgets that join if a
+    # `topics`: otherwise it joins before it knows any partitions, rejoins when it does, and loses that join if a
     # poll ends before it.
     _run_like_kafka_python(kafka, _pick(assignors, options["strategies"]), options, orders, kafka.KafkaConsumer.topics)
 
@@ -192,7 +192,7 @@ def _run_like_kafka_python(
             continue
         try:
             messages = [message for found in consumer.poll(options["poll_ms"]).values() for message in found]
-        except library.errors.KafkaError as error:  # the broker is away
+        except library.errors.KafkaError as error:  # the broker is not available
             say(error=repr(error))
             continue
         reporter.assigned(consumer.assignment())

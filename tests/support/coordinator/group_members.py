@@ -1,7 +1,7 @@
-"""Runs members of consumer groups (`group_member`, `java/GroupMember.java`) and keeps what they say.
+"""Runs members of consumer groups (`group_member`, `java/GroupMember.java`) and records their output.
 
-A member is alone in its process while it lives. A process whose member has left takes another one, of any test: a JVM,
-or a client's import, costs more than most of what is tested.
+A process runs one member at a time. When a member has left, its process is reused, also by other tests: starting a JVM
+or importing a client costs more than most tests.
 """
 
 import json
@@ -29,22 +29,22 @@ class MemberOptions(NamedTuple):
     bootstrap: str
     group: str
     topic: str
-    """Or a pattern, that begins with ^."""
+    """A topic, or a pattern that starts with ^."""
     strategies: list[str]
     instance: str | None
     commit: str
-    """`hand` after each poll that found something, `auto`, or `none`."""
+    """`hand` (after each poll with records), `auto` or `none`."""
     session_ms: int
     poll_interval_ms: int
     poll_ms: int
-    """How long one poll waits for records."""
+    """The timeout of one poll."""
 
 
 class MemberHost:
-    """A process that runs one member after the other."""
+    """A process that runs one member after another."""
 
     def __init__(self, client: str, classes: Path | None):
-        """`classes` has the program of the Java client."""
+        """`classes` is the class path of the Java program."""
         self.client = client
         self.member: Member | None = None
         if client == JAVA:
@@ -90,12 +90,12 @@ class MemberHost:
         self._reader.join(LEAVE_SECONDS)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                with suppress(BrokenPipeError):  # it had died, and not read everything
+                with suppress(BrokenPipeError):  # it died before it read all lines
                     stream.close()
 
 
 class MemberHosts:
-    """All processes of members: those that have one, and those that wait for one."""
+    """All member processes, busy and idle."""
 
     def __init__(self) -> None:
         self._all: list[MemberHost] = []
@@ -131,8 +131,8 @@ class MemberHosts:
 
 
 class Member:
-    """One member. `assigned` is what it says it has, `received` records in the order that they came, `revoked` what was
-    taken away from it, a set for each time."""
+    """One member. `assigned` is its reported assignment, `received` the records in order, `revoked` the partitions of
+    each revocation."""
 
     def __init__(self, hosts: MemberHosts, client: str, options: MemberOptions):
         self.client = client
@@ -155,7 +155,7 @@ class Member:
     def hear(self, said: dict[str, Any]) -> None:
         if "assigned" in said:
             self.assigned = {(topic, partition) for topic, partition in said["assigned"]}
-        if said.get("revoked"):  # some say that they lost nothing
+        if said.get("revoked"):  # some clients report empty revocations
             self.revoked.append({(topic, partition) for topic, partition in said["revoked"]})
         self.received += [(topic, partition, offset) for topic, partition, offset in said.get("records", ())]
         if "commit" in said:
@@ -180,13 +180,13 @@ class Member:
             self._host.order("leave")
 
     def crash(self) -> None:
-        """Ends its process (SIGKILL), if it is not gone yet."""
+        """Kills the process (SIGKILL) if it still runs."""
         if self._host is not None:
             self._hosts.kill(self._host)
             self._gone()
 
     def end(self) -> None:
-        """Leaves, if it can do so soon, so that its process can be used again; the test is over."""
+        """Leaves at the end of a test, if that is quick, so that its process can be reused."""
         if self._host is not None:
             if self._left.wait(END_SECONDS):
                 self._hosts.give_back(self._host)
@@ -199,7 +199,7 @@ class Member:
         self.assigned = set()
 
     def pause(self) -> None:
-        """Polls no more until `resume`; it goes on to beat, as far as its client does."""
+        """Stops polling until `resume`. Heartbeats continue, if the client sends them in the background."""
         assert self._host is not None
         self._paused.clear()
         self._host.order("pause")
@@ -210,7 +210,7 @@ class Member:
         self._host.order("resume")
 
     def hang(self) -> None:
-        """Its process stands still, connections and all, until `wake`."""
+        """Stops the process (SIGSTOP) until `wake`; connections stay open."""
         assert self._host is not None
         self._host.signal(signal.SIGSTOP)
 

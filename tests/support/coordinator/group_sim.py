@@ -1,7 +1,7 @@
-"""A group in virtual time: real members of this client, and the broker's own coordinator, with a bad network between.
+"""A group in virtual time: real members of this client and the broker's group coordinator, in an unreliable network.
 
-Members believe what their `SubscriptionState` says. `Group.check` holds what must be true at any moment: two members
-that the coordinator still counts as such never have the same partition.
+Members believe their `SubscriptionState`. `Group.check` verifies an invariant: two members that the coordinator knows
+never own the same partition.
 """
 
 import asyncio
@@ -57,17 +57,17 @@ class LoopClock:
         return asyncio.get_running_loop().time()
 
     def sleep(self, seconds: float) -> None:
-        raise AssertionError("nothing sleeps on the loop")
+        raise AssertionError("code on the loop must not sleep")
 
 
 class Coordinator:
-    """The broker's coordinator, asked with messages."""
+    """The broker's group coordinator, called with protocol messages."""
 
     def __init__(self, **config: Any) -> None:
         self.bench = GroupBench(GroupConfig(**{"initial_rebalance_delay_ms": 100, **config}))
         self._started = asyncio.get_running_loop().time()
         self.is_moved = False
-        """Another broker would be the coordinator; this one says so."""
+        """True while another broker is the coordinator; requests get NOT_COORDINATOR."""
         self.seen: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -171,7 +171,7 @@ class Coordinator:
 
 
 class Network:
-    """One member's way to the coordinator. Requests and replies take a while, and some are lost."""
+    """The network between one member and the coordinator: delays and loses requests and responses."""
 
     def __init__(self, coordinator: Coordinator, chance: random.Random):
         self.coordinator = coordinator
@@ -220,7 +220,7 @@ class FakeMetadata:
         self._listeners: list[Callable[[ClusterView, ClusterView], None]] = []
 
     def set_topics(self, racks: dict[int, str] | None = None, **counts: int) -> None:
-        """Partition number n is on broker n, which may have a rack."""
+        """Cluster metadata: partition n is on broker n, which may have a rack."""
         topics = {
             name: TopicInfo(name, partitions=tuple(PartitionInfo(name, n, n, 0, (n,)) for n in range(count)))
             for name, count in counts.items()
@@ -242,7 +242,7 @@ class FakeMetadata:
 
 
 class User:
-    """A program with a consumer: polls, works, polls. Remembers what it was told, and what it has read."""
+    """A program with a consumer: polls and processes. Records listener calls and received records."""
 
     def __init__(self, group: "Group", name: str, settings: dict[str, Any], chance: random.Random):
         self.group = group
@@ -267,7 +267,9 @@ class User:
             settings=self.settings,
             events=ClientEvents(self.settings),
         )
-        self.membership = ConsumerCoordinator(core, self.settings, self.subscription, self, sender=self.network)  # type: ignore[arg-type]
+        self.consumer_coordinator = ConsumerCoordinator(
+            core, self.settings, self.subscription, self, sender=self.network
+        )  # type: ignore[arg-type]
         self.told: list[tuple[str, frozenset[TopicPartition]]] = []
         self.read: list[tuple[TopicPartition, int]] = []
         self.errors: list[Exception] = []
@@ -301,18 +303,18 @@ class User:
 
     async def start(self, *topics: str) -> None:
         self.subscription.subscribe(topics)
-        await self.membership.start()
+        await self.consumer_coordinator.start()
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         while True:
-            self.membership.poll_began()
+            self.consumer_coordinator.poll_began()
             self.subscription.mark_processed()
             self._polls.set()
             await asyncio.sleep(self.chance.random() * 0.3)
             self._polls.clear()
             await self._poll()
-            self.membership.poll_ended()
+            self.consumer_coordinator.poll_ended()
             await asyncio.sleep(self.chance.random() * self.work_seconds)
             while self.is_hanging:
                 await asyncio.sleep(0.5)
@@ -321,7 +323,7 @@ class User:
         unknown = [state.tp for state in self.subscription.states() if not state.has_position and not state.is_stopped]
         if unknown:
             try:
-                offsets = await self.membership.commits.committed(unknown, timeout_ms=300)
+                offsets = await self.consumer_coordinator.commits.committed(unknown, timeout_ms=300)
             except KafkaError:
                 return
             for tp, found in offsets.items():
@@ -334,11 +336,11 @@ class User:
                 self.subscription.consumed(state, state.position + 1, -1)
 
     async def stop(self) -> None:
-        """As a program that closes its consumer."""
+        """Closes the consumer in order."""
         await self.crash_program()
         self.subscription.mark_processed()
         self._polls.set()
-        await self.membership.close(timeout_ms=20_000)
+        await self.consumer_coordinator.close(timeout_ms=20_000)
 
     async def crash_program(self) -> None:
         if self._task is not None:
@@ -347,12 +349,12 @@ class User:
             self._task = None
 
     async def crash(self) -> None:
-        """As a program that is killed: nothing is told to anybody."""
+        """Stops the program as if killed, without leaving the group."""
         await self.crash_program()
-        await self.membership.commits.abandon()
-        for task in self.membership._tasks:
+        await self.consumer_coordinator.commits.abandon()
+        for task in self.consumer_coordinator._tasks:
             task.cancel()
-        await asyncio.wait(self.membership._tasks)
+        await asyncio.wait(self.consumer_coordinator._tasks)
 
     @property
     def owns(self) -> frozenset[TopicPartition]:
@@ -360,7 +362,9 @@ class User:
 
     @property
     def is_stable(self) -> bool:
-        return self.membership.member.state is MemberState.STABLE and self.membership.member.is_member
+        return (
+            self.consumer_coordinator.member.state is MemberState.STABLE and self.consumer_coordinator.member.is_member
+        )
 
 
 class Group:
@@ -392,13 +396,13 @@ class Group:
         known = set(self.coordinator.members)
         owner: dict[TopicPartition, str] = {}
         for user in self.users.values():
-            if user.membership.member.member_id in known and user.membership.member.is_member:
+            if user.consumer_coordinator.member.member_id in known and user.consumer_coordinator.member.is_member:
                 for tp in user.owns:
                     assert tp not in owner, f"seed {self.seed}: {tp} is {owner[tp]}'s and {user.name}'s"
                     owner[tp] = user.name
 
     async def run(self, seconds: float) -> None:
-        """Lets time go by, and checks all the while."""
+        """Advances time and checks the invariant throughout."""
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.013)
@@ -407,27 +411,28 @@ class Group:
     async def until(self, condition: Callable[[], object], seconds: float = 120) -> None:
         end = asyncio.get_running_loop().time() + seconds
         while not condition():
-            assert asyncio.get_running_loop().time() < end, f"seed {self.seed}: not in time: {self.describe()}"
+            assert asyncio.get_running_loop().time() < end, f"seed {self.seed}: timed out: {self.describe()}"
             await asyncio.sleep(0.013)
             self.check()
 
     def describe(self) -> str:
         return "; ".join(
-            f"{name} {user.membership.member.state.value} {user.membership.member.generation} "
+            f"{name} {user.consumer_coordinator.member.state.value} {user.consumer_coordinator.member.generation} "
             f"{sorted(map(str, user.owns))} {user.errors}"
             for name, user in self.users.items()
         )
 
     def is_settled(self, *tps: TopicPartition) -> bool:
-        """All are members of one generation, and every partition has one owner."""
-        members = [user.membership.member for user in self.users.values()]
+        """Returns True if all are members of one generation, and every partition has one owner."""
+        members = [user.consumer_coordinator.member for user in self.users.values()]
         if not all(user.is_stable for user in self.users.values()):
             return False
         if len({member.generation for member in members}) > 1 or len(self.coordinator.members) != len(members):
             return False
         owned = [tp for user in self.users.values() for tp in user.owns]
         return sorted(owned) == sorted(tps) and not any(
-            user.membership.rebalancing or user.membership._needs_join.is_set() for user in self.users.values()
+            user.consumer_coordinator.rebalancing or user.consumer_coordinator._needs_join.is_set()
+            for user in self.users.values()
         )
 
     async def close(self) -> None:
@@ -442,4 +447,4 @@ def partitions(topic: str, count: int) -> list[TopicPartition]:
 
 
 def _ignore(_: CoordinatorResponse[Any]) -> None:
-    """The group tells who waits."""
+    """Ignores a response: the group delivers it to the waiting request."""

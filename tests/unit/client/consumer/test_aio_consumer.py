@@ -1,4 +1,4 @@
-"""The asyncio face in virtual time: iteration, errors in deserializers, commits of what was processed, its end."""
+"""The asyncio consumer in virtual time: iteration, deserializer errors, commits of processed records, close."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from headrace.common.types import TopicPartition
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def made(partitions=1, count=5):
+def make_logs(partitions=1, count=5):
     logs = FakeLogs()
     logs.create("t", partitions)
     for index in range(partitions):
@@ -27,7 +27,7 @@ def consuming(test, *arguments, partitions=1, count=5, **settings):
     """Runs a test with a consumer of all partitions."""
 
     async def main():
-        logs = made(partitions, count)
+        logs = make_logs(partitions, count)
         async with logs.consumer(auto_offset_reset="earliest", **settings) as consumer:
             consumer.assign([TopicPartition("t", index) for index in range(partitions)])
             await test(logs, consumer, *arguments)
@@ -144,7 +144,7 @@ class TestIteration:
             rest = await consumer.poll(1000)
             assert await consumer.position(T0) == 8
             assert [each.value for each in (first, *polled[T0], then, *rest[T0])] == list(range(8))
-            assert len(decoded) == 8, "nothing was fetched twice"
+            assert len(decoded) == 8, "no record was fetched twice"
 
         consuming(test, count=8, value_deserializer=decode)
 
@@ -335,7 +335,7 @@ class TestPoll:
 class TestSubscriptions:
     def test_without_group_all_partitions_are_assigned(self):
         async def main():
-            logs = made(partitions=2)
+            logs = make_logs(partitions=2)
             async with logs.consumer("t", auto_offset_reset="earliest", metadata_max_age_ms=1000) as consumer:
                 assert consumer.subscription() == {"t"}
                 count = 0
@@ -368,7 +368,7 @@ class TestSubscriptions:
 
     def test_topics_and_partitions(self):
         async def main():
-            logs = made(partitions=3)
+            logs = make_logs(partitions=3)
             logs.create("u")
             async with logs.consumer() as consumer:
                 assert not consumer.bootstrap_connected()
@@ -383,7 +383,7 @@ class TestSubscriptions:
 class TestClose:
     def test_closed_consumer_raises(self):
         async def main():
-            logs = made()
+            logs = make_logs()
             consumer = logs.consumer()
             with pytest.raises(IllegalStateError, match="not started"):
                 await consumer.poll(0)
@@ -415,8 +415,8 @@ class TestClose:
     def test_rejects_conflicting_settings(self):
         async def main():
             with pytest.raises(ConfigError, match=r"fetch\.max\.wait\.ms"):
-                await made().consumer(fetch_max_wait_ms=30_000).start()
+                await make_logs().consumer(fetch_max_wait_ms=30_000).start()
             with pytest.raises(ConfigError, match="duration"):
-                await made().consumer(auto_offset_reset="by_duration:PT").start()
+                await make_logs().consumer(auto_offset_reset="by_duration:PT").start()
 
         run(main())

@@ -1,4 +1,4 @@
-"""Deserializers, and how those of a user are called."""
+"""Deserializers, and the signatures that a deserializer may have."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The fetch buffer: turns of partitions, and what is stale."""
+"""The fetch buffer: turns of partitions, stale fetches, and the signal that the buffer is drained."""
 
 from headrace.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from headrace.client.consumer.partition_state import COMMITTED_OFFSET, PartitionState
@@ -87,7 +87,7 @@ def test_drop_stale_frees_memory():
 
 
 class Told:
-    """How often the loop was told, by a buffer with entries of as many partitions as there are numbers."""
+    """Counts the calls of `on_drained` of a buffer with one partition per argument."""
 
     def __init__(self, *counts):
         self.calls = 0

@@ -1,4 +1,4 @@
-"""What a table makes room for."""
+"""The size estimates of the fetch collector."""
 
 import pytest
 

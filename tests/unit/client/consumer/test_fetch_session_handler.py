@@ -1,4 +1,4 @@
-"""Fetch sessions: the client's half against the broker's own."""
+"""Fetch sessions: the client's side against the broker's implementation."""
 
 import random
 
@@ -121,7 +121,7 @@ def test_epoch_wraps_to_1():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_broker_session_matches_requested_partitions(seed):
-    """Random wishes, against the broker's own sessions, with requests and replies that get lost and evictions."""
+    """Requests random partitions from the broker's session cache, with lost requests and responses, and evictions."""
     chance = random.Random(seed)
     ids = {"a": Uuid(int=1), "b": Uuid(int=2)}
     session = FetchSessionHandler()
@@ -160,7 +160,7 @@ def test_broker_session_matches_requested_partitions(seed):
             (want.topic_id, tp.partition): want.fetch_offset for tp, want in wanted.items()
         }, f"seed {seed}, request {number}"
         if chance.random() < 0.05:
-            session.handle_error()  # the reply was lost
+            session.handle_error()  # the response was lost
         else:
             session.handle_response(found.id, 0)
             answers += 1

@@ -1,4 +1,4 @@
-"""Fetching, in virtual time and from brokers without sockets: the whole consumer, but for the network."""
+"""Fetching in virtual time from brokers without sockets: the whole consumer except the network."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def virtual(test):
-    """Runs a coroutine function on a loop whose time is the test's."""
+    """Runs a coroutine function on a loop with virtual time."""
 
     def wrapper(*arguments, **keywords):
         run(test(*arguments, **keywords))
@@ -34,13 +34,13 @@ def virtual(test):
 
 
 async def values(consumer, count, timeout_ms=10_000, max_records=None):
-    """So many values, by partition."""
+    """Reads `count` values; returns them by partition."""
     found = {}
     total = 0
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
     while total < count:
         left = (deadline - asyncio.get_running_loop().time()) * 1000
-        assert left > 0, f"only {total} of {count} records came: {found}"
+        assert left > 0, f"only {total} of {count} records arrived: {found}"
         for tp, records in (await consumer.poll(left, max_records)).items():
             found.setdefault(tp, []).extend(record.value for record in records)
             total += len(records)
@@ -195,14 +195,14 @@ class TestPrefetch:
             consumer.assign(partitions)
             buffer = consumer._core.buffer
             found, most = 0, 0
-            while found < 350:  # before the end, where fetches are many and small
+            while found < 350:  # before the end, where there are many small fetches
                 for records in (await consumer.poll(1000, max_records=1)).values():
                     found += len(records)
-                await asyncio.sleep(0.02)  # the user is slow: everything that may be fetched is
+                await asyncio.sleep(0.02)  # the user is slow: the buffer fills up to its limit
                 assert all(buffer.buffered_bytes(tp) <= 4 * round_bytes for tp in partitions)
                 most = max(most, buffer.size_in_bytes)
             assert 8 * round_bytes < most <= 16 * round_bytes
-            assert len(logs.fetched) <= 30  # of 4 partitions each: 100 rounds of one partition
+            assert len(logs.fetched) <= 30  # 4 partitions each: 100 rounds of one partition
 
     @virtual
     async def test_total_buffer_stays_below_limit(self):
@@ -365,7 +365,7 @@ class TestLeaders:
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
             consumer.assign([T0])
             await values(consumer, 1)
-            logs.move(("t", 0), 2, tell=False)  # metadata does not know yet
+            logs.move(("t", 0), 2, tell=False)  # metadata is still old
             logs.append(("t", 0), *numbered(1))
             assert await values(consumer, 1, timeout_ms=600) == {T0: numbered(1)}
 
@@ -411,7 +411,7 @@ class TestLeaders:
             assert await values(consumer, 1) == {T0: numbered(0)}
             assert [broker for broker, _ in logs.fetched[:2]] == [1, 2]
             assert logs.broker(1).asked(ApiKey.FETCH)[0].message.rack_id == "here"
-            # A follower that is gone: back to the leader.
+            # The follower has failed: back to the leader.
             logs.logs["t", 0].preferred = -1
             logs.append(("t", 0), *numbered(1))
             assert await values(consumer, 1) == {T0: numbered(1)}
@@ -429,7 +429,7 @@ class TestLeaders:
             consumer.seek(T0, 2)
             assert await consumer.poll(1000) == {}
             assert {broker for broker, _ in logs.fetched} == {1, 2}
-            assert 3 < len(logs.fetched) < 50, "asked now and then, not all the time"
+            assert 3 < len(logs.fetched) < 50, "requests are sent with a backoff"
             log.follower_end = 3
             assert await values(consumer, 1) == {T0: numbered(2)}
 
@@ -488,7 +488,7 @@ class TestErrors:
             async with logs.consumer(auto_offset_reset="earliest") as consumer:
                 consumer.assign([T0])
                 assert await consumer.poll(3000) == {}
-                assert 3 < len(logs.fetched) < 50, "tried again, but not all the time"
+                assert 3 < len(logs.fetched) < 50, "retries have a backoff"
                 logs.logs["t", 0].error = 0
                 assert await values(consumer, 1) == {T0: numbered(0)}
 

@@ -1,4 +1,4 @@
-"""Where reading begins, and whether a new leader still has what was read: in virtual time."""
+"""Start positions, and validation of positions after a leader change, in virtual time."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from headrace.protocol.messages.list_offsets import ListOffsetsResponse
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def made(brokers=1, partitions=1, **options):
+def make_logs(brokers=1, partitions=1, **options):
     logs = FakeLogs(brokers)
     logs.create("t", partitions, **options)
     for number in range(5):
@@ -37,19 +37,19 @@ async def position_of(logs, **settings):
         ("latest", 5),
         ("smallest", 0),
         ("largest", 5),
-        # Virtual time begins at 1000 seconds; records are from its seconds 0 to 4.
+        # Virtual time starts at 1000 seconds; the records have timestamps of seconds 0 to 4.
         ("by_duration:PT16M37S", 3),
         ("by_duration:PT1S", 5),
         ("by_duration:P1D", 0),
     ],
 )
 def test_reset_without_committed_offset(policy, expected):
-    assert run(position_of(made(), auto_offset_reset=policy)) == expected
+    assert run(position_of(make_logs(), auto_offset_reset=policy)) == expected
 
 
 def test_reset_none_raises_until_seek():
     async def test():
-        logs = made()
+        logs = make_logs()
         async with logs.consumer(auto_offset_reset="none") as consumer:
             consumer.assign([T0])
             for _ in range(2):
@@ -64,7 +64,7 @@ def test_reset_none_raises_until_seek():
 
 def test_finds_moved_leader():
     async def test():
-        logs = made(brokers=2, partitions=1)
+        logs = make_logs(brokers=2, partitions=1)
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
             await consumer.beginning_offsets([T0])
             logs.move(("t", 0), 2)
@@ -76,7 +76,7 @@ def test_finds_moved_leader():
 
 def test_seek_overtakes_query():
     async def test():
-        logs = made()
+        logs = make_logs()
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
             await consumer.beginning_offsets([T0])
             logs.broker(1).latency = 1.0
@@ -91,7 +91,7 @@ def test_seek_overtakes_query():
 
 def test_offset_lookup_times_out():
     async def test():
-        logs = made()
+        logs = make_logs()
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
             logs.broker(1).on(ApiKey.LIST_OFFSETS, lambda request: None)
             consumer.assign([T0])
@@ -105,7 +105,7 @@ def test_offset_lookup_times_out():
 
 def test_retries_response_without_partition():
     async def test():
-        logs = made()
+        logs = make_logs()
         answer = logs.broker(1).handlers[ApiKey.LIST_OFFSETS]
         logs.broker(1).on(ApiKey.LIST_OFFSETS, lambda request: ListOffsetsResponse())
         async with logs.consumer(auto_offset_reset="latest") as consumer:
@@ -120,7 +120,7 @@ def test_retries_response_without_partition():
 
 def test_offsets_for_times():
     async def test():
-        logs = made(partitions=2)
+        logs = make_logs(partitions=2)
         async with logs.consumer() as consumer:
             found = await consumer.offsets_for_times({T0: 1500, T1: 1500})
             assert found == {T0: OffsetAndTimestamp(2, 2000, 0), T1: None}
@@ -146,7 +146,7 @@ class TestTruncation:
 
     def test_leader_with_all_records(self):
         async def test():
-            logs = made(brokers=2)
+            logs = make_logs(brokers=2)
             async with logs.consumer(auto_offset_reset="earliest") as consumer:
                 await self.read_all(consumer)
                 logs.move(("t", 0), 2)
@@ -161,7 +161,7 @@ class TestTruncation:
 
     def test_leader_with_truncated_log(self):
         async def test():
-            logs = made(brokers=2)
+            logs = make_logs(brokers=2)
             async with logs.consumer(auto_offset_reset="latest") as consumer:
                 consumer.assign([T0])
                 consumer.seek(T0, 0)
@@ -176,7 +176,7 @@ class TestTruncation:
 
     def test_truncation_raises_without_reset_policy(self):
         async def test():
-            logs = made(brokers=2)
+            logs = make_logs(brokers=2)
             async with logs.consumer(auto_offset_reset="none") as consumer:
                 consumer.assign([T0])
                 consumer.seek(T0, 0)
@@ -196,7 +196,7 @@ class TestTruncation:
 
     def test_truncation_drops_buffered_records(self):
         async def test():
-            logs = made(brokers=2)
+            logs = make_logs(brokers=2)
             async with logs.consumer(auto_offset_reset="earliest", max_poll_records=1) as consumer:
                 consumer.assign([T0])
                 assert [record.value for record in (await consumer.poll(1000))[T0]] == [b"0"]
@@ -212,7 +212,7 @@ class TestTruncation:
 
     def test_leader_does_not_know_epoch(self):
         async def test():
-            logs = made()
+            logs = make_logs()
             logs.logs["t", 0].epoch = 7
             logs.tell("t")
             logs.logs["t", 0].batches = [(*each[:2], 7, *each[3:]) for each in logs.logs["t", 0].batches]
@@ -225,7 +225,7 @@ class TestTruncation:
 
     def test_broker_without_validation_is_trusted(self):
         async def test():
-            logs = made(brokers=2)
+            logs = make_logs(brokers=2)
             for broker in logs.cluster.brokers:
                 broker.versions[ApiKey.OFFSET_FOR_LEADER_EPOCH] = (2, 2)
             async with logs.consumer(auto_offset_reset="earliest") as consumer:

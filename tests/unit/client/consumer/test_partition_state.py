@@ -1,4 +1,4 @@
-"""One partition: what may follow what, and when a version ends."""
+"""The states of one partition: legal transitions, and changes of the version."""
 
 import itertools
 
@@ -116,7 +116,7 @@ def test_paused_partition_is_not_fetched():
 @pytest.mark.parametrize("read_committed", [False, True])
 def test_end_is_reported_once_per_offset(read_committed):
     state = state_in(FetchState.ACTIVE)
-    assert not state.reached_end(read_committed)  # nobody knows where it is
+    assert not state.reached_end(read_committed)  # the end is unknown
     state.high_watermark, state.last_stable_offset = (8, 6)
     end = 6 if read_committed else 8
     told = []
@@ -140,7 +140,7 @@ def test_string_forms():
 
 
 def test_transitions():
-    """No transition depends on anything but the two states."""
+    """A transition depends only on the two states."""
     for before, after in itertools.product(FetchState, repeat=2):
         outcomes = set()
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a consumer reads, and how far its user is."""
+"""The subscription, the assignment and the progress of a consumer."""
 
 import re
 
@@ -103,7 +103,7 @@ class TestAssignment:
         before = subscription.state(T1)
         subscription.start_revoking([T1])
         assert before.state is FetchState.STOPPING
-        # It may still be committed.
+        # The position can still be committed.
         assert subscription.positions()[T1] == OffsetAndMetadata(8, "", -1)
         subscription.assign_from_group([T0])
         subscription.assign_from_group([T0, T1])

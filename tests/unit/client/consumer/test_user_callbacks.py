@@ -1,4 +1,4 @@
-"""The user's turns: who waits, and for what."""
+"""User callbacks: waiting for them, and withdrawing them."""
 
 import asyncio
 

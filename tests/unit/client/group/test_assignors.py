@@ -1,4 +1,4 @@
-"""Assignors by example; that they choose as Kafka's do is tested against those, in tests/compat."""
+"""Assignors by example. tests/compat compares them with Kafka's assignors."""
 
 import pytest
 from tests.support.coordinator.group_cases import sticky_data, with_owned

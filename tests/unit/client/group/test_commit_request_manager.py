@@ -1,4 +1,4 @@
-"""Commits in virtual time: their order, what is tried again, what an error means."""
+"""Commits in virtual time: order, retries and errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -50,7 +50,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Coordinator:
-    """Keeps offsets. `failures` are what the next requests meet: an error code, or an exception on the way."""
+    """Stores offsets. Each next request fails with one of `failures`: an error code, or an exception of the network."""
 
     def __init__(self) -> None:
         self.offsets: dict[TopicPartition, int] = {}
@@ -185,7 +185,7 @@ def test_commit_with_user_assignment() -> None:
 
 
 def test_commits_are_ordered_and_merged() -> None:
-    """One request at a time; what has come meanwhile goes together; callbacks come in order."""
+    """One request is in flight at a time, waiting commits are merged, and callbacks run in order."""
 
     async def test(bench: Bench) -> None:
         bench.join()
@@ -271,7 +271,7 @@ def test_commit_fails_after_removal_from_group(error: type[KafkaError]) -> None:
         assert len(bench.rejoins) == 1
         with pytest.raises(CommitFailedError):
             await bench.commits.commit(offsets(a=1))
-        assert len(bench.coordinator.requests) == 1, "nothing is sent for who is no member"
+        assert len(bench.coordinator.requests) == 1, "a consumer that is not a member sends nothing"
 
     on_bench(test)
 
@@ -358,7 +358,7 @@ def test_committed(is_old: bool) -> None:
 
 
 def consume(bench: Bench, tp: TopicPartition, position: int) -> None:
-    """The user has been given what is before a position, and has come back for more."""
+    """The user has processed all records before the position."""
     state = bench.subscription.state(tp)
     if not state.has_position:
         bench.subscription.seek(tp, 0)
@@ -377,7 +377,7 @@ def test_automatic_commits() -> None:
         await asyncio.sleep(1.5)
         assert bench.coordinator.offsets == {A: 7}
         await asyncio.sleep(5)
-        assert len(bench.coordinator.requests) == 1, "what has not moved is not committed again"
+        assert len(bench.coordinator.requests) == 1, "unchanged offsets are not committed again"
         consume(bench, A, 8)
         consume(bench, B, 3)
         bench.coordinator.failures = [CoordinatorLoadInProgressError.code, KafkaConnectionError("cut")]
@@ -386,7 +386,7 @@ def test_automatic_commits() -> None:
         bench.member.reset_generation()
         consume(bench, A, 9)
         await asyncio.sleep(5)
-        assert bench.coordinator.offsets == {A: 8, B: 3}, "who is no member commits nothing"
+        assert bench.coordinator.offsets == {A: 8, B: 3}, "a consumer that is not a member commits nothing"
         await bench.commits.stop()
 
     on_bench(test, auto_commit_ms=1000)
@@ -402,7 +402,7 @@ def test_commit_before_revocation() -> None:
         consume(bench, A, 8)
         bench.coordinator.failures = [GroupAuthorizationFailedError.code]
         await bench.commits.commit_processed(5000)
-        assert bench.coordinator.offsets == {A: 7}, "what fails is only logged"
+        assert bench.coordinator.offsets == {A: 7}, "failures are only logged"
 
     on_bench(test, auto_commit_ms=1_000_000)
 
@@ -449,7 +449,7 @@ def test_abandoned_commit_calls_callback() -> None:
         bench.join()
         told: list[KafkaError | None] = []
         sent = bench.commits.commit_async(offsets(a=1), lambda _, error: told.append(error))
-        await asyncio.sleep(0.001)  # it is under way
+        await asyncio.sleep(0.001)  # it is in flight
         queued = bench.commits.commit_async(offsets(a=2), lambda _, error: told.append(error))
         await bench.commits.abandon()
         await asyncio.wait([sent, queued])

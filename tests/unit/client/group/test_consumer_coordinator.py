@@ -1,4 +1,4 @@
-"""ConsumerCoordinator in virtual time, against the broker's own coordinator."""
+"""ConsumerCoordinator in virtual time, against the broker's group coordinator."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -85,7 +85,7 @@ def test_eager_members_revoke_all_first() -> None:
 
 
 def test_automatic_commit_before_revocation() -> None:
-    """Nothing is read twice when members come and go in good order."""
+    """No record is read twice when members join and leave in order."""
 
     async def test(group: Group) -> None:
         first = await group.add("t", auto_commit_interval_ms=1_000_000)
@@ -130,11 +130,11 @@ def test_member_without_polls_leaves_until_next_poll() -> None:
         await group.until(lambda: group.is_settled(*ALL))
         first.is_hanging = True
         await group.until(lambda: second.owns == frozenset(ALL))
-        assert group.coordinator.members == [second.membership.member.member_id]
-        assert first.membership.group_metadata().generation_id == -1
-        assert all(state.is_stopped for state in first.subscription.states())  # what was fetched is not handed out
+        assert group.coordinator.members == [second.consumer_coordinator.member.member_id]
+        assert first.consumer_coordinator.group_metadata().generation_id == -1
+        assert all(state.is_stopped for state in first.subscription.states())  # buffered records are not returned
         with pytest.raises(CommitFailedError):
-            await first.membership.commits.commit({ALL[0]: OffsetAndMetadata(1)}, timeout_ms=1000)
+            await first.consumer_coordinator.commits.commit({ALL[0]: OffsetAndMetadata(1)}, timeout_ms=1000)
         await group.run(20)
         assert len(group.coordinator.members) == 1
         first.is_hanging = False
@@ -189,7 +189,7 @@ def test_disconnected_member_loses_partitions() -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_coordinator_moves(strategy: str) -> None:
-    """The new one reads what the old one has written, and the members go on."""
+    """The new coordinator loads the state of the old one, and the members continue."""
 
     async def test(group: Group) -> None:
         users = [await group.add("t", partition_assignment_strategy=strategy) for _ in range(3)]
@@ -227,16 +227,16 @@ def test_subscription_change_rejoins(strategy: str) -> None:
         second = await group.add("t", partition_assignment_strategy=strategy)
         await group.until(lambda: group.is_settled(*ALL))
         first.subscription.subscribe(["u"])
-        first.membership.subscription_changed()
+        first.consumer_coordinator.subscription_changed()
         await group.until(lambda: group.is_settled(*ALL, *partitions("u", 4)))
         assert first.owns == frozenset(partitions("u", 4))
         assert second.owns == frozenset(ALL)
-        await first.membership.leave()
+        await first.consumer_coordinator.leave()
         first.subscription.unsubscribe()
-        assert group.coordinator.members == [second.membership.member.member_id]
-        assert first.membership.member.state is MemberState.UNJOINED
+        assert group.coordinator.members == [second.consumer_coordinator.member.member_id]
+        assert first.consumer_coordinator.member.state is MemberState.UNJOINED
         first.subscription.subscribe(["t"])
-        first.membership.subscription_changed()
+        first.consumer_coordinator.subscription_changed()
         await group.until(lambda: group.is_settled(*ALL) and first.owns)
 
     in_group(test)
@@ -247,13 +247,13 @@ def test_static_member_returns_without_rebalance() -> None:
         first = await group.add("t", group_instance_id="one", session_timeout_ms=30_000)
         second = await group.add("t", group_instance_id="two", session_timeout_ms=30_000)
         await group.until(lambda: group.is_settled(*ALL))
-        shares, generation = (first.owns, second.owns), second.membership.member.generation
+        shares, generation = (first.owns, second.owns), second.consumer_coordinator.member.generation
         await group.remove(first)
         assert len(group.coordinator.members) == 2  # static members do not leave
         again = await group.add("t", group_instance_id="one", session_timeout_ms=30_000)
         await group.until(lambda: group.is_settled(*ALL))
         assert (again.owns, second.owns) == shares
-        assert second.membership.member.generation == generation
+        assert second.consumer_coordinator.member.generation == generation
 
     in_group(test)
 
@@ -281,7 +281,7 @@ def test_static_member_leaves_on_request() -> None:
         await group.until(lambda: group.is_settled(*ALL))
         await first.crash_program()
         first._polls.set()
-        await first.membership.close(leave=True)
+        await first.consumer_coordinator.close(leave=True)
         assert group.coordinator.members == []
 
     in_group(test)
@@ -293,7 +293,7 @@ def test_close_during_join() -> None:
         await group.until(lambda: group.is_settled(*ALL))
         first.is_hanging = True
         second = await group.add("t")
-        await group.until(lambda: second.membership.member.state is MemberState.JOINING)
+        await group.until(lambda: second.consumer_coordinator.member.state is MemberState.JOINING)
         await group.remove(second)
         first.is_hanging = False
         await group.until(lambda: group.is_settled(*ALL))
@@ -308,7 +308,7 @@ def test_close_without_leaving() -> None:
         await group.until(lambda: group.is_settled(*ALL))
         await first.crash_program()
         first._polls.set()
-        await first.membership.close(leave=False)
+        await first.consumer_coordinator.close(leave=False)
         assert len(group.coordinator.members) == 1
 
     in_group(test)
@@ -394,16 +394,16 @@ def test_commit_during_join() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t", partition_assignment_strategy="cooperative-sticky", enable_auto_commit=False)
         await group.until(lambda: group.is_settled(*ALL))
-        await first.membership.commits.commit({ALL[0]: OffsetAndMetadata(7, "note")})
-        assert await first.membership.commits.committed([ALL[0], ALL[1]]) == {
+        await first.consumer_coordinator.commits.commit({ALL[0]: OffsetAndMetadata(7, "note")})
+        assert await first.consumer_coordinator.commits.committed([ALL[0], ALL[1]]) == {
             ALL[0]: OffsetAndMetadata(7, ""),
             ALL[1]: None,
         }
         second = await group.add("t", partition_assignment_strategy="range,cooperative-sticky")
         second.is_hanging = True
-        await group.until(lambda: first.membership.member.state is MemberState.JOINING)
+        await group.until(lambda: first.consumer_coordinator.member.state is MemberState.JOINING)
         with pytest.raises(RebalanceInProgressError):
-            await first.membership.commits.commit({ALL[0]: OffsetAndMetadata(8)})
+            await first.consumer_coordinator.commits.commit({ALL[0]: OffsetAndMetadata(8)})
         await group.until(lambda: group.is_settled(*ALL))
 
     in_group(test, initial_rebalance_delay_ms=0)
@@ -426,7 +426,7 @@ def test_statistics() -> None:
     async def test(group: Group) -> None:
         first = await group.add("t")
         await group.until(lambda: group.is_settled(*ALL))
-        shown = first.membership.statistics()
+        shown = first.consumer_coordinator.statistics()
         assert shown["join_state"] == "steady"
         assert shown["assignment_size"] == 6
         assert shown["rebalance_cnt"] == 1

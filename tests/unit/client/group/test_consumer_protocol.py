@@ -1,4 +1,4 @@
-"""What members tell each other: against the bytes that Kafka writes, and other clients' readers."""
+"""The consumer protocol, compared with the bytes of Kafka and the decoders of other clients."""
 
 import struct
 
