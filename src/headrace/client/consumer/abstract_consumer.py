@@ -362,7 +362,7 @@ class AbstractConsumer(Generic[K, V]):
 
     def _start_iteration(self, current: CollectedRecords) -> CollectedRecords:
         """Prepares for returning records one by one; see `PartitionState.advance`."""
-        self._subscription.start_iteration(current.state, current.leader_epoch)
+        self._subscription.start_iteration(current.state, current.version, current.leader_epoch)
         return current
 
     def _return_unread(self, current: CollectedRecords | None = None) -> None:

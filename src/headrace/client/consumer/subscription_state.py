@@ -241,16 +241,18 @@ class SubscriptionState:
         state.consumed(next_offset, epoch)
         self._unprocessed.add(state)
 
-    def start_iteration(self, state: PartitionState, epoch: int) -> None:
+    def start_iteration(self, state: PartitionState, version: int, epoch: int) -> None:
         """Prepares for returning records one by one with `PartitionState.advance`. `epoch` is that of the last record.
 
         Earlier records may have an earlier epoch. A late epoch is harmless: a leader that does not have it responds
-        with the one before. An epoch that is too early would look like a truncation.
+        with the one before. An epoch that is too early would look like a truncation. So stale records, fetched before
+        a seek, must not change the epoch of the new position.
         """
         with self.lock:
-            state.processed = state.position
-            state.processed_epoch = state.position_epoch = epoch
-            self._unprocessed.add(state)
+            if state.version == version:
+                state.processed = state.position
+                state.processed_epoch = state.position_epoch = epoch
+                self._unprocessed.add(state)
 
     def mark_processed(self) -> None:
         """Marks all returned records as processed, when the next poll begins."""

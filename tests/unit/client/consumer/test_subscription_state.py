@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from headrace.client.consumer.partition_state import EARLIEST_OFFSET, FetchState
+from headrace.client.consumer.partition_state import EARLIEST_OFFSET, NO_EPOCH, FetchState
 from headrace.client.consumer.subscription_state import ConsumerRebalanceListener, SubscriptionMode, SubscriptionState
 from headrace.client.errors import IllegalStateError
 from headrace.client.types import OffsetAndMetadata
@@ -160,7 +160,7 @@ class TestProgress:
         subscription.assign([T0])
         subscription.seek(T0, 0)
         state = subscription.state(T0)
-        subscription.start_iteration(state, 0)
+        subscription.start_iteration(state, state.version, 0)
         for offset in range(1, 4):
             assert state.advance(state.version, offset)
             assert subscription.auto_commit_offsets()[T0].offset == offset - 1
@@ -169,6 +169,15 @@ class TestProgress:
         assert not state.advance(state.version, 9)
         subscription.mark_processed()
         assert subscription.auto_commit_offsets()[T0].offset == 3
+
+    def test_iteration_over_stale_records_keeps_position_epoch(self, subscription):
+        subscription.assign([T0])
+        subscription.seek(T0, 0)
+        state = subscription.state(T0)
+        stale = state.version
+        subscription.seek(T0, 387)
+        subscription.start_iteration(state, stale, 0)
+        assert (state.position, state.position_epoch) == (387, NO_EPOCH)
 
     def test_seek_changes_committable_offset(self, subscription):
         subscription.assign([T0])
