@@ -307,7 +307,7 @@ SCENARIOS = [
 
 @pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_controller_dies_at_every_step(scenario: Callable[[Watched], Awaitable[None]], before: bool) -> None:
+def test_controller_dies_at_every_store_write(scenario: Callable[[Watched], Awaitable[None]], before: bool) -> None:
     async def run(step: int) -> bool:
         cluster, faulty = await make_cluster()
         faulty.arm(step, before=before)
@@ -335,7 +335,7 @@ def test_the_controller_dies_at_every_step(scenario: Callable[[Watched], Awaitab
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_controller_hangs_at_every_step_and_wakes_up_as_a_zombie(
+def test_controller_pauses_at_every_store_write_and_resumes_as_zombie(
     scenario: Callable[[Watched], Awaitable[None]],
 ) -> None:
     async def run(step: int) -> bool:

@@ -24,7 +24,7 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def test_a_free_port_and_a_temporary_directory() -> None:
+def test_uses_free_port_and_temporary_directory() -> None:
     with EmbeddedBroker() as one, EmbeddedBroker(topics={"a": 2, "b": 3}) as two:
         assert one.address != two.address
         assert one.data_dir != two.data_dir
@@ -38,7 +38,7 @@ def test_a_free_port_and_a_temporary_directory() -> None:
         socket.create_connection(two.address)
 
 
-def test_properties_are_kafkas(tmp_path: Path) -> None:
+def test_accepts_kafka_properties(tmp_path: Path) -> None:
     with EmbeddedBroker({"num.partitions": 4, "node.id": 9}, data_dir=tmp_path / "data") as broker:
         assert broker.call(lambda inside: (inside.node_id, inside.config.num_partitions)) == (9, 4)
     assert (tmp_path / "data" / CLEAN).exists(), "a directory that was given is kept"
@@ -55,13 +55,13 @@ def test_properties_are_kafkas(tmp_path: Path) -> None:
         ({"log.retention.ms": 5}, 5),
     ],
 )
-def test_keeps_records_whatever_their_timestamps(properties: dict[str, object], expected: int) -> None:
+def test_keeps_records_with_old_timestamps(properties: dict[str, object], expected: int) -> None:
     """Retention would delete records that a test writes with a timestamp of long ago, whenever it runs."""
     with EmbeddedBroker(properties, topics={"t": 1}) as broker:
         assert broker.call(lambda inside: inside.configs.topic("t").log.retention_ms) == expected
 
 
-def test_a_block_of_asyncio() -> None:
+def test_async_with_block() -> None:
     async def use() -> None:
         async with EmbeddedBroker(topics={"t": 1}) as broker:
             reader, writer = await asyncio.open_connection(*broker.address)
@@ -74,7 +74,7 @@ def test_a_block_of_asyncio() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_restarts_keep_port_and_records(broker: EmbeddedBroker, clean: bool) -> None:
+def test_restart_keeps_port_and_records(broker: EmbeddedBroker, clean: bool) -> None:
     address, directory = broker.address, broker.data_dir
     with WireClient(address) as client:
         assert produce(client, batch(b"1", b"2"), acks=-1).error_code == 0
@@ -84,7 +84,7 @@ def test_restarts_keep_port_and_records(broker: EmbeddedBroker, clean: bool) -> 
         assert end_offset(client) == 2
 
 
-def test_stopped_and_killed(broker: EmbeddedBroker) -> None:
+def test_stop_and_kill(broker: EmbeddedBroker) -> None:
     marker = broker.data_dir / CLEAN
     broker.stop()
     assert marker.exists()
@@ -104,7 +104,7 @@ def test_stopped_and_killed(broker: EmbeddedBroker) -> None:
     assert not marker.exists()
 
 
-def test_a_pause_answers_nothing_and_loses_nothing(broker: EmbeddedBroker) -> None:
+def test_paused_broker_does_not_respond_and_loses_nothing(broker: EmbeddedBroker) -> None:
     with WireClient(broker.address) as client:
         broker.pause()
         broker.pause()
@@ -120,7 +120,7 @@ def test_a_pause_answers_nothing_and_loses_nothing(broker: EmbeddedBroker) -> No
     broker.pause()  # a paused broker can be left
 
 
-def test_topics(broker: EmbeddedBroker) -> None:
+def test_creates_and_deletes_topics(broker: EmbeddedBroker) -> None:
     broker.create_topic("compact", 2, {"cleanup.policy": "compact", "min.insync.replicas": 2})
     config = broker.call(lambda inside: inside.configs.topic("compact"))
     assert (config.log.compact, config.min_insync_replicas) == (True, 2)
@@ -133,7 +133,7 @@ def test_topics(broker: EmbeddedBroker) -> None:
     broker.delete_topic("compact", missing_ok=True)
 
 
-def test_waiting_for_a_condition(broker: EmbeddedBroker) -> None:
+def test_wait_until(broker: EmbeddedBroker) -> None:
     with WireClient(broker.address):
         broker.wait_until(lambda inside: inside.server.connections_open == 1)
     with pytest.raises(TimeoutError, match="did not come about"):
@@ -142,7 +142,7 @@ def test_waiting_for_a_condition(broker: EmbeddedBroker) -> None:
         broker.call(lambda inside: inside.node_id / 0)
 
 
-def test_a_port_that_is_wanted() -> None:
+def test_uses_requested_port() -> None:
     port = _free_port()
     with EmbeddedBroker(port=port) as broker:
         assert broker.address == ("127.0.0.1", port)
@@ -151,7 +151,7 @@ def test_a_port_that_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_listeners_of_ones_own(host: str) -> None:
+def test_accepts_own_listeners(host: str) -> None:
     properties = {
         "listeners": f"ONE://{host}:0,TWO://{host}:0",
         "advertised.listeners": "ONE://proxy.invalid:1",
@@ -165,18 +165,18 @@ def test_listeners_of_ones_own(host: str) -> None:
         assert (known.host, known.port) == ("proxy.invalid", 1)
 
 
-def test_topics_of_a_kept_directory(tmp_path: Path) -> None:
+def test_topics_of_existing_data_dir_are_kept(tmp_path: Path) -> None:
     for _ in range(2):
         with EmbeddedBroker(topics={"t": 2}, data_dir=tmp_path) as broker:
             assert broker.call(lambda inside: len(inside.replicas)) == 2
 
 
-def test_before_the_start_there_is_no_address() -> None:
+def test_address_before_start_raises() -> None:
     with pytest.raises(HeadraceError, match="has not been started yet"):
         _ = EmbeddedBroker().bootstrap_servers
 
 
-def test_what_was_acknowledged_survives_a_kill_under_load(broker: EmbeddedBroker) -> None:
+def test_acknowledged_records_survive_kill_under_load(broker: EmbeddedBroker) -> None:
     acknowledged = 0
     for _ in range(3):
         with WireClient(broker.address) as client:

@@ -33,7 +33,7 @@ def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
         yield client
 
 
-def test_without_faults_nothing_is_looked_at(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_requests_are_not_intercepted_without_faults(broker: EmbeddedBroker, client: WireClient) -> None:
     assert broker.call(lambda inside: inside.dispatcher.intercept) is None
     with broker.faults.delay(ApiKey.FETCH, 1):
         assert broker.faults
@@ -42,7 +42,7 @@ def test_without_faults_nothing_is_looked_at(broker: EmbeddedBroker, client: Wir
     assert broker.call(lambda inside: inside.dispatcher.intercept) is None
 
 
-def test_errors_so_many_times(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_error_applies_given_number_of_times(broker: EmbeddedBroker, client: WireClient) -> None:
     fault = broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError, times=2)
     assert [produce(client, batch()).error_code for _ in range(3)] == [6, 6, 0]
     assert fault.hits == 2
@@ -50,13 +50,13 @@ def test_errors_so_many_times(broker: EmbeddedBroker, client: WireClient) -> Non
     assert end_offset(client) == 1, "those that failed were not appended"
 
 
-def test_an_error_can_be_a_code_an_error_or_its_class(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_error_can_be_code_instance_or_class(broker: EmbeddedBroker, client: WireClient) -> None:
     for error in (7, NotLeaderForPartitionError("not me"), NotLeaderForPartitionError):
         broker.faults.error(ApiKey.FETCH, error, times=1)
     assert [fetch(client, 0).error_code for _ in range(4)] == [7, 6, 6, 0]
 
 
-def test_a_block_of_errors(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_error_within_with_block(broker: EmbeddedBroker, client: WireClient) -> None:
     with broker.faults.error(ApiKey.API_VERSIONS, 41) as fault:
         assert [client.call(ApiVersionsRequest(), 0).error_code for _ in range(3)] == [41] * 3
         assert len(client.call(MetadataRequest(topics=[]), 9).brokers) == 1, "other APIs go on"
@@ -65,14 +65,14 @@ def test_a_block_of_errors(broker: EmbeddedBroker, client: WireClient) -> None:
     fault.remove()
 
 
-def test_errors_for_some_clients(broker: EmbeddedBroker) -> None:
+def test_error_for_matching_requests_only(broker: EmbeddedBroker) -> None:
     broker.faults.error(ApiKey.API_VERSIONS, 41, when=lambda context: context.client_id == "unlucky")
     for client_id, code in (("lucky", 0), ("unlucky", 41)):
         with WireClient(broker.address, client_id=client_id) as client:
             assert client.call(ApiVersionsRequest(), 0).error_code == code
 
 
-def test_a_delay_is_an_answer_that_waits(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_delays_response(broker: EmbeddedBroker, client: WireClient) -> None:
     """Nothing is timed here: a request that comes later, on another connection, is answered before."""
     fault = broker.faults.delay(ApiKey.PRODUCE, 500, times=1)
     slow = client.send(produce_request(batch(b"slow")), 9)
@@ -84,7 +84,7 @@ def test_a_delay_is_an_answer_that_waits(broker: EmbeddedBroker, client: WireCli
     assert client.receive(behind).error_code == 0
 
 
-def test_a_dropped_connection(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_drops_connection(broker: EmbeddedBroker, client: WireClient) -> None:
     broker.faults.drop_connection(ApiKey.PRODUCE, times=1)
     with pytest.raises((ConnectionEnded, ConnectionError)):
         produce(client, batch())
@@ -93,7 +93,7 @@ def test_a_dropped_connection(broker: EmbeddedBroker, client: WireClient) -> Non
         assert produce(again, batch()).error_code == 0
 
 
-def test_a_dropped_reply_leaves_silence(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_dropped_response_leaves_connection_silent(broker: EmbeddedBroker, client: WireClient) -> None:
     fault = broker.faults.drop_reply(ApiKey.PRODUCE, times=1)
     client.send(produce_request(batch()), 9)
     client.send(ApiVersionsRequest(), 0)
@@ -105,7 +105,7 @@ def test_a_dropped_reply_leaves_silence(broker: EmbeddedBroker, client: WireClie
         client.sock.recv(1)
 
 
-def test_a_reply_dropped_with_its_connection(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_drops_response_and_closes_connection(broker: EmbeddedBroker, client: WireClient) -> None:
     broker.faults.drop_reply(ApiKey.PRODUCE, times=1, close=True)
     with pytest.raises((ConnectionEnded, ConnectionError)):
         produce(client, batch())
@@ -113,14 +113,14 @@ def test_a_reply_dropped_with_its_connection(broker: EmbeddedBroker, client: Wir
         assert end_offset(again) == 1
 
 
-def test_the_first_fault_that_applies_strikes(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_first_matching_fault_applies(broker: EmbeddedBroker, client: WireClient) -> None:
     first = broker.faults.error(ApiKey.API_VERSIONS, 1, times=1)
     second = broker.faults.error(ApiKey.API_VERSIONS, 2, times=1)
     assert [client.call(ApiVersionsRequest(), 0).error_code for _ in range(3)] == [1, 2, 0]
     assert (first.hits, second.hits) == (1, 1)
 
 
-def test_produces_that_want_no_reply(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_faults_on_produce_with_acks_0(broker: EmbeddedBroker, client: WireClient) -> None:
     """acks=0: what is delayed still goes in, nothing is answered, and replies to other requests keep coming."""
     delay = broker.faults.delay(ApiKey.PRODUCE, 1, times=1)
     client.send(produce_request(batch(), acks=0), 9)
@@ -136,20 +136,20 @@ def test_produces_that_want_no_reply(broker: EmbeddedBroker, client: WireClient)
         client.call(ApiVersionsRequest(), 0)
 
 
-def test_faults_outlive_a_restart(broker: EmbeddedBroker) -> None:
+def test_faults_survive_restart(broker: EmbeddedBroker) -> None:
     broker.faults.error(ApiKey.API_VERSIONS, 41, times=1)
     broker.restart()
     with WireClient(broker.address) as client:
         assert [client.call(ApiVersionsRequest(), 0).error_code for _ in range(2)] == [41, 0]
 
 
-def test_waiting_in_vain(broker: EmbeddedBroker) -> None:
+def test_wait_for_hits_times_out(broker: EmbeddedBroker) -> None:
     fault = broker.faults.delay(ApiKey.FETCH, 1)
     with pytest.raises(TimeoutError, match="the fault of FETCH has struck 0 times, not 2"):
         fault.wait_for_hits(2, timeout_seconds=0.01)
 
 
-def test_a_fault_that_never_strikes_is_a_mistake(broker: EmbeddedBroker) -> None:
+def test_times_must_be_positive(broker: EmbeddedBroker) -> None:
     with pytest.raises(HeadraceError, match="at least once"):
         broker.faults.delay(ApiKey.FETCH, 1, times=0)
     for wrong in ("NOT_LEADER", ValueError):

@@ -20,7 +20,7 @@ SIZES = st.integers(1, 12).flatmap(
 
 @settings(deadline=None)
 @given(SIZES)
-def test_replicas_are_spread(sizes: tuple[list[int], int, int, int]) -> None:
+def test_replicas_are_distributed_evenly(sizes: tuple[list[int], int, int, int]) -> None:
     ids, factor, partitions, seed = sizes
     assigned = assign_replicas([BrokerInfo(one) for one in ids], partitions, factor, make_random(seed))
     assert sorted(assigned) == list(range(partitions))
@@ -36,7 +36,7 @@ def test_replicas_are_spread(sizes: tuple[list[int], int, int, int]) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=12), st.data())
-def test_replicas_are_spread_over_racks(racks: list[str], data: st.DataObject) -> None:
+def test_replicas_are_distributed_across_racks(racks: list[str], data: st.DataObject) -> None:
     brokers = [BrokerInfo(one, rack=rack) for one, rack in enumerate(racks)]
     factor = data.draw(st.integers(1, len(brokers)))
     partitions = data.draw(st.integers(1, 30))
@@ -51,7 +51,7 @@ def test_replicas_are_spread_over_racks(racks: list[str], data: st.DataObject) -
 
 @settings(deadline=None)
 @given(st.integers(1, 8), st.integers(1, 20), st.integers(1, 20), st.data())
-def test_added_partitions_continue_the_round(count: int, first: int, added: int, data: st.DataObject) -> None:
+def test_added_partitions_continue_round_robin(count: int, first: int, added: int, data: st.DataObject) -> None:
     brokers = [BrokerInfo(one) for one in range(count)]
     factor = data.draw(st.integers(1, count))
     start = data.draw(st.integers(0, count - 1))

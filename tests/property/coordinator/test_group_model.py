@@ -664,7 +664,7 @@ TestGroupModel.settings = settings(
 )
 
 
-def test_an_assignment_is_committed_when_the_next_generation_waits_for_its_own() -> None:
+def test_assignment_commits_while_next_generation_waits_for_its_own() -> None:
     """A history that is rarely found by chance."""
     model = GroupModel()
     model.found(slow=True)

@@ -10,7 +10,7 @@ def brokers(count: int, racks: str = "") -> list[BrokerInfo]:
     return [BrokerInfo(one, rack=racks[one] if racks else None) for one in range(count)]
 
 
-def test_the_table_of_kafkas_documentation() -> None:
+def test_matches_example_in_kafka_documentation() -> None:
     assigned = assign_replicas(brokers(5), 10, 3, make_random(1), start_index=0)
     assert assigned == {
         0: (0, 1, 2),
@@ -26,12 +26,12 @@ def test_the_table_of_kafkas_documentation() -> None:
     }
 
 
-def test_racks_in_turn() -> None:
+def test_alternates_racks() -> None:
     assert alternate_racks({0: "1", 1: "3", 2: "3", 3: "2", 4: "2", 5: "1"}) == [0, 3, 1, 5, 4, 2]
     assert alternate_racks({0: "a", 1: "a", 2: "a", 3: "b"}) == [0, 3, 1, 2]
 
 
-def test_the_racks_of_kafkas_documentation() -> None:
+def test_matches_rack_example_in_kafka_documentation() -> None:
     assigned = assign_replicas(brokers(6, "133221"), 7, 3, make_random(1), start_index=0)
     assert assigned == {
         0: (0, 3, 1),
@@ -44,7 +44,7 @@ def test_the_racks_of_kafkas_documentation() -> None:
     }
 
 
-def test_partitions_that_are_added_go_on_in_turn() -> None:
+def test_added_partitions_continue_round_robin() -> None:
     whole = assign_replicas(brokers(3), 9, 2, make_random(1), start_index=1)
     first = assign_replicas(brokers(3), 3, 2, make_random(1), start_index=1)
     assert all(whole[index] == first[index] for index in first)
@@ -52,16 +52,16 @@ def test_partitions_that_are_added_go_on_in_turn() -> None:
     assert sorted(more) == [3, 4]
 
 
-def test_racks_count_only_if_all_have_one() -> None:
+def test_ignores_racks_unless_all_brokers_have_one() -> None:
     mixed = [BrokerInfo(0, rack="a"), BrokerInfo(1, rack="a"), BrokerInfo(2)]
     assert assign_replicas(mixed, 1, 2, make_random(1), start_index=0) == {0: (0, 1)}
 
 
-def test_one_broker() -> None:
+def test_single_broker() -> None:
     assert assign_replicas(brokers(1), 3, 1, make_random(1)) == {0: (0,), 1: (0,), 2: (0,)}
 
 
-def test_refused() -> None:
+def test_rejects_invalid_counts() -> None:
     with pytest.raises(InvalidPartitionsError):
         assign_replicas(brokers(1), 0, 1, make_random(1))
     with pytest.raises(InvalidReplicationFactorError):

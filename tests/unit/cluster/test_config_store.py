@@ -28,7 +28,7 @@ async def make_store() -> tuple[EmbeddedStore, ManualClock]:
 
 
 @async_test
-async def test_setting_and_getting() -> None:
+async def test_set_and_get() -> None:
     store, _ = await make_store()
     configs = ConfigStore(store)
     assert await configs.get(ORDERS) == {}
@@ -43,7 +43,7 @@ async def test_setting_and_getting() -> None:
 
 
 @async_test
-async def test_a_change_that_is_refused_changes_nothing() -> None:
+async def test_rejected_change_writes_nothing() -> None:
     store, _ = await make_store()
     configs = ConfigStore(store)
 
@@ -57,7 +57,7 @@ async def test_a_change_that_is_refused_changes_nothing() -> None:
 
 
 @async_test
-async def test_changes_at_the_same_time_do_not_undo_each_other() -> None:
+async def test_concurrent_changes_are_all_kept() -> None:
     store, _ = await make_store()
     configs = ConfigStore(store)
     read = store.get
@@ -78,7 +78,7 @@ async def test_changes_at_the_same_time_do_not_undo_each_other() -> None:
 
 
 @async_test
-async def test_every_broker_hears_of_a_change() -> None:
+async def test_every_broker_is_notified() -> None:
     store, clock = await make_store()
     configs = ConfigStore(store)
     await configs.set(ORDERS, {"before": "1"})
@@ -94,7 +94,7 @@ async def test_every_broker_hears_of_a_change() -> None:
 
 
 @async_test
-async def test_many_quick_changes_end_at_the_last() -> None:
+async def test_many_fast_changes_end_with_last_value() -> None:
     store, clock = await make_store()
     following = Following(store, clock)
     await following.watcher.start()
@@ -105,7 +105,7 @@ async def test_many_quick_changes_end_at_the_last() -> None:
 
 
 @async_test
-async def test_a_damaged_notification_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_skips_corrupt_notification(caplog: pytest.LogCaptureFixture) -> None:
     store, clock = await make_store()
     following = Following(store, clock)
     await following.watcher.start()
@@ -118,7 +118,7 @@ async def test_a_damaged_notification_is_passed_over(caplog: pytest.LogCaptureFi
 
 
 @async_test
-async def test_a_listener_that_fails_once_hears_of_the_next_change(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_listener_gets_next_change(caplog: pytest.LogCaptureFixture) -> None:
     store, clock = await make_store()
     told: list[dict[str, str]] = []
 
@@ -138,7 +138,7 @@ async def test_a_listener_that_fails_once_hears_of_the_next_change(caplog: pytes
 
 
 @async_test
-async def test_old_notifications_are_removed() -> None:
+async def test_purges_old_notifications() -> None:
     store, clock = await make_store()
     following = Following(store, clock)
     await following.watcher.start()
@@ -152,7 +152,7 @@ async def test_old_notifications_are_removed() -> None:
 
 
 @async_test
-async def test_after_a_lost_session_the_watcher_catches_up() -> None:
+async def test_watcher_catches_up_after_session_expiry() -> None:
     store, clock = await make_store()
     session = store.new_session()
     following = Following(session, clock)

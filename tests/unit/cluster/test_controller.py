@@ -39,7 +39,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 @async_test
-async def test_the_first_broker_is_controller() -> None:
+async def test_first_broker_becomes_controller() -> None:
     cluster = await FakeCluster.make()
     assert cluster.controller.broker_id == 1
     assert cluster.controller.epoch == 1
@@ -53,7 +53,7 @@ async def test_the_first_broker_is_controller() -> None:
 
 
 @async_test
-async def test_another_takes_over_with_the_next_epoch() -> None:
+async def test_failover_increments_epoch() -> None:
     cluster = await FakeCluster.make()
     await cluster.kill(1)
     assert cluster.controller.broker_id in (2, 3)
@@ -67,7 +67,7 @@ async def test_another_takes_over_with_the_next_epoch() -> None:
 
 
 @async_test
-async def test_one_who_lost_the_session_steps_down() -> None:
+async def test_resigns_when_session_expires() -> None:
     cluster = await FakeCluster.make()
     old = cluster.brokers[1].controller
     assert old is not None
@@ -80,7 +80,7 @@ async def test_one_who_lost_the_session_steps_down() -> None:
 
 
 @async_test
-async def test_one_whose_node_was_removed_steps_down() -> None:
+async def test_resigns_when_controller_node_is_deleted() -> None:
     cluster = await FakeCluster.make((1,))
     await cluster.store.delete(znodes.CONTROLLER)
     await cluster.settle()
@@ -89,7 +89,7 @@ async def test_one_whose_node_was_removed_steps_down() -> None:
 
 
 @async_test
-async def test_a_zombie_can_neither_write_nor_command() -> None:
+async def test_zombie_controller_is_fenced_by_store_and_brokers() -> None:
     """A controller that does not know that it was replaced: its writes fail, and brokers refuse its commands."""
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [1, 2, 3]})
@@ -115,7 +115,7 @@ async def test_a_zombie_can_neither_write_nor_command() -> None:
 
 
 @async_test
-async def test_a_controller_that_is_not_active_does_nothing() -> None:
+async def test_inactive_controller_rejects_requests() -> None:
     cluster = await FakeCluster.make((1, 2))
     idle = cluster.brokers[2].controller
     assert idle is not None
@@ -134,7 +134,7 @@ async def test_a_controller_that_is_not_active_does_nothing() -> None:
 
 
 @async_test
-async def test_a_new_topic_reaches_every_broker() -> None:
+async def test_new_topic_is_sent_to_all_brokers() -> None:
     cluster = await FakeCluster.make()
     made = await cluster.create("orders", {0: [1, 2, 3], 1: [2, 3, 1]})
     assert await cluster.state("orders", 0) == Leadership(1, 0, (1, 2, 3), 1, 0)
@@ -150,7 +150,7 @@ async def test_a_new_topic_reaches_every_broker() -> None:
 
 
 @async_test
-async def test_only_its_replicas_host_a_partition() -> None:
+async def test_only_assigned_brokers_host_a_partition() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2]})
     assert [broker.id for broker in cluster.brokers.values() if broker.hosted] == [2]
@@ -159,7 +159,7 @@ async def test_only_its_replicas_host_a_partition() -> None:
 
 
 @async_test
-async def test_many_topics_at_once() -> None:
+async def test_creates_many_topics_concurrently() -> None:
     cluster = await FakeCluster.make()
     await asyncio.gather(*(cluster.admin.create_topic(TopicSpec(f"t{number}", 4, 2)) for number in range(20)))
     await cluster.settle()
@@ -169,7 +169,7 @@ async def test_many_topics_at_once() -> None:
 
 
 @async_test
-async def test_partitions_are_added() -> None:
+async def test_adds_partitions() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [1, 2]})
     await cluster.admin.create_partitions("orders", 3, [[2, 3], [3, 1]])
@@ -180,7 +180,7 @@ async def test_partitions_are_added() -> None:
 
 
 @async_test
-async def test_a_damaged_topic_does_not_hold_up_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_corrupt_topic_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     cluster = await FakeCluster.make((1,))
     await cluster.store.create("/brokers/topics/broken", b"?")
     await cluster.create("orders", {0: [1]})
@@ -193,7 +193,7 @@ async def test_a_damaged_topic_does_not_hold_up_others(caplog: pytest.LogCapture
 
 
 @async_test
-async def test_a_damaged_state_or_broker_does_not_hold_up_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_corrupt_partition_state_or_broker_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     cluster = await FakeCluster.make((1, 2))
     await cluster.create("orders", {0: [1]})
     await cluster.create("clicks", {0: [2]})
@@ -219,7 +219,7 @@ async def test_a_damaged_state_or_broker_does_not_hold_up_others(caplog: pytest.
 
 
 @async_test
-async def test_a_leader_dies_and_comes_back() -> None:
+async def test_leader_fails_and_returns() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [3, 2]})
     dead = await cluster.kill(3)
@@ -235,7 +235,7 @@ async def test_a_leader_dies_and_comes_back() -> None:
 
 
 @async_test
-async def test_a_follower_dies() -> None:
+async def test_follower_fails() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     await cluster.kill(3)
@@ -245,7 +245,7 @@ async def test_a_follower_dies() -> None:
 
 
 @async_test
-async def test_without_a_leader_until_one_of_the_isr_is_back() -> None:
+async def test_partition_stays_offline_until_isr_member_returns() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     two = await cluster.kill(2)
@@ -260,7 +260,7 @@ async def test_without_a_leader_until_one_of_the_isr_is_back() -> None:
 
 
 @async_test
-async def test_unclean_elections_if_the_topic_allows() -> None:
+async def test_unclean_election_if_enabled_for_topic() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     await cluster.create("clean", {0: [2, 3]})
@@ -281,7 +281,7 @@ async def test_unclean_elections_if_the_topic_allows() -> None:
 
 
 @async_test
-async def test_a_broker_that_bounces_unseen() -> None:
+async def test_broker_restart_is_detected_by_its_epoch() -> None:
     """Gone and back before the controller looks: the new epoch tells, and it is a failure and a start."""
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
@@ -301,7 +301,7 @@ async def test_a_broker_that_bounces_unseen() -> None:
 
 
 @async_test
-async def test_a_broker_that_moves_to_another_address() -> None:
+async def test_broker_changes_its_address() -> None:
     cluster = await FakeCluster.make()
     data, _ = await cluster.store.get(znodes.broker_path(2))
     await cluster.store.set(znodes.broker_path(2), data.replace(b"127.0.0.1", b"elsewhere"))
@@ -311,7 +311,7 @@ async def test_a_broker_that_moves_to_another_address() -> None:
 
 
 @async_test
-async def test_a_new_partition_waits_for_a_replica_to_live() -> None:
+async def test_new_partition_waits_for_online_replica() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [1]})
     cluster.controller.context.brokers.pop(3)
@@ -337,7 +337,7 @@ async def test_a_new_partition_waits_for_a_replica_to_live() -> None:
 
 
 @async_test
-async def test_a_log_directory_fails_and_heals() -> None:
+async def test_log_dir_fails_and_recovers() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3], 1: [2, 3]})
     cluster.brokers[2].failed.add(ORDERS)
@@ -361,7 +361,7 @@ async def test_a_log_directory_fails_and_heals() -> None:
 
 
 @async_test
-async def test_a_damaged_note_of_a_log_directory() -> None:
+async def test_ignores_corrupt_log_dir_event() -> None:
     cluster = await FakeCluster.make((1,))
     await cluster.store.create(f"{znodes.LOG_DIR_EVENTS}/x", b"?")
     await cluster.settle()
@@ -379,7 +379,7 @@ async def topic_nodes(cluster: FakeCluster, topic: str) -> list[str]:
 
 
 @async_test
-async def test_a_topic_is_deleted_and_can_be_made_again() -> None:
+async def test_deleted_topic_can_be_recreated() -> None:
     cluster = await FakeCluster.make()
     first = await cluster.create("orders", {0: [1, 2], 1: [2, 3]})
     await cluster.admin.delete_topic("orders")
@@ -404,7 +404,7 @@ async def test_a_topic_is_deleted_and_can_be_made_again() -> None:
 
 
 @async_test
-async def test_brokers_hear_that_a_topic_goes_before_its_logs_do() -> None:
+async def test_metadata_is_updated_before_logs_are_deleted() -> None:
     cluster = await FakeCluster.make((1,))
     await cluster.create("orders", {0: [1]})
     cluster.brokers[1].commands.clear()
@@ -419,7 +419,7 @@ async def test_brokers_hear_that_a_topic_goes_before_its_logs_do() -> None:
 
 
 @async_test
-async def test_deletion_waits_for_a_broker_that_is_down() -> None:
+async def test_deletion_waits_for_offline_broker() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     three = await cluster.kill(3)
@@ -437,7 +437,7 @@ async def test_deletion_waits_for_a_broker_that_is_down() -> None:
 
 
 @async_test
-async def test_a_broker_dies_while_it_deletes() -> None:
+async def test_broker_fails_during_deletion() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     cluster.paused.add(3)
@@ -453,7 +453,7 @@ async def test_a_broker_dies_while_it_deletes() -> None:
 
 
 @async_test
-async def test_a_broker_that_cannot_delete_is_asked_again_when_it_comes_back() -> None:
+async def test_failed_deletion_is_retried_when_broker_returns() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     cluster.brokers[3].undeletable.add(ORDERS)
@@ -467,7 +467,7 @@ async def test_a_broker_that_cannot_delete_is_asked_again_when_it_comes_back() -
 
 
 @async_test
-async def test_a_slow_answer_finishes_the_deletion() -> None:
+async def test_late_response_completes_deletion() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [1, 2], 1: [2, 3]})
     await cluster.create("clicks", {0: [2]})
@@ -484,7 +484,7 @@ async def test_a_slow_answer_finishes_the_deletion() -> None:
 
 
 @async_test
-async def test_another_controller_goes_on_with_a_deletion() -> None:
+async def test_new_controller_resumes_deletion() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     cluster.paused.update({2, 3})
@@ -498,7 +498,7 @@ async def test_another_controller_goes_on_with_a_deletion() -> None:
 
 
 @async_test
-async def test_made_and_deleted_before_the_controller_looks() -> None:
+async def test_topic_created_and_deleted_before_controller_reads_it() -> None:
     cluster = await FakeCluster.make()
     await cluster.admin.create_topic(TopicSpec("orders", 3, 2))
     await cluster.admin.delete_topic("orders")
@@ -508,7 +508,7 @@ async def test_made_and_deleted_before_the_controller_looks() -> None:
 
 
 @async_test
-async def test_a_mark_without_a_topic_is_removed() -> None:
+async def test_deletion_mark_without_topic_is_removed() -> None:
     cluster = await FakeCluster.make((1, 2))
     await cluster.store.create(znodes.delete_topic_path("none"))
     await cluster.settle()
@@ -518,7 +518,7 @@ async def test_a_mark_without_a_topic_is_removed() -> None:
 
 
 @async_test
-async def test_a_topic_without_settings_is_deleted_too() -> None:
+async def test_topic_without_configs_is_deleted() -> None:
     cluster = await FakeCluster.make((1,))
     await cluster.create("orders", {0: [1]})
     await cluster.store.delete("/config/topics/orders")
@@ -529,7 +529,7 @@ async def test_a_topic_without_settings_is_deleted_too() -> None:
 
 
 @async_test
-async def test_a_topic_that_somebody_else_removed_is_forgotten() -> None:
+async def test_externally_removed_topic_is_dropped() -> None:
     cluster = await FakeCluster.make((1,))
     await cluster.store.create(
         "/brokers/topics/orders",
@@ -544,7 +544,7 @@ async def test_a_topic_that_somebody_else_removed_is_forgotten() -> None:
 
 
 @async_test
-async def test_a_topic_of_very_many_partitions() -> None:
+async def test_deletes_topic_with_many_partitions() -> None:
     cluster = await FakeCluster.make((1,))
     await cluster.admin.create_topic(TopicSpec("big", 1200, 1))
     await cluster.settle()
@@ -560,7 +560,7 @@ async def test_a_topic_of_very_many_partitions() -> None:
 
 
 @async_test
-async def test_preferred_leaders() -> None:
+async def test_preferred_replica_election() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3], 1: [3, 2]})
     two = await cluster.kill(2)
@@ -588,7 +588,7 @@ async def test_preferred_leaders() -> None:
 
 
 @async_test
-async def test_unclean_elections_on_request() -> None:
+async def test_unclean_election_on_request() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     two = await cluster.kill(2)
@@ -604,7 +604,7 @@ async def test_unclean_elections_on_request() -> None:
 
 
 @async_test
-async def test_changes_of_the_isr() -> None:
+async def test_alter_isr() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     controller = cluster.controller
@@ -645,7 +645,7 @@ async def test_changes_of_the_isr() -> None:
 
 
 @async_test
-async def test_a_broker_shuts_down_in_order() -> None:
+async def test_controlled_shutdown() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [3, 2], 1: [2, 3]})
     await cluster.create("alone", {0: [3]})
@@ -666,7 +666,7 @@ async def test_a_broker_shuts_down_in_order() -> None:
 
 
 @async_test
-async def test_a_shutdown_that_leaves_partitions_behind() -> None:
+async def test_controlled_shutdown_reports_remaining_partitions() -> None:
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [3, 2]})
     await cluster.kill(2)
@@ -679,7 +679,7 @@ async def test_a_shutdown_that_leaves_partitions_behind() -> None:
 
 
 @async_test
-async def test_a_store_that_fails_makes_the_controller_start_over(
+async def test_store_failure_makes_controller_resign_and_retry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(controller_module, "RETRY_SECONDS", 0.0)
@@ -707,7 +707,7 @@ async def test_a_store_that_fails_makes_the_controller_start_over(
 
 
 @async_test
-async def test_a_request_that_the_store_fails_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_failure_fails_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await FakeCluster.make((1, 2))
     await cluster.create("orders", {0: [1, 2]})
     epoch = cluster.brokers[1].info.epoch
@@ -723,7 +723,7 @@ async def test_a_request_that_the_store_fails_is_answered(monkeypatch: pytest.Mo
 
 
 @async_test
-async def test_stopping_answers_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_fails_pending_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await FakeCluster.make((1,))
     controller: Controller = cluster.controller
     never = asyncio.Event()

@@ -22,7 +22,7 @@ def open_store(directory: Path) -> EmbeddedStore:
 
 
 @async_test
-async def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+async def test_data_survives_reopening(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     await store.create("/a", b"one")
     await store.create("/a/s_", sequential=True)
@@ -35,7 +35,7 @@ async def test_what_was_written_is_there_again(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_ephemeral_nodes_are_gone_after_opening_again(tmp_path: Path) -> None:
+async def test_ephemeral_nodes_do_not_survive_reopening(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     await store.create("/ids")
     await store.create("/ids/1", ephemeral=True)
@@ -48,7 +48,7 @@ async def test_ephemeral_nodes_are_gone_after_opening_again(tmp_path: Path) -> N
 
 
 @async_test
-async def test_zxids_grow_over_restarts_whatever_was_written(tmp_path: Path) -> None:
+async def test_zxids_increase_across_restarts(tmp_path: Path) -> None:
     last = 0
     for _ in range(3):
         store = open_store(tmp_path)
@@ -61,7 +61,7 @@ async def test_zxids_grow_over_restarts_whatever_was_written(tmp_path: Path) -> 
 
 
 @async_test
-async def test_a_persistent_node_that_becomes_ephemeral(tmp_path: Path) -> None:
+async def test_ephemeral_node_replaces_persistent_node(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     await store.create("/a", b"kept")
     await store.multi([Delete("/a"), Create("/a", b"mine", ephemeral=True)])
@@ -71,7 +71,7 @@ async def test_a_persistent_node_that_becomes_ephemeral(tmp_path: Path) -> None:
     await store.close()
 
 
-def test_a_file_in_use_is_refused_and_its_owner_named(tmp_path: Path) -> None:
+def test_file_in_use_names_its_owner(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with pytest.raises(StoreError, match=rf"coordination.db is in use by process {os.getpid()}"):
         open_store(tmp_path)
@@ -79,7 +79,7 @@ def test_a_file_in_use_is_refused_and_its_owner_named(tmp_path: Path) -> None:
     asyncio.run(open_store(tmp_path).close())
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_rejects_file_that_is_not_a_database(tmp_path: Path) -> None:
     (tmp_path / "coordination.db").write_bytes(b"these are not the bytes of a database" * 100)
     for _ in range(2):
         with pytest.raises(
@@ -88,7 +88,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
             open_store(tmp_path)
 
 
-def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_rejects_database_of_another_application(tmp_path: Path) -> None:
     path = tmp_path / "coordination.db"
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE songs (name TEXT)")
@@ -100,7 +100,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) 
     assert path.read_bytes() == before
 
 
-def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
+def test_rejects_corrupt_database(tmp_path: Path) -> None:
     async def fill() -> None:
         store = open_store(tmp_path)
         for number in range(50):
@@ -116,7 +116,7 @@ def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path)
 
 
-def test_a_node_without_a_parent_is_damage(tmp_path: Path) -> None:
+def test_rejects_node_without_parent(tmp_path: Path) -> None:
     asyncio.run(open_store(tmp_path).close())
     database = sqlite3.connect(tmp_path / "coordination.db")
     database.execute("INSERT INTO nodes VALUES ('/a/b', x'', 0, 0, 0, 0, 0, 0)")
@@ -126,18 +126,18 @@ def test_a_node_without_a_parent_is_damage(tmp_path: Path) -> None:
         open_store(tmp_path)
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_directory_raises(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="Cannot open coordination store"):
         open_store(tmp_path / "nowhere")
 
 
-def test_a_database_that_was_begun_and_not_finished_is_new(tmp_path: Path) -> None:
+def test_empty_database_counts_as_new(tmp_path: Path) -> None:
     (tmp_path / "coordination.db").write_bytes(b"")
     asyncio.run(open_store(tmp_path).close())
 
 
 @async_test
-async def test_a_commit_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_commit_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path)
     await store.create("/a", b"0")
 
@@ -155,7 +155,7 @@ async def test_a_commit_that_fails_changes_nothing(tmp_path: Path, monkeypatch: 
 
 
 @async_test
-async def test_a_full_disk_is_an_error_of_that_change(tmp_path: Path) -> None:
+async def test_full_disk_fails_only_that_change(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     journal = store._shared.journal
     assert journal is not None
@@ -198,7 +198,7 @@ async def check_numbers(path: Path, acknowledged: int) -> None:
     await store.close()
 
 
-def test_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_sigkill_loses_no_acknowledged_change(tmp_path: Path) -> None:
     path = tmp_path / "coordination.db"
     acknowledged = 0
     for round_number in range(6):

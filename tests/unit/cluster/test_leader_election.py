@@ -36,7 +36,7 @@ def state(leader: int, *isr: int) -> Leadership:
         ((1,), {9}, True, None, None),
     ],
 )
-def test_offline(
+def test_offline_partition_election(
     isr: tuple[int, ...], online: set[int], unclean: bool, leader: int | None, new_isr: tuple[int, ...] | None
 ) -> None:
     chosen = elect_for_offline(state(1, *isr), ASSIGNMENT, online, unclean=unclean)
@@ -56,7 +56,7 @@ def test_offline(
         ((1, 2, 3), {1, 2}, None),
     ],
 )
-def test_reassignment(isr: tuple[int, ...], online: set[int], leader: int | None) -> None:
+def test_reassignment_election(isr: tuple[int, ...], online: set[int], leader: int | None) -> None:
     assignment = ReplicaAssignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))
     chosen = elect_for_reassignment(state(1, *isr), assignment, online)
     assert chosen == (None if leader is None else Leadership(leader, 5, isr, 9, 7))
@@ -71,7 +71,7 @@ def test_reassignment(isr: tuple[int, ...], online: set[int], leader: int | None
         ((1, 2, 3), {2, 3}, None),
     ],
 )
-def test_preferred(isr: tuple[int, ...], online: set[int], leader: int | None) -> None:
+def test_preferred_replica_election(isr: tuple[int, ...], online: set[int], leader: int | None) -> None:
     chosen = elect_preferred(state(2, *isr), ASSIGNMENT, online)
     assert chosen == (None if leader is None else Leadership(leader, 5, isr, 9, 7))
     assert elect_preferred(state(2, *isr), ReplicaAssignment(()), online) is None
@@ -88,7 +88,7 @@ def test_preferred(isr: tuple[int, ...], online: set[int], leader: int | None) -
         ((1, 2, 3), {1, 2, 3}, {1, 2, 3}, None, None),
     ],
 )
-def test_shutdown(
+def test_controlled_shutdown_election(
     isr: tuple[int, ...],
     online: set[int],
     shutting_down: set[int],
@@ -99,7 +99,7 @@ def test_shutdown(
     assert chosen == (None if leader is None else Leadership(leader, 5, new_isr or (), 9, 7))
 
 
-def test_every_case_of_three_replicas() -> None:
+def test_all_combinations_of_three_replicas() -> None:
     subsets = [set(one) for size in range(4) for one in itertools.combinations((1, 2, 3), size)]
     for isr, online, down in itertools.product(subsets, subsets, subsets):
         before = state(1, *sorted(isr))

@@ -36,7 +36,7 @@ def update(
     return UpdateMetadata(1, epoch, 0, infos, states, full)
 
 
-def test_a_new_image_knows_nothing() -> None:
+def test_new_image_is_empty() -> None:
     image = MetadataImage()
     assert image.controller_id == NO_CONTROLLER
     assert image.partition("orders", 0) is None
@@ -46,7 +46,7 @@ def test_a_new_image_knows_nothing() -> None:
     assert image.partition_count == 0
 
 
-def test_looking_things_up() -> None:
+def test_lookups() -> None:
     image = MetadataImage()
     image.apply(update(state(), state(index=1), brokers=(1, 2)))
     assert image.partition("orders", 1) == state(index=1)
@@ -67,7 +67,7 @@ def test_looking_things_up() -> None:
     assert image.partition_count == 2
 
 
-def test_brokers_are_replaced_and_partitions_added() -> None:
+def test_update_replaces_brokers_and_adds_partitions() -> None:
     image = MetadataImage()
     image.apply(update(state(), brokers=(1, 2)))
     change = image.apply(update(state("clicks", topic_id=OTHER_ID), brokers=(1,)))
@@ -77,7 +77,7 @@ def test_brokers_are_replaced_and_partitions_added() -> None:
     assert image.apply(update(state())) == ImageChange((), (), (), (), False)
 
 
-def test_deleted_partitions_vanish() -> None:
+def test_removes_deleted_partitions() -> None:
     image = MetadataImage()
     image.apply(update(state(), state(index=1)))
     change = image.apply(update(state(leader=LEADER_DURING_DELETE)))
@@ -89,7 +89,7 @@ def test_deleted_partitions_vanish() -> None:
     assert not image.has_topic("orders")
 
 
-def test_a_topic_that_was_made_again() -> None:
+def test_recreated_topic_replaces_old_one() -> None:
     image = MetadataImage()
     image.apply(update(state(), state(index=1)))
     change = image.apply(update(state(topic_id=OTHER_ID)))
@@ -100,7 +100,7 @@ def test_a_topic_that_was_made_again() -> None:
     assert image.partition_count == 1
 
 
-def test_a_full_update_is_all_there_is() -> None:
+def test_full_update_removes_missing_partitions() -> None:
     image = MetadataImage()
     image.apply(update(state(), state(index=1), state("clicks", topic_id=OTHER_ID)))
     change = image.apply(update(state(), full=True))
@@ -109,7 +109,7 @@ def test_a_full_update_is_all_there_is() -> None:
     assert [one.tp for one in image.partitions()] == [TopicPartition("orders", 0)]
 
 
-def test_an_old_controller_is_refused() -> None:
+def test_rejects_old_controller_epoch() -> None:
     image = MetadataImage()
     image.apply(update(state(), epoch=5))
     with pytest.raises(StaleControllerEpochError, match="epoch 4, but controller 1 has the newer epoch 5"):
@@ -124,7 +124,7 @@ def test_an_old_controller_is_refused() -> None:
 
 
 @async_test
-async def test_waiting() -> None:
+async def test_wait_for() -> None:
     image = MetadataImage()
     waiting = asyncio.create_task(image.wait_for(lambda image: image.topic_is_ready("orders", 2), 10))
     await asyncio.sleep(0)
@@ -139,7 +139,7 @@ async def test_waiting() -> None:
     assert image._listeners == []
 
 
-def test_listeners_see_the_whole_change() -> None:
+def test_listeners_see_complete_change() -> None:
     image = MetadataImage()
     seen: list[tuple[int, int]] = []
 

@@ -27,7 +27,7 @@ async def latest(store: EmbeddedStore) -> ProducerIdBlock:
 
 
 @async_test
-async def test_ids_follow_each_other_over_blocks() -> None:
+async def test_ids_are_consecutive_across_blocks() -> None:
     store = await make_store()
     ids = ProducerIdManager(store, 3)
     assert [await ids.next() for _ in range(2 * BLOCK_SIZE + 1)] == list(range(2 * BLOCK_SIZE + 1))
@@ -36,7 +36,7 @@ async def test_ids_follow_each_other_over_blocks() -> None:
 
 
 @async_test
-async def test_many_that_ask_at_once_get_an_id_each() -> None:
+async def test_concurrent_callers_get_different_ids() -> None:
     store = await make_store()
     one, other = ProducerIdManager(store, 1), ProducerIdManager(store, 2)
     given = await asyncio.gather(*(each.next() for _ in range(1500) for each in (one, other)))
@@ -46,7 +46,7 @@ async def test_many_that_ask_at_once_get_an_id_each() -> None:
 
 
 @async_test
-async def test_a_restart_begins_a_new_block() -> None:
+async def test_restart_allocates_new_block() -> None:
     store = await make_store()
     before = ProducerIdManager(store, 1)
     assert await before.next() == 0
@@ -73,7 +73,7 @@ class Killed(BaseException):
 
 
 @async_test
-async def test_kills_between_taking_and_using_a_block(tmp_path: Path) -> None:
+async def test_ids_are_unique_after_kills_between_allocation_and_use(tmp_path: Path) -> None:
     """Each life takes a block and is killed at another instant; no id is ever given out twice."""
     given: list[int] = []
     blocks: list[ProducerIdBlock] = []
@@ -99,7 +99,7 @@ async def test_kills_between_taking_and_using_a_block(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_the_next_block_is_fetched_while_there_are_ids() -> None:
+async def test_prefetches_next_block() -> None:
     store = await make_store()
     ids = ProducerIdManager(store, 1)
     for _ in range(BLOCK_SIZE - 50):
@@ -111,14 +111,14 @@ async def test_the_next_block_is_fetched_while_there_are_ids() -> None:
 
 
 @async_test
-async def test_blocks_of_kafka_are_gone_on_from() -> None:
+async def test_continues_after_block_written_by_kafka() -> None:
     store = await make_store()
     await store.set(znodes.PRODUCER_ID_BLOCK, b'{"version":1,"broker":7,"block_start":"4000","block_end":"4999"}')
     assert await allocate_block(store, 1) == ProducerIdBlock(1, 5000, 5999)
 
 
 @async_test
-async def test_the_end_of_all_ids() -> None:
+async def test_raises_when_all_ids_are_used() -> None:
     store = await make_store()
     last = ProducerIdBlock(1, 0, 2**63 - 500)
     await store.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(last))
@@ -136,7 +136,7 @@ class BrokenStore(EmbeddedStore):
 
 
 @async_test
-async def test_a_store_that_does_not_answer_is_asked_again() -> None:
+async def test_retries_after_store_failure() -> None:
     store = BrokenStore(None, ManualClock())
     await prepare_cluster(store, make_random(1))
     ids = ProducerIdManager(store, 1)

@@ -16,7 +16,7 @@ BROKER = BrokerInfo(1, (BrokerEndpoint("PLAINTEXT", "here", 9092),), "a")
 
 
 @async_test
-async def test_the_nodes_of_every_cluster() -> None:
+async def test_creates_cluster_nodes() -> None:
     store = EmbeddedStore(None, CLOCK)
     cluster_id = await prepare_cluster(store, make_random(1))
     assert Uuid.parse(cluster_id)
@@ -28,7 +28,7 @@ async def test_the_nodes_of_every_cluster() -> None:
 
 
 @async_test
-async def test_a_cluster_that_was_begun_is_finished() -> None:
+async def test_completes_partially_created_cluster() -> None:
     store = EmbeddedStore(None, CLOCK)
     await store.create("/brokers")
     await store.create("/brokers/topics")
@@ -40,7 +40,7 @@ async def test_a_cluster_that_was_begun_is_finished() -> None:
 
 
 @async_test
-async def test_registering() -> None:
+async def test_registers_broker() -> None:
     store = EmbeddedStore(None, CLOCK)
     await prepare_cluster(store, make_random(1))
     registered = await register_broker(store.new_session(), BROKER, CLOCK)
@@ -51,7 +51,7 @@ async def test_registering() -> None:
 
 
 @async_test
-async def test_a_second_broker_with_the_same_id_is_refused() -> None:
+async def test_rejects_duplicate_broker_id() -> None:
     store = EmbeddedStore(None, CLOCK)
     await prepare_cluster(store, make_random(1))
     await register_broker(store.new_session(), BROKER, CLOCK)
@@ -63,7 +63,7 @@ async def test_a_second_broker_with_the_same_id_is_refused() -> None:
 
 
 @async_test
-async def test_the_next_life_waits_for_the_last_to_be_given_up() -> None:
+async def test_waits_for_old_session_to_expire() -> None:
     store = EmbeddedStore(None, CLOCK)
     await prepare_cluster(store, make_random(1))
     old = store.new_session()

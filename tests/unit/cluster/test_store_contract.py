@@ -83,7 +83,7 @@ async def test_create_get_set_delete(harness: Harness, store: CoordinationStore)
 
 
 @contract
-async def test_times(harness: Harness, store: CoordinationStore) -> None:
+async def test_timestamps(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/a")
     first = await store.exists("/a")
     assert first is not None
@@ -95,7 +95,7 @@ async def test_times(harness: Harness, store: CoordinationStore) -> None:
 
 
 @contract
-async def test_what_cannot_be_created(harness: Harness, store: CoordinationStore) -> None:
+async def test_create_errors(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/a")
     with pytest.raises(NodeExists, match="/a"):
         await store.create("/a")
@@ -147,7 +147,7 @@ async def test_children(harness: Harness, store: CoordinationStore) -> None:
 
 
 @contract
-async def test_sequential_names_never_come_again(harness: Harness, store: CoordinationStore) -> None:
+async def test_sequential_names_are_never_reused(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/q")
     made = [await store.create("/q/n_", sequential=True) for _ in range(3)]
     assert made == sorted(set(made))
@@ -158,7 +158,7 @@ async def test_sequential_names_never_come_again(harness: Harness, store: Coordi
 
 
 @pytest.mark.parametrize("path", ["", "a", "a/b", "/a/", "//a", "/a//b", "/a/../b", "/./a", "/a\x00b"])
-def test_paths_that_are_none(path: str, tmp_path: Path) -> None:
+def test_rejects_invalid_paths(path: str, tmp_path: Path) -> None:
     @contract
     async def check(harness: Harness, store: CoordinationStore) -> None:
         with pytest.raises(StoreError):
@@ -169,7 +169,7 @@ def test_paths_that_are_none(path: str, tmp_path: Path) -> None:
 
 
 @contract
-async def test_large_and_odd_data(harness: Harness, store: CoordinationStore) -> None:
+async def test_large_and_binary_data(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/big", bytes(range(256)) * 2000)
     assert (await store.get("/big"))[0] == bytes(range(256)) * 2000
     await store.create("/empty")
@@ -190,7 +190,7 @@ async def test_delete_tree(harness: Harness, store: CoordinationStore) -> None:
 
 
 @contract
-async def test_multi_does_all(harness: Harness, store: CoordinationStore) -> None:
+async def test_multi_executes_all_operations(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/a", b"0")
     results = await store.multi(
         [Check("/a", 0), Set("/a", b"1", 0), Create("/a/b", b"x"), Create("/a/s_", sequential=True), Delete("/a/b")]
@@ -205,7 +205,7 @@ async def test_multi_does_all(harness: Harness, store: CoordinationStore) -> Non
 
 
 @contract
-async def test_multi_does_nothing_if_one_fails(harness: Harness, store: CoordinationStore) -> None:
+async def test_multi_changes_nothing_if_one_operation_fails(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/a", b"0")
     cases: list[tuple[Operation, type[StoreError]]] = [
         (Check("/a", 7), BadVersion),
@@ -240,7 +240,7 @@ async def test_multi_sees_its_own_changes(harness: Harness, store: CoordinationS
 
 
 @contract
-async def test_a_data_watch_fires_once(harness: Harness, store: CoordinationStore) -> None:
+async def test_data_watch_triggers_once(harness: Harness, store: CoordinationStore) -> None:
     seen = Seen()
     await store.create("/a")
     await store.get("/a", seen)
@@ -251,7 +251,7 @@ async def test_a_data_watch_fires_once(harness: Harness, store: CoordinationStor
 
 
 @contract
-async def test_data_watch_sees_deletion(harness: Harness, store: CoordinationStore) -> None:
+async def test_data_watch_triggers_on_deletion(harness: Harness, store: CoordinationStore) -> None:
     seen = Seen()
     await store.create("/a")
     await store.get("/a", seen)
@@ -262,7 +262,7 @@ async def test_data_watch_sees_deletion(harness: Harness, store: CoordinationSto
 
 
 @contract
-async def test_watch_of_a_node_that_is_not_there(harness: Harness, store: CoordinationStore) -> None:
+async def test_exists_watch_on_missing_node(harness: Harness, store: CoordinationStore) -> None:
     seen, never = Seen(), Seen()
     assert await store.exists("/a", seen) is None
     with pytest.raises(NoNode):
@@ -276,7 +276,7 @@ async def test_watch_of_a_node_that_is_not_there(harness: Harness, store: Coordi
 
 
 @contract
-async def test_a_child_watch(harness: Harness, store: CoordinationStore) -> None:
+async def test_child_watch(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/a")
     seen = Seen()
     await store.children("/a", seen)
@@ -293,7 +293,7 @@ async def test_a_child_watch(harness: Harness, store: CoordinationStore) -> None
 
 
 @contract
-async def test_the_same_watch_twice_is_called_once(harness: Harness, store: CoordinationStore) -> None:
+async def test_duplicate_watch_is_called_once(harness: Harness, store: CoordinationStore) -> None:
     seen = Seen()
     await store.create("/a")
     await store.get("/a", seen)
@@ -304,7 +304,7 @@ async def test_the_same_watch_twice_is_called_once(harness: Harness, store: Coor
 
 
 @contract
-async def test_watches_of_other_sessions(harness: Harness, store: CoordinationStore) -> None:
+async def test_watches_of_several_sessions(harness: Harness, store: CoordinationStore) -> None:
     other = await harness.session()
     seen = Seen()
     await store.children("/", seen)
@@ -315,7 +315,7 @@ async def test_watches_of_other_sessions(harness: Harness, store: CoordinationSt
 
 
 @contract
-async def test_a_watch_finds_what_it_tells_of(harness: Harness, store: CoordinationStore) -> None:
+async def test_change_is_visible_when_watch_is_called(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/a", b"0")
     found: list[asyncio.Task[tuple[bytes, Stat]]] = []
     await store.get("/a", lambda _: found.append(asyncio.ensure_future(store.get("/a"))))
@@ -325,7 +325,7 @@ async def test_a_watch_finds_what_it_tells_of(harness: Harness, store: Coordinat
 
 
 @contract
-async def test_no_watch_for_what_a_failed_multi_would_have_done(harness: Harness, store: CoordinationStore) -> None:
+async def test_failed_multi_triggers_no_watch(harness: Harness, store: CoordinationStore) -> None:
     seen = Seen()
     await store.create("/a")
     await store.get("/a", seen)
@@ -339,7 +339,7 @@ async def test_no_watch_for_what_a_failed_multi_would_have_done(harness: Harness
 
 
 @contract
-async def test_ephemeral_nodes_end_with_the_session(harness: Harness, store: CoordinationStore) -> None:
+async def test_ephemeral_nodes_are_deleted_with_session(harness: Harness, store: CoordinationStore) -> None:
     other = await harness.session()
     assert other.session_id != store.session_id
     await store.create("/live")
@@ -358,7 +358,7 @@ async def test_ephemeral_nodes_end_with_the_session(harness: Harness, store: Coo
 
 
 @contract
-async def test_a_closed_session_does_nothing(harness: Harness, store: CoordinationStore) -> None:
+async def test_closed_session_rejects_calls(harness: Harness, store: CoordinationStore) -> None:
     other = await harness.session()
     seen = Seen()
     await other.children("/", seen)
@@ -373,7 +373,7 @@ async def test_a_closed_session_does_nothing(harness: Harness, store: Coordinati
 
 
 @contract
-async def test_an_expired_session(harness: Harness, store: CoordinationStore) -> None:
+async def test_expired_session(harness: Harness, store: CoordinationStore) -> None:
     other = await harness.session()
     states: list[SessionState] = []
     seen = Seen()
@@ -397,7 +397,7 @@ async def test_an_expired_session(harness: Harness, store: CoordinationStore) ->
 
 
 @contract
-async def test_only_one_of_many_wins(harness: Harness, store: CoordinationStore) -> None:
+async def test_only_one_of_many_compare_and_sets_wins(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/a", b"")
 
     async def try_to(number: int) -> bool:
@@ -413,7 +413,7 @@ async def test_only_one_of_many_wins(harness: Harness, store: CoordinationStore)
 
 
 @contract
-async def test_a_cancelled_change_is_made_or_not(harness: Harness, store: CoordinationStore) -> None:
+async def test_cancelled_change_is_atomic(harness: Harness, store: CoordinationStore) -> None:
     await store.create("/n")
     tasks = [asyncio.create_task(store.create(f"/n/{number:02}")) for number in range(20)]
     for task in tasks[::2]:

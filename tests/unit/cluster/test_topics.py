@@ -53,7 +53,7 @@ def make_admin(store: CoordinationStore) -> TopicAdmin:
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.d9", "x" * 249, "...", "__consumer_offsets", "-", "_"])
-def test_names(name: str) -> None:
+def test_accepts_legal_names(name: str) -> None:
     check_topic_name(name)
 
 
@@ -71,12 +71,12 @@ def test_names(name: str) -> None:
         ("__cluster_metadata", "reserved for Kafka's metadata log"),
     ],
 )
-def test_names_that_are_none(name: str, problem: str) -> None:
+def test_rejects_illegal_names(name: str, problem: str) -> None:
     with pytest.raises(InvalidTopicError, match=problem):
         check_topic_name(name)
 
 
-def test_clashes() -> None:
+def test_find_collision() -> None:
     assert find_collision("a.b", ["x", "a_b"]) == "a_b"
     assert find_collision("a_b.c", ["a.b.c"]) == "a.b.c"
     assert find_collision("a-b", ["a_b", "a.b"]) is None
@@ -93,7 +93,7 @@ def test_internal_topics() -> None:
 
 
 @async_test
-async def test_a_topic_is_written_with_its_settings() -> None:
+async def test_writes_topic_and_configs() -> None:
     store = await make_store(1, 2)
     made = await make_admin(store).create_topic(TopicSpec("orders", 3, 1, configs={"retention.ms": "5"}))
     data, _ = await store.get("/brokers/topics/orders")
@@ -106,14 +106,14 @@ async def test_a_topic_is_written_with_its_settings() -> None:
 
 
 @async_test
-async def test_defaults() -> None:
+async def test_uses_broker_defaults() -> None:
     made = await make_admin(await make_store(1, 2, 3)).create_topic(TopicSpec("orders"))
     assert len(made.partitions) == 4
     assert {len(one.replicas) for one in made.partitions.values()} == {2}
 
 
 @async_test
-async def test_validating_writes_nothing() -> None:
+async def test_validate_only_writes_nothing() -> None:
     store = await make_store(1, 2)
     admin = make_admin(store)
     made = await admin.create_topic(TopicSpec("orders", 3), validate_only=True)
@@ -126,7 +126,7 @@ async def test_validating_writes_nothing() -> None:
 
 
 @async_test
-async def test_a_given_assignment() -> None:
+async def test_manual_assignment() -> None:
     store = await make_store(1, 2, 3)
     made = await make_admin(store).create_topic(TopicSpec("orders", assignment={1: [3, 1], 0: [2, 3]}))
     assert {index: one.replicas for index, one in made.partitions.items()} == {0: (2, 3), 1: (3, 1)}
@@ -170,7 +170,7 @@ REFUSED: list[tuple[TopicSpec, type[KafkaError], str]] = [
 
 
 @pytest.mark.parametrize(("new", "error", "message"), REFUSED)
-def test_refused(new: TopicSpec, error: type[KafkaError], message: str) -> None:
+def test_rejects_invalid_topics(new: TopicSpec, error: type[KafkaError], message: str) -> None:
     async def run() -> None:
         store = await make_store(1, 2, 3)
         admin = make_admin(store)
@@ -185,7 +185,7 @@ def test_refused(new: TopicSpec, error: type[KafkaError], message: str) -> None:
 
 
 @async_test
-async def test_only_one_of_many_creates_a_topic() -> None:
+async def test_only_one_of_many_concurrent_creations_succeeds() -> None:
     store = await make_store(1, 2)
     outcomes = await asyncio.gather(
         *(make_admin(store).create_topic(TopicSpec("orders", 1)) for _ in range(10)), return_exceptions=True
@@ -194,7 +194,7 @@ async def test_only_one_of_many_creates_a_topic() -> None:
 
 
 @async_test
-async def test_settings_that_were_left_over_are_replaced() -> None:
+async def test_replaces_leftover_configs() -> None:
     store = await make_store(1, 2)
     await store.create("/config/topics/orders", znodes.encode_config({"old": "1"}))
     await make_admin(store).create_topic(TopicSpec("orders", 1))
@@ -205,7 +205,7 @@ async def test_settings_that_were_left_over_are_replaced() -> None:
 
 
 @async_test
-async def test_adding_partitions() -> None:
+async def test_adds_partitions() -> None:
     store = await make_store(1, 2, 3)
     admin = make_admin(store)
     before = await admin.create_topic(TopicSpec("orders", 2, 2))
@@ -232,7 +232,7 @@ async def test_adding_partitions() -> None:
         (3, [[]], InvalidReplicationAssignmentError, "an empty replica list"),
     ],
 )
-def test_partitions_that_cannot_be_added(
+def test_rejects_invalid_partition_additions(
     total: int, assignments: list[list[int]] | None, error: type[KafkaError], message: str
 ) -> None:
     async def run() -> None:
@@ -247,7 +247,7 @@ def test_partitions_that_cannot_be_added(
 
 
 @async_test
-async def test_no_partitions_while_a_topic_is_moved() -> None:
+async def test_rejects_new_partitions_during_reassignment() -> None:
     store = await make_store(1, 2)
     admin = make_admin(store)
     made = await admin.create_topic(TopicSpec("orders", 1, 1))
@@ -258,7 +258,7 @@ async def test_no_partitions_while_a_topic_is_moved() -> None:
 
 
 @async_test
-async def test_two_who_add_partitions_do_not_undo_each_other() -> None:
+async def test_concurrent_partition_additions() -> None:
     store = await make_store(1, 2)
     admin = make_admin(store)
     await admin.create_topic(TopicSpec("orders", 1, 1))
@@ -273,7 +273,7 @@ async def test_two_who_add_partitions_do_not_undo_each_other() -> None:
 
 
 @async_test
-async def test_deleting_marks() -> None:
+async def test_delete_marks_topic() -> None:
     store = await make_store(1, 2)
     admin = make_admin(store)
     await admin.create_topic(TopicSpec("orders", 1, 1))
@@ -290,7 +290,7 @@ async def test_deleting_marks() -> None:
 
 
 @async_test
-async def test_adding_partitions_against_deletion() -> None:
+async def test_deletion_invalidates_concurrent_partition_addition() -> None:
     """One who read the topic before it was marked cannot add to it after."""
     store = await make_store(1, 2)
     admin = make_admin(store)
@@ -303,7 +303,7 @@ async def test_adding_partitions_against_deletion() -> None:
 
 
 @async_test
-async def test_of_names_that_clash_only_one_is_made_at_the_same_time(tmp_path: Path) -> None:
+async def test_only_one_of_colliding_names_is_created_concurrently(tmp_path: Path) -> None:
     """With a file behind the store each creation takes a while."""
     store = EmbeddedStore(tmp_path / "store.sqlite", ManualClock())
     await prepare_cluster(store, make_random(1))

@@ -21,7 +21,7 @@ def test_paths() -> None:
     assert znodes.delete_topic_path("orders") == "/admin/delete_topics/orders"
 
 
-def test_a_broker() -> None:
+def test_broker() -> None:
     broker = BrokerInfo(
         7,
         (BrokerEndpoint("CLIENTS", "kafka.example", 9092), BrokerEndpoint("SECURE", "::1", 9093, "SSL")),
@@ -43,13 +43,13 @@ def test_a_broker() -> None:
     assert znodes.decode_broker(7, data, 42) == broker
 
 
-def test_a_broker_without_a_plain_listener_has_no_host_for_old_clients() -> None:
+def test_broker_without_plaintext_listener_has_no_host() -> None:
     fields = json.loads(znodes.encode_broker(BrokerInfo(7, (BrokerEndpoint("SSL", "h", 1, "SSL"),)), 0))
     assert (fields["host"], fields["port"]) == (None, -1)
     assert "rack" not in fields
 
 
-def test_brokers_as_kafka_wrote_them() -> None:
+def test_decodes_brokers_written_by_kafka() -> None:
     written = (
         b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://localhost:9092"],'
         b'"jmx_port":-1,"features":{},"host":"localhost","timestamp":"1668515000000","port":9092,"version":5}'
@@ -61,7 +61,7 @@ def test_brokers_as_kafka_wrote_them() -> None:
     assert znodes.decode_broker(0, first, 9).endpoints == (BrokerEndpoint("PLAINTEXT", "localhost", 9092),)
 
 
-def test_a_topic() -> None:
+def test_topic() -> None:
     assignment = TopicAssignment(
         "orders", ID, {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((1, 2, 3), (3,), (1,))}
     )
@@ -79,7 +79,7 @@ def test_a_topic() -> None:
     assert assignment.partitions[1].target == (2, 3)
 
 
-def test_a_topic_as_kafka_wrote_it() -> None:
+def test_decodes_topic_written_by_kafka() -> None:
     written = (
         b'{"removing_replicas":{},"partitions":{"1":[2,0],"0":[1,2]},"topic_id":"L4tkSDvtSWyV2FJpQYyZlA",'
         b'"adding_replicas":{},"version":3}'
@@ -99,14 +99,14 @@ def test_leader_and_isr() -> None:
     assert state.new_leader(-1, ()) == Leadership(-1, 6, (), 9, 17)
 
 
-def test_the_controller() -> None:
+def test_controller() -> None:
     data = znodes.encode_controller(3, 123)
     assert data == b'{"version":2,"brokerid":3,"timestamp":"123","kraftControllerEpoch":-1}'
     assert znodes.decode_controller(data) == 3
     assert znodes.decode_controller_epoch(znodes.encode_controller_epoch(12)) == 12
 
 
-def test_settings() -> None:
+def test_configs() -> None:
     data = znodes.encode_config({"retention.ms": "1000"})
     assert data == b'{"version":1,"config":{"retention.ms":"1000"}}'
     assert znodes.decode_config("/x", data) == {"retention.ms": "1000"}
@@ -116,7 +116,7 @@ def test_settings() -> None:
     assert znodes.decode_config_change("/x", change) == ("topics", "orders")
 
 
-def test_the_rest() -> None:
+def test_notifications_cluster_id_producer_ids_and_features() -> None:
     assert znodes.encode_cluster_id("abc") == b'{"version":"1","id":"abc"}'
     assert znodes.decode_cluster_id(b'{"version":"1","id":"abc"}') == "abc"
     assert znodes.encode_log_dir_event(4) == b'{"version":1,"broker":4,"event":1}'
@@ -128,7 +128,7 @@ def test_the_rest() -> None:
     assert znodes.encode_feature() == b'{"version":2,"status":1,"features":{}}'
 
 
-def test_names_of_users() -> None:
+def test_sanitizes_user_names() -> None:
     assert znodes.sanitize("CN=a b,O=x/y") == "CN%3Da%20b%2CO%3Dx%2Fy"
     assert znodes.desanitize(znodes.sanitize("CN=a b,O=x/y")) == "CN=a b,O=x/y"
     assert znodes.sanitize("<default>") == znodes.desanitize("<default>") == "<default>"
@@ -180,6 +180,8 @@ DAMAGED: list[tuple[Callable[[bytes], object], bytes, str]] = [
 
 
 @pytest.mark.parametrize(("decode", "data", "message"), DAMAGED)
-def test_damage_is_named(decode: Callable[[bytes], object], data: bytes, message: str) -> None:
+def test_corrupt_data_raises_with_its_problem(
+    decode: Callable[[bytes], object], data: bytes, message: str
+) -> None:
     with pytest.raises(DamagedNode, match=message):
         decode(data)

@@ -16,7 +16,6 @@ from headrace.common.errors import (
     RequestTimedOutError,
     UnknownError,
 )
-from headrace.coordinator.partitioner import java_string_hash, partition_for
 from headrace.coordinator.result import CoordinatorRecord, CoordinatorResponse, CoordinatorResult, ProducerInfo
 from headrace.coordinator.shard import ShardContext
 from headrace.records import BatchBuilder, Record
@@ -77,25 +76,7 @@ def answers() -> Answers:
     return Answers()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("grüße 😀", 0)],
-)
-def test_java_string_hash(text: str, expected: int) -> None:
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
-        value = (value * 31 + unit) % 2**32
-    assert java_string_hash(text) == (value - 2**32 if value >= 2**31 else value)
-    if text.isascii():
-        assert java_string_hash(text) == expected
-
-
-def test_partition_for_the_smallest_hash_is_zero() -> None:
-    assert partition_for("polygenelubricants", 50) == 0
-    assert partition_for("hello", 50) == 99162322 % 50
-
-
-def test_a_reply_comes_with_its_records_replayed(bench: Bench, answers: Answers) -> None:
+def test_response_follows_replay_of_records(bench: Bench, answers: Answers) -> None:
     bench.runtime.write(0, add(b"a"), answers)
     bench.runtime.write(0, add(b"a"), answers)
     assert answers == [1, 2]
@@ -103,7 +84,7 @@ def test_a_reply_comes_with_its_records_replayed(bench: Bench, answers: Answers)
     assert bench.log.end_offset() == 2
 
 
-def test_a_reload_gives_the_same_state(bench: Bench, answers: Answers) -> None:
+def test_reload_restores_state(bench: Bench, answers: Answers) -> None:
     for key in (b"a", b"b", b"a"):
         bench.runtime.write(0, add(key), answers)
     before = bench.shard
@@ -114,7 +95,7 @@ def test_a_reload_gives_the_same_state(bench: Bench, answers: Answers) -> None:
     assert bench.shard.loaded == 1
 
 
-def test_a_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None:
+def test_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None:
     told: list[KafkaError | None] = []
     bench.log.failure = NotEnoughReplicasError("too few")
     bench.runtime.write(
@@ -125,7 +106,7 @@ def test_a_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None
     assert bench.shard.values == {}
 
 
-def test_what_was_changed_in_advance_is_undone_only_if_nothing_was_written(bench: Bench, answers: Answers) -> None:
+def test_undo_runs_only_if_nothing_was_written(bench: Bench, answers: Answers) -> None:
     told: list[object] = []
     result = CoordinatorResult(
         [CoordinatorRecord(b"a", b"1")], 1, on_completion=told.append, undo=lambda: told.append("undone")
@@ -141,7 +122,7 @@ def test_what_was_changed_in_advance_is_undone_only_if_nothing_was_written(bench
     assert bench.shard.values == {b"a": 1}
 
 
-def test_an_operation_that_raises(bench: Bench, answers: Answers) -> None:
+def test_operation_error_goes_to_caller(bench: Bench, answers: Answers) -> None:
     def refuse(_: Counters) -> CoordinatorResult[int]:
         raise InvalidRequestError("no")
 
@@ -154,7 +135,7 @@ def test_an_operation_that_raises(bench: Bench, answers: Answers) -> None:
     assert bench.log.end_offset() == 0
 
 
-def test_replies_wait_for_the_commit(bench: Bench, answers: Answers) -> None:
+def test_responses_wait_for_commit(bench: Bench, answers: Answers) -> None:
     bench.log.replicated = False
     bench.runtime.write(0, add(b"a"), answers)
     assert bench.shard.values == {b"a": 1}  # the next operation builds on it
@@ -167,14 +148,14 @@ def test_replies_wait_for_the_commit(bench: Bench, answers: Answers) -> None:
     assert answers[-1] == 200
 
 
-def test_a_commit_that_does_not_come(bench: Bench, answers: Answers) -> None:
+def test_commit_timeout_fails_the_operation(bench: Bench, answers: Answers) -> None:
     bench.log.replicated = False
     bench.runtime.write(0, add(b"a"), answers)
     bench.log.commit(RequestTimedOutError("too slow"))
     assert answers == [RequestTimedOutError]
 
 
-def test_who_waits_is_told_when_the_shard_goes(bench: Bench, answers: Answers) -> None:
+def test_unload_fails_pending_operations(bench: Bench, answers: Answers) -> None:
     bench.log.replicated = False
     bench.runtime.write(0, add(b"a"), answers)
     bench.runtime.unload(0)
@@ -185,7 +166,7 @@ def test_who_waits_is_told_when_the_shard_goes(bench: Bench, answers: Answers) -
     assert answers == [NotCoordinatorError] * 2
 
 
-def test_loading_goes_in_slices_and_says_so_meanwhile(answers: Answers) -> None:
+def test_load_in_slices_reports_load_in_progress(answers: Answers) -> None:
     bench = Bench(Counters, load_bytes=1)
     for _ in range(5):
         bench.runtime.write(0, add(b"a"), answers)
@@ -202,7 +183,7 @@ def test_loading_goes_in_slices_and_says_so_meanwhile(answers: Answers) -> None:
     assert bench.runtime.leader_epoch(0) == 9
 
 
-def test_unloaded_while_it_loads(bench: Bench, answers: Answers) -> None:
+def test_unload_during_load(bench: Bench, answers: Answers) -> None:
     bench = Bench(Counters, load_bytes=1)
     for _ in range(3):
         bench.runtime.write(0, add(b"a"), answers)
@@ -217,7 +198,7 @@ def test_unloaded_while_it_loads(bench: Bench, answers: Answers) -> None:
         bench.runtime.shard(0)
 
 
-def test_an_older_or_known_epoch_does_not_load_again(bench: Bench) -> None:
+def test_old_or_known_leader_epoch_does_not_reload(bench: Bench) -> None:
     before = bench.shard
     bench.runtime.load(0, bench.epoch, bench.log)
     bench.runtime.load(0, bench.epoch - 1, bench.log)
@@ -226,20 +207,20 @@ def test_an_older_or_known_epoch_does_not_load_again(bench: Bench) -> None:
     assert bench.shard is not before
 
 
-def test_a_partition_that_cannot_be_loaded(bench: Bench) -> None:
+def test_failed_load(bench: Bench) -> None:
     bench.log.append(_batch(b"poison"))
     bench.reload()
     with pytest.raises(CoordinatorNotAvailableError):
         bench.runtime.shard(0)
 
 
-def test_a_replay_that_fails_after_the_append_starts_over_from_the_log(bench: Bench, answers: Answers) -> None:
+def test_failed_replay_after_append_reloads_from_log(bench: Bench, answers: Answers) -> None:
     bench.runtime.write(0, add(b"a"), answers)
     bench.runtime.write(0, lambda _: CoordinatorResult([CoordinatorRecord(b"poison", b"1")], 1), answers)
     assert answers == [1, UnknownError]
 
 
-def test_timers_run_operations_and_go_with_the_shard(bench: Bench) -> None:
+def test_timers_run_operations_and_are_cancelled_on_unload(bench: Bench) -> None:
     shard = bench.shard
     shard.context.schedule("tick", 100, lambda: CoordinatorResult([CoordinatorRecord(b"ticks", b"1")], None))
     shard.context.schedule("tick", 200, lambda: CoordinatorResult([CoordinatorRecord(b"ticks", b"2")], None))
@@ -255,7 +236,7 @@ def test_timers_run_operations_and_go_with_the_shard(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_transactional_records_count_from_their_marker_on(bench: Bench, answers: Answers, committed: bool) -> None:
+def test_transactional_records_take_effect_with_their_marker(bench: Bench, answers: Answers, committed: bool) -> None:
     producer = ProducerInfo(7, 0)
     bench.runtime.write(0, lambda _: CoordinatorResult([CoordinatorRecord(b"a", b"5")], 0, producer=producer), answers)
     assert bench.shard.values == {}
@@ -270,7 +251,7 @@ def test_transactional_records_count_from_their_marker_on(bench: Bench, answers:
     assert bench.shard.pending == {}
 
 
-def test_call_for_coroutines(bench: Bench) -> None:
+def test_call_awaits_response(bench: Bench) -> None:
     async def main() -> None:
         assert await bench.runtime.call(0, add(b"a")) == 1
         bench.log.failure = NotEnoughReplicasError("too few")
@@ -280,7 +261,7 @@ def test_call_for_coroutines(bench: Bench) -> None:
     asyncio.run(main())
 
 
-def test_closing_unloads_all(bench: Bench) -> None:
+def test_close_unloads_all_shards(bench: Bench) -> None:
     shard = bench.shard
     bench.runtime.close()
     assert shard.unloaded == 1

@@ -14,7 +14,7 @@ from headrace.testing.disks import SECTOR_BYTES, FaultyFileSystem, Killed, Power
 # ---- faults
 
 
-def test_without_orders_it_is_the_machines_disk(tmp_path: Path) -> None:
+def test_passes_through_without_faults(tmp_path: Path) -> None:
     files = FaultyFileSystem()
     files.make_directory(tmp_path / "x" / "y")
     files.write_atomically(tmp_path / "x" / "f", b"content")
@@ -51,7 +51,7 @@ OPERATIONS: dict[str, Callable[[FileSystem, Path], object]] = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_operation_fails_until_it_is_healed(tmp_path: Path, operation: str) -> None:
+def test_operation_fails_until_healed(tmp_path: Path, operation: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
     files = FaultyFileSystem()
@@ -65,7 +65,7 @@ def test_an_operation_fails_until_it_is_healed(tmp_path: Path, operation: str) -
     OPERATIONS[operation](files, path)
 
 
-def test_reading_a_file_that_is_open_fails_too(tmp_path: Path) -> None:
+def test_read_of_open_file_fails(tmp_path: Path) -> None:
     files = FaultyFileSystem()
     file = files.open(tmp_path / "f", create=True)
     files.fail("read", "*/f")
@@ -75,7 +75,7 @@ def test_reading_a_file_that_is_open_fails_too(tmp_path: Path) -> None:
         files.map(tmp_path / "f")
 
 
-def test_faults_are_chosen_by_path_and_count(tmp_path: Path) -> None:
+def test_faults_match_path_and_count(tmp_path: Path) -> None:
     files = FaultyFileSystem()
     good, bad = files.open(tmp_path / "a.index", create=True), files.open(tmp_path / "a.log", create=True)
     files.fail("sync", "*.log", skip=1, times=2)
@@ -91,7 +91,7 @@ def test_faults_are_chosen_by_path_and_count(tmp_path: Path) -> None:
     assert outcomes == [0, errno.EIO, errno.EIO, 0, 0]
 
 
-def test_a_full_disk_takes_what_fits(tmp_path: Path) -> None:
+def test_full_disk_accepts_remaining_bytes(tmp_path: Path) -> None:
     files = FaultyFileSystem()
     log, other = files.open(tmp_path / "a.log", create=True), files.open(tmp_path / "b", create=True)
     files.fill_up(5, "*.log")
@@ -130,7 +130,7 @@ def work(files: FileSystem, directory: Path) -> None:
         (6, {"g": b"abcd", "d": None}),
     ],
 )
-def test_a_kill_after_so_many_changes(tmp_path: Path, changes: int, left: dict[str, bytes | None]) -> None:
+def test_kill_after_number_of_changes(tmp_path: Path, changes: int, left: dict[str, bytes | None]) -> None:
     files = FaultyFileSystem()
     files.kill_after(changes)
     with pytest.raises(Killed):
@@ -144,14 +144,14 @@ def test_a_kill_after_so_many_changes(tmp_path: Path, changes: int, left: dict[s
     files.remove(tmp_path / "g")
 
 
-def test_a_kill_behind_the_last_change_does_nothing(tmp_path: Path) -> None:
+def test_kill_after_last_change_does_nothing(tmp_path: Path) -> None:
     files = FaultyFileSystem()
     files.kill_after(7)
     work(files, tmp_path)
     assert files.changes == 7
 
 
-def test_a_kill_can_tear_a_write(tmp_path: Path) -> None:
+def test_kill_can_tear_a_write(tmp_path: Path) -> None:
     files = FaultyFileSystem()
     files.kill_after(1, torn=True)
     with pytest.raises(Killed):
@@ -159,7 +159,7 @@ def test_a_kill_can_tear_a_write(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == b"ab"
 
 
-def test_a_tree_is_removed_file_by_file(tmp_path: Path) -> None:
+def test_removes_tree_file_by_file(tmp_path: Path) -> None:
     files = FaultyFileSystem()
     (tmp_path / "d").mkdir()
     for name in "abc":
@@ -192,11 +192,11 @@ def outcomes(
 OLD = ("old", b"old content")
 
 
-def test_what_is_there_at_the_beginning_is_safe(tmp_path: Path) -> None:
+def test_initial_content_is_durable(tmp_path: Path) -> None:
     assert outcomes(tmp_path, lambda files, root: None) == {(OLD,)}
 
 
-def test_what_was_synced_is_safe(tmp_path: Path) -> None:
+def test_synced_content_is_durable(tmp_path: Path) -> None:
     def scenario(files: PowerLossFileSystem, root: Path) -> None:
         file = files.open(root / "new", create=True)
         file.write_at(b"content", 0)
@@ -206,7 +206,7 @@ def test_what_was_synced_is_safe(tmp_path: Path) -> None:
     assert outcomes(tmp_path, scenario) == {(("new", b"content"), OLD)}
 
 
-def test_a_name_is_not_safe_with_its_content(tmp_path: Path) -> None:
+def test_syncing_content_does_not_sync_name(tmp_path: Path) -> None:
     def scenario(files: PowerLossFileSystem, root: Path) -> None:
         file = files.open(root / "new", create=True)
         file.write_at(b"content", 0)
@@ -215,7 +215,7 @@ def test_a_name_is_not_safe_with_its_content(tmp_path: Path) -> None:
     assert outcomes(tmp_path, scenario) == {(("new", b"content"), OLD), (OLD,)}
 
 
-def test_content_is_not_safe_with_its_name(tmp_path: Path) -> None:
+def test_syncing_name_does_not_sync_content(tmp_path: Path) -> None:
     def scenario(files: PowerLossFileSystem, root: Path) -> None:
         files.open(root / "new", create=True).write_at(b"content", 0)
         files.sync_directory(root)
@@ -226,7 +226,7 @@ def test_content_is_not_safe_with_its_name(tmp_path: Path) -> None:
     assert all(len(content) <= 7 for content in contents)
 
 
-def test_appended_bytes_may_be_lost_but_not_what_was_synced(tmp_path: Path) -> None:
+def test_only_unsynced_appended_bytes_may_be_lost(tmp_path: Path) -> None:
     def scenario(files: PowerLossFileSystem, root: Path) -> None:
         files.open(root / "old").write_at(b" and more", 11)
 
@@ -235,7 +235,7 @@ def test_appended_bytes_may_be_lost_but_not_what_was_synced(tmp_path: Path) -> N
     assert all(content.startswith(b"old content") for content in contents)
 
 
-def test_a_truncation_may_be_undone(tmp_path: Path) -> None:
+def test_unsynced_truncation_may_be_undone(tmp_path: Path) -> None:
     def scenario(files: PowerLossFileSystem, root: Path) -> None:
         files.open(root / "old").truncate(3)
 
@@ -263,7 +263,7 @@ def test_old_and_new_sectors_may_be_mixed(tmp_path: Path) -> None:
     assert any("\0" in shape for shape in shapes)
 
 
-def test_names_survive_in_their_order(tmp_path: Path) -> None:
+def test_name_changes_survive_in_order(tmp_path: Path) -> None:
     def scenario(files: PowerLossFileSystem, root: Path) -> None:
         files.open(root / "1", create=True)
         files.rename(root / "1", root / "2")
@@ -274,7 +274,7 @@ def test_names_survive_in_their_order(tmp_path: Path) -> None:
     assert names == {("old",), ("1", "old"), ("2", "old"), ("2",), ("2", "3")}
 
 
-def test_a_file_that_was_replaced_may_come_back(tmp_path: Path) -> None:
+def test_replaced_file_may_reappear(tmp_path: Path) -> None:
     def scenario(files: PowerLossFileSystem, root: Path) -> None:
         files.write_atomically(root / "old", b"new", sync=False)
 
@@ -282,7 +282,7 @@ def test_a_file_that_was_replaced_may_come_back(tmp_path: Path) -> None:
     assert {b"old content", b"new", b""} <= contents
 
 
-def test_an_atomic_write_is_atomic(tmp_path: Path) -> None:
+def test_atomic_write_is_atomic(tmp_path: Path) -> None:
     def scenario(files: PowerLossFileSystem, root: Path) -> None:
         files.kill_after(scenario_changes)
         with suppress(Killed):
@@ -296,7 +296,7 @@ def test_an_atomic_write_is_atomic(tmp_path: Path) -> None:
     assert contents == {b"old content", b"new"}
 
 
-def test_directories_are_lost_with_what_is_in_them(tmp_path: Path) -> None:
+def test_directories_are_lost_with_their_content(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     for seed in range(20):
         files = PowerLossFileSystem(tmp_path / "root")
@@ -309,7 +309,7 @@ def test_directories_are_lost_with_what_is_in_them(tmp_path: Path) -> None:
     assert 0 < len(left) < 20
 
 
-def test_a_directory_that_is_made_in_order_is_safe(tmp_path: Path) -> None:
+def test_directory_created_in_order_is_durable(tmp_path: Path) -> None:
     files = PowerLossFileSystem(tmp_path)
     files.make_directory(tmp_path / "a" / "b")
     files.write_atomically(tmp_path / "a" / "b" / "f", b"content")
@@ -320,7 +320,7 @@ def test_a_directory_that_is_made_in_order_is_safe(tmp_path: Path) -> None:
         assert (tmp_path / "a" / "c" / "f").read_bytes() == b"content"
 
 
-def test_the_same_seed_gives_the_same_crash(tmp_path: Path) -> None:
+def test_same_seed_gives_same_crash(tmp_path: Path) -> None:
     found = []
     for number in range(2):
         root = tmp_path / str(number)

@@ -52,7 +52,7 @@ def stored_groups(bench: GroupBench) -> list[tuple[int, list[str]]]:
 # ---- the first generation
 
 
-def test_one_member_joins_and_syncs(bench: GroupBench) -> None:
+def test_single_member_joins_and_syncs(bench: GroupBench) -> None:
     (joined,) = bench.join(protocols=[("range", b"meta")])
     assert joined.generation_id == 1
     assert joined.leader == joined.member_id
@@ -65,7 +65,7 @@ def test_one_member_joins_and_syncs(bench: GroupBench) -> None:
     assert stored_groups(bench) == [(1, [joined.member_id])]
 
 
-def test_the_first_generation_waits_for_more(slow: GroupBench) -> None:
+def test_initial_rebalance_delay_waits_for_more_members(slow: GroupBench) -> None:
     first = slow.join()
     slow.pass_time(2_999)
     assert first == []
@@ -78,7 +78,7 @@ def test_the_first_generation_waits_for_more(slow: GroupBench) -> None:
     assert second[0].members == []
 
 
-def test_the_delay_ends_with_the_rebalance_timeout(slow: GroupBench) -> None:
+def test_initial_delay_is_limited_by_rebalance_timeout(slow: GroupBench) -> None:
     first = slow.join(rebalance_ms=7_000)
     for _ in range(6):
         slow.pass_time(1_000)
@@ -88,7 +88,7 @@ def test_the_delay_ends_with_the_rebalance_timeout(slow: GroupBench) -> None:
     assert len(first[0].members) == 7
 
 
-def test_a_delay_does_not_end_early_when_all_have_joined(slow: GroupBench) -> None:
+def test_initial_delay_does_not_end_early(slow: GroupBench) -> None:
     first = slow.join()
     again = slow.join(slow.group.leader_id or "")
     assert first[0].error_code == RebalanceInProgressError.code  # the later request counts
@@ -100,7 +100,7 @@ def test_a_delay_does_not_end_early_when_all_have_joined(slow: GroupBench) -> No
 # ---- member ids first
 
 
-def test_a_member_id_is_handed_out_first(bench: GroupBench) -> None:
+def test_member_id_is_assigned_before_join(bench: GroupBench) -> None:
     (refused,) = bench.join(version=4)
     assert refused.error_code == MemberIdRequiredError.code
     assert bench.group.pending_joins == {refused.member_id}
@@ -111,7 +111,7 @@ def test_a_member_id_is_handed_out_first(bench: GroupBench) -> None:
     assert bench.group.pending_joins == set()
 
 
-def test_a_rebalance_waits_for_ids_that_were_handed_out(bench: GroupBench) -> None:
+def test_rebalance_waits_for_pending_member_ids(bench: GroupBench) -> None:
     (leader,) = bench.stable()
     (refused,) = bench.join(version=4)
     again = bench.join(leader)
@@ -120,7 +120,7 @@ def test_a_rebalance_waits_for_ids_that_were_handed_out(bench: GroupBench) -> No
     assert len(again[0].members) == 2
 
 
-def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout(bench: GroupBench) -> None:
+def test_pending_member_id_expires_after_session_timeout(bench: GroupBench) -> None:
     (leader,) = bench.stable(session_ms=60_000)
     (refused,) = bench.join(version=4)
     again = bench.join(leader, session_ms=60_000)
@@ -130,7 +130,7 @@ def test_an_id_that_is_not_used_is_forgotten_after_the_session_timeout(bench: Gr
     assert late.error_code == UnknownMemberIdError.code
 
 
-def test_an_id_that_is_not_used_can_be_given_back(bench: GroupBench) -> None:
+def test_pending_member_id_can_leave(bench: GroupBench) -> None:
     (leader,) = bench.stable()
     (refused,) = bench.join(version=4)
     again = bench.join(leader)
@@ -139,7 +139,7 @@ def test_an_id_that_is_not_used_can_be_given_back(bench: GroupBench) -> None:
     assert again[0].generation_id == 2
 
 
-def test_static_members_need_no_id_beforehand(bench: GroupBench) -> None:
+def test_static_member_joins_without_member_id(bench: GroupBench) -> None:
     (joined,) = bench.join(version=9, instance="one")
     assert joined.error_code == 0
     assert joined.member_id.startswith("one-")
@@ -148,7 +148,7 @@ def test_static_members_need_no_id_beforehand(bench: GroupBench) -> None:
 # ---- sessions
 
 
-def test_a_member_that_does_not_beat_is_lost(bench: GroupBench) -> None:
+def test_member_without_heartbeats_is_removed(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     for _ in range(5):
         bench.pass_time(SESSION_MS - 1)
@@ -162,7 +162,7 @@ def test_a_member_that_does_not_beat_is_lost(bench: GroupBench) -> None:
     assert bench.heartbeat(leader, bench.group.generation_id) is RebalanceInProgressError
 
 
-def test_a_commit_is_as_good_as_a_heartbeat(bench: GroupBench) -> None:
+def test_commit_counts_as_heartbeat(bench: GroupBench) -> None:
     (leader,) = bench.stable()
     for offset in range(5):
         bench.pass_time(SESSION_MS - 1)
@@ -170,7 +170,7 @@ def test_a_commit_is_as_good_as_a_heartbeat(bench: GroupBench) -> None:
     assert bench.state is GroupState.STABLE
 
 
-def test_when_the_last_is_lost_the_group_is_empty_and_that_is_stored(bench: GroupBench) -> None:
+def test_empty_group_is_stored_when_last_member_times_out(bench: GroupBench) -> None:
     (leader,) = bench.stable()
     bench.pass_time(SESSION_MS)
     assert bench.state is GroupState.EMPTY
@@ -178,7 +178,7 @@ def test_when_the_last_is_lost_the_group_is_empty_and_that_is_stored(bench: Grou
     assert stored_groups(bench) == [(1, [leader]), (2, [])]
 
 
-def test_a_waiting_member_is_not_lost_while_its_request_is_here(bench: GroupBench) -> None:
+def test_member_with_pending_request_does_not_time_out(bench: GroupBench) -> None:
     leader, other = bench.stable(2, rebalance_ms=100_000)
     again = bench.join(leader, rebalance_ms=100_000)
     for _ in range(9):
@@ -189,7 +189,7 @@ def test_a_waiting_member_is_not_lost_while_its_request_is_here(bench: GroupBenc
     assert again[0].error_code == 0
 
 
-def test_a_new_member_waits_five_minutes_at_most(bench: GroupBench) -> None:
+def test_new_member_times_out_after_five_minutes(bench: GroupBench) -> None:
     (leader,) = bench.stable(session_ms=1_000_000, rebalance_ms=1_000_000)
     joining = bench.join(rebalance_ms=1_000_000)
     bench.pass_time(NEW_MEMBER_JOIN_TIMEOUT_MS - 1)
@@ -202,7 +202,7 @@ def test_a_new_member_waits_five_minutes_at_most(bench: GroupBench) -> None:
 # ---- rebalances
 
 
-def test_who_does_not_join_again_in_time_is_out(bench: GroupBench) -> None:
+def test_member_that_does_not_rejoin_in_time_is_removed(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     joining = bench.join()
     again = bench.join(leader)
@@ -216,7 +216,7 @@ def test_who_does_not_join_again_in_time_is_out(bench: GroupBench) -> None:
     assert bench.heartbeat(other, bench.group.generation_id) is UnknownMemberIdError
 
 
-def test_the_slowest_member_sets_the_rebalance_timeout(bench: GroupBench) -> None:
+def test_largest_rebalance_timeout_applies(bench: GroupBench) -> None:
     leader, _ = bench.stable(2, session_ms=600_000, rebalance_ms=50_000)
     again = bench.join(leader, session_ms=600_000, rebalance_ms=10_000)
     bench.pass_time(49_999)
@@ -225,7 +225,7 @@ def test_the_slowest_member_sets_the_rebalance_timeout(bench: GroupBench) -> Non
     assert again[0].error_code == 0
 
 
-def test_who_does_not_ask_for_its_assignment_is_out(bench: GroupBench) -> None:
+def test_member_that_does_not_sync_in_time_is_removed(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     bench.join(leader), bench.join(other)
     generation = bench.group.generation_id
@@ -238,7 +238,7 @@ def test_who_does_not_ask_for_its_assignment_is_out(bench: GroupBench) -> None:
     assert bench.state is GroupState.PREPARING_REBALANCE
 
 
-def test_a_leader_that_never_assigns_is_out(bench: GroupBench) -> None:
+def test_leader_that_does_not_sync_is_removed(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     bench.join(leader), bench.join(other)
     generation = bench.group.generation_id
@@ -251,7 +251,7 @@ def test_a_leader_that_never_assigns_is_out(bench: GroupBench) -> None:
     assert list(bench.group.members) == [other]
 
 
-def test_a_member_that_leaves_in_the_middle_of_a_rebalance_does_not_hold_it_up(bench: GroupBench) -> None:
+def test_leave_during_rebalance_does_not_delay_it(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     again = bench.join(leader)
     assert again == []
@@ -260,7 +260,7 @@ def test_a_member_that_leaves_in_the_middle_of_a_rebalance_does_not_hold_it_up(b
     assert [member.member_id for member in again[0].members] == [leader]
 
 
-def test_a_leave_in_completing_tells_those_who_wait(bench: GroupBench) -> None:
+def test_leave_while_completing_fails_pending_syncs(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     bench.join(leader), bench.join(other)
     waiting = bench.sync(other, bench.group.generation_id)
@@ -269,7 +269,7 @@ def test_a_leave_in_completing_tells_those_who_wait(bench: GroupBench) -> None:
     assert bench.group.leader_id == other
 
 
-def test_the_waiting_request_of_a_removed_member_is_answered(bench: GroupBench) -> None:
+def test_pending_request_of_removed_member_fails(bench: GroupBench) -> None:
     (leader,) = bench.stable()
     joining = bench.join()
     (new,) = set(bench.group.members) - {leader}
@@ -277,7 +277,7 @@ def test_the_waiting_request_of_a_removed_member_is_answered(bench: GroupBench) 
     assert joining[0].error_code == UnknownMemberIdError.code
 
 
-def test_only_members_of_the_generation_get_assignments(bench: GroupBench) -> None:
+def test_assignments_of_unknown_members_are_ignored(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     bench.join(leader), bench.join(other)
     generation = bench.group.generation_id
@@ -288,7 +288,7 @@ def test_only_members_of_the_generation_get_assignments(bench: GroupBench) -> No
     assert bench.sync(other, generation)[0].assignment == b""
 
 
-def test_a_second_sync_of_a_member_answers_its_first(bench: GroupBench) -> None:
+def test_second_sync_completes_first_one(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     bench.join(leader), bench.join(other)
     generation = bench.group.generation_id
@@ -298,7 +298,7 @@ def test_a_second_sync_of_a_member_answers_its_first(bench: GroupBench) -> None:
     assert second[0].assignment == b"x"
 
 
-def test_several_leave_at_once(bench: GroupBench) -> None:
+def test_several_members_leave_at_once(bench: GroupBench) -> None:
     leader, second, third = bench.stable(3)
     replies = bench.leave(second, "nobody", third)
     assert [reply.error_code for reply in replies] == [0, UnknownMemberIdError.code, 0]
@@ -308,7 +308,7 @@ def test_several_leave_at_once(bench: GroupBench) -> None:
 # ---- votes and leaders
 
 
-def test_the_protocol_with_most_votes_is_chosen(bench: GroupBench) -> None:
+def test_protocol_with_most_votes_is_selected(bench: GroupBench) -> None:
     orders = [("a", "b"), ("b", "a"), ("b", "a")]
     protocols = [[(name, b"") for name in order] for order in orders]
     bench.join(protocols=protocols[0])
@@ -318,7 +318,7 @@ def test_the_protocol_with_most_votes_is_chosen(bench: GroupBench) -> None:
     assert bench.group.protocol == "b"
 
 
-def test_only_what_all_speak_can_be_chosen(bench: GroupBench) -> None:
+def test_only_common_protocols_can_be_selected(bench: GroupBench) -> None:
     bench.join(protocols=[("a", b""), ("c", b"")])
     leader = bench.group.leader_id or ""
     joined = bench.join(protocols=[("b", b""), ("c", b"mine")])
@@ -326,7 +326,7 @@ def test_only_what_all_speak_can_be_chosen(bench: GroupBench) -> None:
     assert joined[0].protocol_name == "c"
 
 
-def test_another_leads_if_the_leader_does_not_join_again(bench: GroupBench) -> None:
+def test_new_leader_if_leader_does_not_rejoin(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     bench.join(other, protocols=[("range", b"changed")])
     bench.pass_time(SESSION_MS)
@@ -337,7 +337,7 @@ def test_another_leads_if_the_leader_does_not_join_again(bench: GroupBench) -> N
 # ---- static members
 
 
-def test_a_static_member_is_replaced_without_a_rebalance(bench: GroupBench) -> None:
+def test_static_member_is_replaced_without_rebalance(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one")
     (replaced,) = bench.join(instance="one", version=9)
     assert replaced.error_code == 0
@@ -352,7 +352,7 @@ def test_a_static_member_is_replaced_without_a_rebalance(bench: GroupBench) -> N
     assert stored_groups(bench)[-1] == (1, [replaced.member_id])
 
 
-def test_an_old_client_that_leads_is_not_told_so_when_it_replaces(bench: GroupBench) -> None:
+def test_old_client_that_replaces_leader_is_not_named_leader(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one")
     (replaced,) = bench.join(instance="one", version=8)
     assert replaced.leader == old
@@ -360,7 +360,7 @@ def test_an_old_client_that_leads_is_not_told_so_when_it_replaces(bench: GroupBe
     assert not replaced.skip_assignment
 
 
-def test_the_old_one_is_fenced(bench: GroupBench) -> None:
+def test_replaced_static_member_is_fenced(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one")
     bench.join(instance="one", version=9)
     assert bench.join(old, instance="one")[0].error_code == FencedInstanceIdError.code
@@ -371,7 +371,7 @@ def test_the_old_one_is_fenced(bench: GroupBench) -> None:
     assert bench.heartbeat(old, 1) is UnknownMemberIdError
 
 
-def test_the_old_ones_waiting_requests_are_fenced_too(bench: GroupBench) -> None:
+def test_pending_requests_of_replaced_static_member_are_fenced(bench: GroupBench) -> None:
     leader, _ = bench.stable(2, session_ms=60_000)
     joining = bench.join(instance="one")
     again = bench.join(instance="one")
@@ -380,14 +380,14 @@ def test_the_old_ones_waiting_requests_are_fenced_too(bench: GroupBench) -> None
     assert leader in bench.group.members
 
 
-def test_a_replacement_with_other_protocols_rebalances_if_the_vote_changes(bench: GroupBench) -> None:
+def test_replacement_rebalances_if_selected_protocol_changes(bench: GroupBench) -> None:
     bench.stable(instance="one", protocols=[("a", b""), ("b", b"")])
     (replaced,) = bench.join(instance="one", protocols=[("b", b"")], version=9)
     assert replaced.generation_id == 2
     assert replaced.protocol_name == "b"
 
 
-def test_a_static_member_that_is_away_keeps_its_place_for_a_generation(bench: GroupBench) -> None:
+def test_absent_static_member_stays_in_next_generation(bench: GroupBench) -> None:
     """It has as long as the others to ask for its assignment."""
     long = {"session_ms": 600_000}
     (dynamic,) = bench.stable(**long)
@@ -414,7 +414,7 @@ def test_a_static_member_that_is_away_keeps_its_place_for_a_generation(bench: Gr
     assert bench.heartbeat(dynamic, generation) is RebalanceInProgressError
 
 
-def test_only_static_members_and_none_of_them_there(bench: GroupBench) -> None:
+def test_group_of_absent_static_members(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one", session_ms=100_000)
     bench.shard.members.rebalances.prepare_rebalance(bench.group, "a test")
     bench.pass_time(REBALANCE_MS * 2)
@@ -424,14 +424,14 @@ def test_only_static_members_and_none_of_them_there(bench: GroupBench) -> None:
     assert bench.state is GroupState.EMPTY
 
 
-def test_an_admin_removes_a_static_member_by_its_instance_id(bench: GroupBench) -> None:
+def test_admin_removes_static_member_by_instance_id(bench: GroupBench) -> None:
     bench.stable(instance="one")
     replies = bench.leave(("", "one"), ("", "two"))
     assert [reply.error_code for reply in replies] == [0, UnknownMemberIdError.code]
     assert bench.state is GroupState.EMPTY
 
 
-def test_a_replacement_that_cannot_be_written_is_taken_back(bench: GroupBench) -> None:
+def test_unwritten_replacement_is_undone(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one")
     bench.log.failure = NotEnoughReplicasError("too few")
     (refused,) = bench.join(instance="one", version=9)
@@ -439,7 +439,7 @@ def test_a_replacement_that_cannot_be_written_is_taken_back(bench: GroupBench) -
     assert bench.heartbeat(old, 1, instance="one") is None
 
 
-def test_a_replacement_that_was_written_stays_even_if_its_commit_is_late(bench: GroupBench) -> None:
+def test_written_replacement_stays_if_commit_times_out(bench: GroupBench) -> None:
     """What is in the log is the truth; the client tries again, and replaces itself."""
     (old,) = bench.stable(instance="one")
     bench.log.replicated = False
@@ -453,7 +453,7 @@ def test_a_replacement_that_was_written_stays_even_if_its_commit_is_late(bench: 
     assert bench.heartbeat(old, 1, instance="one") is FencedInstanceIdError
 
 
-def test_two_replacements_before_the_first_is_committed(bench: GroupBench) -> None:
+def test_second_replacement_before_first_commit(bench: GroupBench) -> None:
     bench.stable(instance="one")
     bench.log.replicated = False
     first, second = bench.join(instance="one", version=9), bench.join(instance="one", version=9)
@@ -464,7 +464,7 @@ def test_two_replacements_before_the_first_is_committed(bench: GroupBench) -> No
     assert bench.group.static_members == {"one": second[0].member_id}
 
 
-def test_one_that_asked_for_its_assignment_is_replaced_before_that_is_committed(bench: GroupBench) -> None:
+def test_syncing_member_is_replaced_before_commit(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one")
     bench.log.replicated = False
     bench.commit_later(5, old, 1, instance="one")
@@ -478,7 +478,7 @@ def test_one_that_asked_for_its_assignment_is_replaced_before_that_is_committed(
 # ---- limits
 
 
-def test_one_that_finds_the_group_full_leaves_nothing_behind() -> None:
+def test_rejected_member_of_full_group_leaves_no_state() -> None:
     bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
     (leader,) = bench.stable(session_ms=1_000_000)
     bench.leave(leader)
@@ -490,7 +490,7 @@ def test_one_that_finds_the_group_full_leaves_nothing_behind() -> None:
     assert not bench.is_scheduled("pending")
 
 
-def test_a_group_has_a_greatest_size() -> None:
+def test_group_max_size() -> None:
     bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
     leader, _ = bench.stable(2)
     (refused,) = bench.join()
@@ -501,14 +501,14 @@ def test_a_group_has_a_greatest_size() -> None:
     assert bench.join() == []  # the other has not joined again yet: the first to come are in
 
 
-def test_a_static_member_of_a_full_group_can_be_replaced() -> None:
+def test_static_member_of_full_group_can_be_replaced() -> None:
     bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
     bench.stable(instance="one")
     (replaced,) = bench.join(instance="one", version=9)
     assert replaced.error_code == 0
 
 
-def test_a_group_that_is_loaded_too_large_shrinks() -> None:
+def test_loaded_group_above_max_size_shrinks() -> None:
     bench = GroupBench()
     ids = bench.stable(3)
     bench.config = GroupConfig(initial_rebalance_delay_ms=0, max_size=2)
@@ -523,7 +523,7 @@ def test_a_group_that_is_loaded_too_large_shrinks() -> None:
 # ---- writing and loading
 
 
-def test_an_assignment_that_cannot_be_written_starts_another_rebalance(bench: GroupBench) -> None:
+def test_unwritten_assignment_starts_rebalance(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     bench.join(leader), bench.join(other)
     generation = bench.group.generation_id
@@ -536,7 +536,7 @@ def test_an_assignment_that_cannot_be_written_starts_another_rebalance(bench: Gr
     assert bench.state is GroupState.PREPARING_REBALANCE
 
 
-def test_a_group_that_is_too_large_to_be_written_says_so(bench: GroupBench) -> None:
+def test_too_large_group_fails_with_unknown_error(bench: GroupBench) -> None:
     (joined,) = bench.join()
     bench.log.failure = MessageSizeTooLargeError("large")
     (refused,) = bench.sync(joined.member_id, 1)
@@ -555,12 +555,12 @@ def test_a_group_that_is_too_large_to_be_written_says_so(bench: GroupBench) -> N
         ({"client_id": "x" * 32_767}, InvalidRequestError),
     ],
 )
-def test_names_that_no_record_could_hold(bench: GroupBench, options: dict[str, Any], error: Any) -> None:
+def test_rejects_too_long_names(bench: GroupBench, options: dict[str, Any], error: Any) -> None:
     (reply,) = bench.join(**options)
     assert reply.error_code == (error.code if error is not None else 0)
 
 
-def test_nobody_has_an_assignment_before_it_is_committed(bench: GroupBench) -> None:
+def test_assignment_is_sent_after_commit(bench: GroupBench) -> None:
     (joined,) = bench.join()
     bench.log.replicated = False
     waiting = bench.sync(joined.member_id, 1, {joined.member_id: b"all"})
@@ -570,7 +570,7 @@ def test_nobody_has_an_assignment_before_it_is_committed(bench: GroupBench) -> N
     assert waiting[0].assignment == again[0].assignment == b"all"
 
 
-def test_a_rebalance_before_the_assignment_is_committed(bench: GroupBench) -> None:
+def test_rebalance_before_assignment_is_committed(bench: GroupBench) -> None:
     (joined,) = bench.join()
     bench.log.replicated = False
     waiting = bench.sync(joined.member_id, 1, {joined.member_id: b"all"})
@@ -582,7 +582,7 @@ def test_a_rebalance_before_the_assignment_is_committed(bench: GroupBench) -> No
     assert bench.state is GroupState.PREPARING_REBALANCE
 
 
-def test_an_empty_group_that_cannot_be_written_is_empty_all_the_same(bench: GroupBench) -> None:
+def test_group_becomes_empty_even_if_not_written(bench: GroupBench) -> None:
     (leader,) = bench.stable()
     bench.log.failure = NotEnoughReplicasError("too few")
     bench.leave(leader)
@@ -592,7 +592,7 @@ def test_an_empty_group_that_cannot_be_written_is_empty_all_the_same(bench: Grou
     assert joined.generation_id == 3
 
 
-def test_a_loaded_group_goes_on_where_it_was(bench: GroupBench) -> None:
+def test_loaded_group_continues(bench: GroupBench) -> None:
     leader, other = bench.stable(2, protocols=[("range", b"meta")])
     generation = bench.group.generation_id
     bench.reload()
@@ -605,7 +605,7 @@ def test_a_loaded_group_goes_on_where_it_was(bench: GroupBench) -> None:
     assert list(bench.group.members) == [leader]
 
 
-def test_static_members_are_known_after_loading(bench: GroupBench) -> None:
+def test_static_members_survive_load(bench: GroupBench) -> None:
     (old,) = bench.stable(instance="one")
     bench.reload()
     assert bench.heartbeat(old, 1, instance="one") is None
@@ -613,7 +613,7 @@ def test_static_members_are_known_after_loading(bench: GroupBench) -> None:
     assert replaced.generation_id == 1
 
 
-def test_what_waits_is_told_when_the_coordinator_moves(bench: GroupBench) -> None:
+def test_pending_requests_fail_when_coordinator_moves(bench: GroupBench) -> None:
     leader, other = bench.stable(2)
     joining = bench.join(leader)
     bench.runtime.unload(0)
@@ -626,7 +626,7 @@ def test_what_waits_is_told_when_the_coordinator_moves(bench: GroupBench) -> Non
     assert syncing[0].error_code == NotCoordinatorError.code
 
 
-def test_a_group_that_never_got_stable_is_not_there_after_loading(bench: GroupBench) -> None:
+def test_never_stable_group_is_not_loaded(bench: GroupBench) -> None:
     bench.join()
     bench.reload()
     assert GROUP not in bench.shard.groups

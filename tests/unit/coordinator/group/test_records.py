@@ -34,7 +34,7 @@ GROUP = GroupMetadataValue(
 )
 
 
-def test_an_offset_as_kafka_writes_it() -> None:
+def test_offset_has_kafka_format() -> None:
     value = OffsetCommitValue(offset=258, leader_epoch=5, metadata="no", commit_timestamp_ms=1000)
     record = offset_record("g", TP, value)
     assert record.key == b"\0\1\0\1g\0\3top\0\0\0\3"
@@ -43,7 +43,7 @@ def test_an_offset_as_kafka_writes_it() -> None:
     assert decode_offset_value(record.value) == value
 
 
-def test_an_offset_with_a_time_of_its_own_has_the_version_that_can_say_so() -> None:
+def test_offset_with_expiration_uses_version_1() -> None:
     value = OffsetCommitValue(offset=1, metadata="", commit_timestamp_ms=2, expire_timestamp_ms=3)
     record = offset_record("g", TP, value)
     assert record.value is not None
@@ -51,7 +51,7 @@ def test_an_offset_with_a_time_of_its_own_has_the_version_that_can_say_so() -> N
     assert decode_offset_value(record.value) == value
 
 
-def test_a_group_as_kafka_writes_it() -> None:
+def test_group_has_kafka_format() -> None:
     record = group_record("g", GROUP)
     assert record.key == b"\0\2\0\1g"
     assert record.value == (
@@ -68,7 +68,7 @@ def test_tombstones() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_all_versions_are_read(version: int) -> None:
+def test_decodes_all_versions(version: int) -> None:
     prefix = version.to_bytes(2, "big")
     offset = decode_offset_value(prefix + encode(OffsetCommitValue(offset=7, leader_epoch=2, metadata="x"), version))
     assert (offset.offset, offset.metadata) == (7, "x")
@@ -81,19 +81,19 @@ def test_all_versions_are_read(version: int) -> None:
     assert group.state_timestamp_ms == (9 if version >= 2 else -1)
 
 
-def test_keys_of_other_kinds_are_passed_over() -> None:
+def test_skips_unknown_key_types() -> None:
     assert decode_key(b"\0\3whatever") is None
     assert decode_key(b"\0\0\0\1g\0\1t\0\0\0\0") == OffsetCommitKey(group="g", topic="t", partition=0)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\1\0\5g", b"\0\2\0\5g"])
-def test_a_key_that_cannot_be_read(data: bytes) -> None:
+def test_unreadable_key_raises(data: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         decode_key(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\3", b"\0\3\0\0", b"\0\x09" + bytes(40)])
-def test_a_value_that_cannot_be_read(data: bytes) -> None:
+def test_unreadable_value_raises(data: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         decode_offset_value(data)
     with pytest.raises(CorruptRecordError):

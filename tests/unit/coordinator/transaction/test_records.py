@@ -8,7 +8,7 @@ from headrace.coordinator.transaction.metadata import TransactionMetadata, Trans
 from headrace.coordinator.transaction.records import decode_key, decode_transaction, tombstone, transaction_record
 
 
-def test_an_empty_transaction() -> None:
+def test_empty_transaction() -> None:
     key, value = transaction_record(TransactionMetadata("ab", 7, 3, 60_000, updated_ms=5))
     assert key.hex(" ") == "00 00 00 02 61 62"
     assert value is not None
@@ -32,7 +32,7 @@ def test_partitions_are_grouped_by_topic() -> None:
 
 @pytest.mark.parametrize("state", TransactionState)
 @pytest.mark.parametrize("extra", [{}, {"version": 2}, {"previous_producer_id": 6}, {"next_producer_id": 9}])
-def test_there_and_back(state: TransactionState, extra: dict[str, int]) -> None:
+def test_round_trip(state: TransactionState, extra: dict[str, int]) -> None:
     partitions = frozenset() if state is TransactionState.EMPTY else frozenset((TopicPartition("t", 3),))
     made = TransactionMetadata("ab", 7, 3, 1, state, partitions, 4, 5, **extra)
     key, value = transaction_record(made)
@@ -42,22 +42,22 @@ def test_there_and_back(state: TransactionState, extra: dict[str, int]) -> None:
     assert decode_transaction("ab", value) == made
 
 
-def test_a_tombstone() -> None:
+def test_tombstone() -> None:
     key, value = tombstone("ab")
     assert (decode_key(key), value) == ("ab", None)
 
 
-def test_keys_of_another_kind_are_passed_over() -> None:
+def test_skips_unknown_key_types() -> None:
     assert decode_key(b"\x00\x09whatever") is None
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x00\x00\x09ab"])
-def test_damaged_keys(data: bytes) -> None:
+def test_unreadable_keys_raise(data: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         decode_key(data)
 
 
-def test_damaged_values() -> None:
+def test_unreadable_values_raise() -> None:
     _, value = transaction_record(TransactionMetadata("ab", 7, 3, 60_000))
     assert value is not None
     for damaged in (value[:-1], value[:16] + b"\x63" + value[17:], b""):

@@ -31,7 +31,7 @@ def bench() -> GroupBench:
     )
 
 
-def test_the_last_commit_counts_and_outlives_a_reload(bench: GroupBench) -> None:
+def test_last_commit_survives_reload(bench: GroupBench) -> None:
     assert bench.committed() is None
     assert bench.commit(5) == 0
     assert bench.commit(3) == 0  # going back is allowed
@@ -43,14 +43,14 @@ def test_the_last_commit_counts_and_outlives_a_reload(bench: GroupBench) -> None
     assert found.metadata == "note"
 
 
-def test_an_offset_that_is_to_stay_for_the_longest_time(bench: GroupBench) -> None:
+def test_commit_with_maximum_retention(bench: GroupBench) -> None:
     assert bench.commit(5, expire_after_ms=2**63 - 1) == 0
     bench.clock.advance(365 * DAY)
     bench.expire()
     assert bench.committed() == 5
 
 
-def test_metadata_has_a_limit(bench: GroupBench) -> None:
+def test_metadata_size_limit(bench: GroupBench) -> None:
     assert bench.commit(5, metadata="x" * 4096) == 0
     assert bench.commit(6, metadata="ä" * 4096) == 0
     assert bench.commit(6, metadata="ä" * 4097) == OffsetMetadataTooLargeError.code
@@ -59,7 +59,7 @@ def test_metadata_has_a_limit(bench: GroupBench) -> None:
     assert bench.committed() == 7
 
 
-def test_a_commit_that_cannot_be_written(bench: GroupBench) -> None:
+def test_unwritten_commit_fails(bench: GroupBench) -> None:
     bench.commit(5)
     bench.log.failure = NotEnoughReplicasError("too few")
     assert bench.commit(6) is NotEnoughReplicasError
@@ -73,9 +73,7 @@ def test_a_commit_that_cannot_be_written(bench: GroupBench) -> None:
 
 @pytest.mark.parametrize("reload", [False, True])
 @pytest.mark.parametrize("committed", [True, False])
-def test_transactional_commits_count_from_the_end_of_the_transaction(
-    bench: GroupBench, committed: bool, reload: bool
-) -> None:
+def test_transactional_commit_takes_effect_at_transaction_end(bench: GroupBench, committed: bool, reload: bool) -> None:
     bench.commit(5)
     assert bench.commit(9, producer=PRODUCER) == 0
     if reload:
@@ -92,7 +90,7 @@ def test_transactional_commits_count_from_the_end_of_the_transaction(
 
 
 @pytest.mark.parametrize("reload", [False, True])
-def test_a_later_commit_is_not_undone_by_the_end_of_a_transaction(bench: GroupBench, reload: bool) -> None:
+def test_transaction_end_does_not_overwrite_later_commit(bench: GroupBench, reload: bool) -> None:
     bench.commit(9, producer=PRODUCER)
     bench.commit(11)
     bench.end_transaction(PRODUCER, True)
@@ -101,14 +99,14 @@ def test_a_later_commit_is_not_undone_by_the_end_of_a_transaction(bench: GroupBe
     assert bench.committed() == 11
 
 
-def test_an_aborted_transaction_leaves_no_group_behind(bench: GroupBench) -> None:
+def test_aborted_transaction_leaves_no_offsets(bench: GroupBench) -> None:
     bench.commit(9, producer=PRODUCER)
     bench.end_transaction(PRODUCER, False)
     bench.expire()
     assert bench.shard.groups == {}
 
 
-def test_a_transactional_commit_of_a_member_is_checked(bench: GroupBench) -> None:
+def test_transactional_commit_checks_member(bench: GroupBench) -> None:
     (member,) = bench.stable()
     assert bench.commit(1, member, 1, producer=PRODUCER) == 0
     assert bench.commit(1, "nobody", 1, producer=PRODUCER) is UnknownMemberIdError
@@ -118,7 +116,7 @@ def test_a_transactional_commit_of_a_member_is_checked(bench: GroupBench) -> Non
 # ---- deleting
 
 
-def test_a_deleted_group_is_gone_with_its_offsets(bench: GroupBench) -> None:
+def test_delete_group_deletes_offsets(bench: GroupBench) -> None:
     bench.commit(5)
     bench.commit(6, partition=1, producer=PRODUCER)
     assert bench.ask(lambda shard: shard.delete_group(GROUP)) is None
@@ -136,7 +134,7 @@ def delete_offsets(bench: GroupBench, *topics: str) -> object:
     return [reply[tp] for tp in partitions] if isinstance(reply, dict) else reply
 
 
-def test_offsets_of_an_empty_group_can_be_deleted(bench: GroupBench) -> None:
+def test_deletes_offsets_of_empty_group(bench: GroupBench) -> None:
     assert delete_offsets(bench, "t") is GroupIdNotFoundError
     bench.commit(5)
     bench.commit(6, topic="u")
@@ -145,7 +143,7 @@ def test_offsets_of_an_empty_group_can_be_deleted(bench: GroupBench) -> None:
     assert (bench.committed("t"), bench.committed("u")) == (None, 6)
 
 
-def test_offsets_of_topics_that_are_read_stay(bench: GroupBench) -> None:
+def test_keeps_offsets_of_subscribed_topics(bench: GroupBench) -> None:
     (member,) = bench.stable(protocols=[("range", subscription("t"))])
     for topic in ("t", "u"):
         bench.commit(5, member, 1, topic=topic)
@@ -153,12 +151,12 @@ def test_offsets_of_topics_that_are_read_stay(bench: GroupBench) -> None:
     assert (bench.committed("t"), bench.committed("u")) == (5, None)
 
 
-def test_a_group_that_is_not_of_consumers_keeps_its_offsets(bench: GroupBench) -> None:
+def test_rejects_offset_deletion_for_other_protocol_types(bench: GroupBench) -> None:
     bench.stable(protocol_type="connect")
     assert delete_offsets(bench, "t") is NonEmptyGroupError
 
 
-def test_offsets_of_deleted_topics_go(bench: GroupBench) -> None:
+def test_deletes_offsets_of_deleted_topics(bench: GroupBench) -> None:
     for topic in ("t", "u"):
         bench.commit(5, topic=topic)
     bench.ask(lambda shard: shard.delete_offsets_of_topics({"t"}))
@@ -166,7 +164,7 @@ def test_offsets_of_deleted_topics_go(bench: GroupBench) -> None:
     assert (bench.committed("t"), bench.committed("u")) == (None, 5)
 
 
-def test_many_offsets_of_deleted_topics_go_in_steps(bench: GroupBench) -> None:
+def test_deletes_many_offsets_of_deleted_topics_in_steps(bench: GroupBench) -> None:
     for number in range(1_500):
         bench.commit(5, partition=number)
     assert bench.ask(lambda shard: shard.delete_offsets_of_topics({"t"})) is False
@@ -177,7 +175,7 @@ def test_many_offsets_of_deleted_topics_go_in_steps(bench: GroupBench) -> None:
 # ---- expiry
 
 
-def test_without_members_retention_counts_from_the_commit(bench: GroupBench) -> None:
+def test_retention_without_members_starts_at_commit(bench: GroupBench) -> None:
     bench.commit(5)
     bench.pass_time(DAY - 1)
     bench.commit(6, partition=1)
@@ -191,7 +189,7 @@ def test_without_members_retention_counts_from_the_commit(bench: GroupBench) -> 
     assert bench.shard.groups == {}
 
 
-def test_with_members_retention_counts_from_when_the_last_left(bench: GroupBench) -> None:
+def test_retention_with_members_starts_when_group_becomes_empty(bench: GroupBench) -> None:
     (member,) = bench.stable(session_ms=5 * DAY)
     bench.commit(5, member, 1)
     bench.pass_time(2 * DAY)
@@ -210,7 +208,7 @@ def test_with_members_retention_counts_from_when_the_last_left(bench: GroupBench
     assert bench.shard.groups == {}
 
 
-def test_a_topic_that_is_not_read_any_more_expires_from_a_stable_group(bench: GroupBench) -> None:
+def test_unsubscribed_topic_of_stable_group_expires(bench: GroupBench) -> None:
     (member,) = bench.stable(session_ms=5 * DAY, protocols=[("range", subscription("t"))])
     for topic in ("t", "u"):
         bench.commit(5, member, 1, topic=topic)
@@ -221,7 +219,7 @@ def test_a_topic_that_is_not_read_any_more_expires_from_a_stable_group(bench: Gr
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0\0\0\0\0\1\0\5ab", b"\0\0\0\0\0\1\0\2\xff\xfe"])
-def test_what_cannot_be_read_as_a_subscription_keeps_all(bench: GroupBench, metadata: bytes) -> None:
+def test_unreadable_subscription_keeps_offsets(bench: GroupBench, metadata: bytes) -> None:
     (member,) = bench.stable(session_ms=5 * DAY, protocols=[("range", metadata)])
     bench.commit(5, member, 1)
     bench.pass_time(DAY)
@@ -230,7 +228,7 @@ def test_what_cannot_be_read_as_a_subscription_keeps_all(bench: GroupBench, meta
 
 
 @pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
-def test_nothing_expires_during_a_rebalance(bench: GroupBench, state: GroupState) -> None:
+def test_nothing_expires_during_rebalance(bench: GroupBench, state: GroupState) -> None:
     bench.stable(session_ms=5 * DAY, rebalance_ms=5 * DAY)
     bench.commit(5, bench.group.leader_id or "", 1)
     bench.group.state = state
@@ -239,7 +237,7 @@ def test_nothing_expires_during_a_rebalance(bench: GroupBench, state: GroupState
     assert bench.committed() == 5
 
 
-def test_a_time_that_the_client_gave_counts_instead(bench: GroupBench) -> None:
+def test_client_retention_overrides_broker_retention(bench: GroupBench) -> None:
     bench.commit(5, expire_after_ms=MINUTE)
     bench.reload()
     bench.pass_time(MINUTE - 1)
@@ -250,7 +248,7 @@ def test_a_time_that_the_client_gave_counts_instead(bench: GroupBench) -> None:
     assert bench.committed() is None
 
 
-def test_what_waits_for_a_transaction_does_not_expire(bench: GroupBench) -> None:
+def test_pending_transactional_offsets_do_not_expire(bench: GroupBench) -> None:
     bench.commit(5)
     bench.commit(6, producer=PRODUCER)
     bench.pass_time(DAY)
@@ -260,7 +258,7 @@ def test_what_waits_for_a_transaction_does_not_expire(bench: GroupBench) -> None
     assert bench.committed() == 6
 
 
-def test_it_is_looked_for_old_offsets_again_and_again() -> None:
+def test_expiry_runs_periodically() -> None:
     bench = GroupBench(GroupConfig(offsets_retention_ms=MINUTE, offsets_retention_check_interval_ms=10_000))
     for _ in range(3):
         bench.commit(5)
@@ -270,7 +268,7 @@ def test_it_is_looked_for_old_offsets_again_and_again() -> None:
         assert bench.committed() is None
 
 
-def test_thousands_expire_in_several_steps() -> None:
+def test_many_groups_expire_in_steps() -> None:
     bench = GroupBench(GroupConfig(offsets_retention_ms=MINUTE, offsets_retention_check_interval_ms=10_000))
     for number in range(3_000):
         bench.commit(5, group_id=f"g{number}")
@@ -280,7 +278,7 @@ def test_thousands_expire_in_several_steps() -> None:
     assert len(bench.log.batches) - before >= 3
 
 
-def test_many_offsets_of_one_group_expire_in_several_steps() -> None:
+def test_many_offsets_of_one_group_expire_in_steps() -> None:
     bench = GroupBench(GroupConfig(offsets_retention_ms=MINUTE, offsets_retention_check_interval_ms=10_000))
     for number in range(2_500):
         bench.commit(5, partition=number)
@@ -289,7 +287,7 @@ def test_many_offsets_of_one_group_expire_in_several_steps() -> None:
     assert max(batch.count for batch in bench.log.batches) <= 1_001
 
 
-def test_what_cannot_be_taken_back_now_is_tried_again_at_the_next_check() -> None:
+def test_failed_expiry_is_retried() -> None:
     bench = GroupBench(GroupConfig(offsets_retention_ms=MINUTE, offsets_retention_check_interval_ms=10_000))
     for number in range(1_500):
         bench.commit(5, group_id=f"g{number}")
@@ -301,7 +299,7 @@ def test_what_cannot_be_taken_back_now_is_tried_again_at_the_next_check() -> Non
     assert bench.shard.groups == {}
 
 
-def test_a_group_that_only_handed_out_an_id_is_forgotten(bench: GroupBench) -> None:
+def test_group_with_only_an_assigned_member_id_expires(bench: GroupBench) -> None:
     bench.join(version=4)
     bench.expire()
     assert GROUP in bench.shard.groups
