@@ -180,8 +180,6 @@ DAMAGED: list[tuple[Callable[[bytes], object], bytes, str]] = [
 
 
 @pytest.mark.parametrize(("decode", "data", "message"), DAMAGED)
-def test_corrupt_data_raises_with_its_problem(
-    decode: Callable[[bytes], object], data: bytes, message: str
-) -> None:
+def test_corrupt_data_raises_with_its_problem(decode: Callable[[bytes], object], data: bytes, message: str) -> None:
     with pytest.raises(DamagedNode, match=message):
         decode(data)

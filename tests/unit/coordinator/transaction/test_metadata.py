@@ -15,5 +15,3 @@ def test_rejects_illegal_state_changes(target: TransactionState) -> None:
         else:
             with pytest.raises(HeadraceError, match="cannot change from"):
                 transaction.to(target, 5)
-
-

@@ -3,11 +3,11 @@
 import pytest
 from tests.support.coordinator.transactions import ID, PARTITIONS, TIMEOUT_MS, Coordinator, outcome_of
 
-from headrace.common.errors import CoordinatorNotAvailableError, HeadraceError
+from headrace.common.errors import CoordinatorNotAvailableError
 from headrace.common.types import TopicPartition
 from headrace.coordinator.result import ProducerInfo
 from headrace.coordinator.transaction.config import TransactionConfig
-from headrace.coordinator.transaction.metadata import LAST_EPOCH, PREDECESSORS, TransactionMetadata, TransactionState
+from headrace.coordinator.transaction.metadata import LAST_EPOCH
 
 ONE = frozenset((TopicPartition("t", 0),))
 NEW = 2
