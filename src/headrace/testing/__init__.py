@@ -1,4 +1,4 @@
-"""Tools for tests of Headrace and of programs that use it: an embedded broker with faults, clocks, disks."""
+"""Test tools for Headrace and for Kafka applications: an embedded broker with fault injection, clocks, file systems."""
 
 from typing import TYPE_CHECKING
 
@@ -9,11 +9,11 @@ __all__ = ["EmbeddedBroker", "UnusedFaultWarning"]
 
 
 class UnusedFaultWarning(UserWarning):
-    """A test has ordered a fault that no request met, so it has not tested what it was written for."""
+    """No request met a fault of a test, so the test did not test that fault."""
 
 
 def __getattr__(name: str) -> object:
-    """Imports the broker when it is first asked for: a test that only wants a clock, or pytest's start, need not."""
+    """Imports the broker on first use: tests that only use a clock, and the start of pytest, do not need it."""
     if name == "EmbeddedBroker":
         from headrace.testing.embedded import EmbeddedBroker
 

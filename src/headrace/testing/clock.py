@@ -1,8 +1,8 @@
-"""A clock that a test moves by hand."""
+"""A clock that tests advance manually."""
 
 
 class ManualClock:
-    """Stands still until `advance` moves it; `sleep` moves it too, so nothing waits."""
+    """A clock that changes only with `advance` and `sleep`. `sleep` returns at once."""
 
     def __init__(self, time_ms: int = 1_700_000_000_000):
         self.now_ms = time_ms
@@ -18,5 +18,5 @@ class ManualClock:
 
     def advance(self, ms: int) -> None:
         if ms < 0:
-            raise ValueError(f"time does not run backwards: {ms} ms")
+            raise ValueError(f"cannot move the clock backwards: {ms} ms")
         self.now_ms += ms

@@ -1,29 +1,29 @@
-"""Disks that fail, and disks whose power is cut: FileSystems for tests of anything that stores data.
+"""File systems with injected faults and simulated power loss, for tests of code that stores data.
 
-FaultyFileSystem fails the operations that it is told to fail, runs full, or kills the process that uses it:
+FaultyFileSystem fails chosen operations, runs full, or simulates a kill of the process:
 
     files = FaultyFileSystem()
     files.fail("sync", "*.log", errno.EIO)      # until files.heal()
-    files.fill_up(room_bytes=100)               # the write that passes 100 bytes writes them, then raises ENOSPC
-    files.kill_after(7)                         # the eighth change to the disk, and all that follow, raise Killed
+    files.fill_up(room_bytes=100)               # the write that exceeds 100 bytes writes them, then raises ENOSPC
+    files.kill_after(7)                         # the eighth change of the disk, and all later ones, raise Killed
 
-PowerLossFileSystem does that too, and knows what has been made durable. `crash` turns the directory on the real disk
-into one that could be found after a power cut:
+PowerLossFileSystem also tracks what is durable. `crash` turns the directory on the real disk into a state that a power
+loss could leave:
 
     files = PowerLossFileSystem(tmp_path)
-    ...                                         # use it, perhaps until Killed is raised
-    files.crash(Random(seed))                   # then open everything again
+    ...                                         # use it, possibly until Killed is raised
+    files.crash(Random(seed))                   # then reopen everything
 
-What a power cut may do, for each file and each directory on its own:
+Possible effects of a power loss, independently for each file and directory:
 
-    file        Bytes up to the last `sync` are safe. Later changes are lost, there, cut off somewhere, or there for
-                some sectors only; a truncation that was not synced may be undone. A file that was never synced may
-                also hold garbage.
-    directory   Names as of the last `sync_directory` are safe. Later creations, renames and removals survive up to
-                some point, in their order, as a journal does it. Syncing a file does not save its name.
+    file        Bytes up to the last `sync` are durable. Later changes are lost, kept, truncated at some point, or kept
+                in some sectors only; an unsynced truncation may be undone. A file that was never synced may also
+                contain garbage.
+    directory   Names as of the last `sync_directory` are durable. Later creations, renames and removals survive up to
+                some point, in order, as with a journaling file system. Syncing a file does not sync its name.
 
-Names of operations: open, read, write, truncate, allocate, sync, rename, remove, make_directory, sync_directory, list
-and set_modified. Both classes may be used by several threads.
+Operations: open, read, write, truncate, allocate, sync, rename, remove, make_directory, sync_directory, list
+and set_modified. Both classes are thread-safe.
 """
 
 import errno
@@ -40,16 +40,16 @@ from headrace.storage.files import DataFile, FileInfo, FileSystem
 
 SECTOR_BYTES = 512
 
-_READING = ("open", "read", "list")
+_READ_OPERATIONS = ("open", "read", "list")
 
 
 class Killed(BaseException):
-    """The process was killed here. Not an Exception, so that nothing between here and the test takes care of it."""
+    """The simulated kill of the process. Not an Exception, so that no code between here and the test handles it."""
 
 
 @dataclass
 class Fault:
-    """Operations that are to fail. `hits` counts those that did."""
+    """A fault for one operation on matching paths. `hits` counts the failed operations."""
 
     operation: str
     pattern: str
@@ -58,7 +58,7 @@ class Fault:
     times: int | None
     hits: int = 0
 
-    def strikes(self, operation: str, path: Path) -> bool:
+    def applies(self, operation: str, path: Path) -> bool:
         if operation != self.operation or not fnmatch(str(path), self.pattern):
             return False
         if self.skip:
@@ -71,48 +71,48 @@ class Fault:
 
 
 class FaultyFile(DataFile):
-    """Asks its disk before it does anything, and tells it what was done."""
+    """A file that checks its file system for faults before each operation."""
 
-    __slots__ = ("disk", "tracked")
+    __slots__ = ("file_system", "tracked")
 
-    def __init__(self, path: Path, fd: int, disk: "FaultyFileSystem", tracked: object = None):
+    def __init__(self, path: Path, fd: int, file_system: "FaultyFileSystem", tracked: object = None):
         super().__init__(path, fd)
-        self.disk = disk
+        self.file_system = file_system
         self.tracked = tracked
 
     def read_at(self, size: int, position: int) -> bytes:
-        self.disk.before("read", self.path)
+        self.file_system.before("read", self.path)
         return super().read_at(size, position)
 
     def write_at(self, data: Buffer, position: int) -> None:
-        admitted, error = self.disk.before_write(self.path, len(data))
-        if admitted:
-            self.disk.changing(self, position)
-            super().write_at(memoryview(data)[:admitted], position)
+        allowed, error = self.file_system.before_write(self.path, len(data))
+        if allowed:
+            self.file_system.changing(self, position)
+            super().write_at(memoryview(data)[:allowed], position)
         if error is not None:
             raise error
 
     def truncate(self, size: int) -> None:
-        self.disk.before("truncate", self.path)
-        self.disk.changing(self, size)
+        self.file_system.before("truncate", self.path)
+        self.file_system.changing(self, size)
         super().truncate(size)
 
     def allocate(self, size: int) -> None:
-        self.disk.before("allocate", self.path)
+        self.file_system.before("allocate", self.path)
         super().allocate(size)
 
     def sync(self) -> None:
-        self.disk.before("sync", self.path)
-        self.disk.sync_file(self)
+        self.file_system.before("sync", self.path)
+        self.file_system.sync_file(self)
 
 
 class FaultyFileSystem(FileSystem):
-    """A disk that fails when told to. Without orders it is the machine's own."""
+    """The real file system with injected faults; without faults it behaves normally."""
 
     def __init__(self, syncs: bool = True) -> None:
-        """Without `syncs` nothing waits for the machine's disk: quicker, where only kills and errors matter."""
+        """With `syncs=False` fsync is skipped: faster, for tests of kills and errors only."""
         self.changes = 0
-        """How many operations have changed the disk, or would have without their error."""
+        """The number of operations that have changed the disk, or would have without a fault."""
         self._faults: list[Fault] = []
         self._room_bytes: int | None = None
         self._room_pattern = "*"
@@ -121,49 +121,49 @@ class FaultyFileSystem(FileSystem):
         self._guard = threading.RLock()
         self._syncs = syncs
 
-    # ---- orders
+    # ---- faults
 
     def fail(
         self, operation: str, pattern: str = "*", error: int = errno.EIO, *, skip: int = 0, times: int | None = None
     ) -> Fault:
-        """Fails an operation on paths that match, `*` standing for slashes too: the first `skip` of them pass, the
-        next `times` (all, if not given) fail."""
+        """Fails an operation on paths that match the pattern; `*` also matches slashes. The first `skip` operations
+        pass, the next `times` (default: all) fail."""
         fault = Fault(operation, pattern, error, skip, times)
         self._faults.append(fault)
         return fault
 
     def fill_up(self, room_bytes: int = 0, pattern: str = "*") -> None:
-        """Leaves room for so many more bytes. Removing files makes no room; `heal` does."""
+        """Limits the remaining space to `room_bytes`. Removing files frees no space; `heal` lifts the limit."""
         self._room_bytes, self._room_pattern = room_bytes, pattern
 
     def kill_after(self, changes: int, torn: bool = False) -> None:
-        """Kills the process when so many more changes have been made; with `torn`, halfway through the next one if it
-        is a write. From then on nothing changes the disk any more, until `heal`."""
+        """Simulates a kill after this many more changes; with `torn`, in the middle of the next change if that is a
+        write. After that nothing changes the disk until `heal`."""
         self._kill_at, self._torn_kill = self.changes + changes, torn
 
     def heal(self) -> None:
-        """Everything works again."""
+        """Removes all faults and limits."""
         self._faults.clear()
         self._room_bytes = self._kill_at = None
 
-    # ---- what files and operations ask
+    # ---- for files and operations
 
     def before(self, operation: str, path: Path) -> None:
-        """Raises what an operation is to raise."""
+        """Raises the error of an operation, if a fault applies."""
         with self._guard:
-            if operation not in _READING:
-                self._count()
+            if operation not in _READ_OPERATIONS:
+                self._count_change()
             for fault in self._faults:
-                if fault.strikes(operation, path):
+                if fault.applies(operation, path):
                     raise OSError(fault.error, os.strerror(fault.error), str(path))
 
-    def _count(self) -> None:
+    def _count_change(self) -> None:
         if self._kill_at is not None and self.changes >= self._kill_at:
             raise Killed
         self.changes += 1
 
     def before_write(self, path: Path, size: int) -> tuple[int, BaseException | None]:
-        """How many bytes are to be written, and what is to be raised then."""
+        """Returns how many bytes to write, and the error to raise after that."""
         with self._guard:
             try:
                 torn = self._torn_kill and self.changes == self._kill_at
@@ -173,14 +173,14 @@ class FaultyFileSystem(FileSystem):
                 return (size // 2 if torn else 0), killed
             if self._room_bytes is None or not fnmatch(str(path), self._room_pattern):
                 return size, None
-            admitted = min(size, self._room_bytes)
-            self._room_bytes -= admitted
-            if admitted == size:
+            allowed = min(size, self._room_bytes)
+            self._room_bytes -= allowed
+            if allowed == size:
                 return size, None
-            return admitted, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            return allowed, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def changing(self, file: FaultyFile, position: int) -> None:
-        """A file is about to change from a position on."""
+        """Called before a file is changed at a position or after it."""
 
     def sync_file(self, file: FaultyFile) -> None:
         if self._syncs:
@@ -192,7 +192,7 @@ class FaultyFileSystem(FileSystem):
         self.before("open", path)
         if create and not path.exists():
             with self._guard:
-                self._count()
+                self._count_change()
         opened = super().open(path, create)
         return FaultyFile(path, os.dup(opened.fileno()), self)
 
@@ -244,8 +244,8 @@ class FaultyFileSystem(FileSystem):
 
 @dataclass
 class _File:
-    """`safe_bytes` have not changed since the last sync. `last_seen` is the content when the file lost its name, or
-    when the power was cut."""
+    """A tracked file. `safe_bytes` are unchanged since the last sync. `last_seen` is the content when the file lost its
+    name or the power was lost."""
 
     synced: bytes = b""
     was_synced: bool = False
@@ -255,14 +255,15 @@ class _File:
 
 @dataclass
 class _Directory:
-    """`names` are those there are, `synced` those that are safe, `changes` lead from one to the other."""
+    """A tracked directory. `names` are the current entries, `synced` the durable ones; `changes` lead from `synced` to
+    `names`."""
 
     names: "dict[str, _File | _Directory]" = field(default_factory=dict)
     synced: "dict[str, _File | _Directory]" = field(default_factory=dict)
     changes: "list[dict[str, _File | _Directory | None]]" = field(default_factory=list)
 
     def change(self, changed: "dict[str, _File | _Directory | None]") -> None:
-        """Sets names, or removes those that are None, in one step."""
+        """Sets entries, and removes those that are None, in one step."""
         _apply(self.names, changed)
         self.changes.append(changed)
 
@@ -272,10 +273,10 @@ class _Directory:
 
     def after_crash(self, random: Random) -> "dict[str, _File | _Directory]":
         survived = random.choice((0, len(self.changes), random.randint(0, len(self.changes))))
-        found = dict(self.synced)
+        names = dict(self.synced)
         for changed in self.changes[:survived]:
-            _apply(found, changed)
-        return found
+            _apply(names, changed)
+        return names
 
 
 def _apply(names: "dict[str, _File | _Directory]", changed: "dict[str, _File | _Directory | None]") -> None:
@@ -287,9 +288,9 @@ def _apply(names: "dict[str, _File | _Directory]", changed: "dict[str, _File | _
 
 
 class PowerLossFileSystem(FaultyFileSystem):
-    """Everything below `root`, which exists already. What is there at the beginning counts as durable.
+    """Simulates power loss for everything below `root`, which must exist. Its initial content counts as durable.
 
-    Syncing costs nothing here: it is remembered, not done.
+    Syncs are only recorded, not executed, so they are fast.
     """
 
     def __init__(self, root: Path):
@@ -300,18 +301,18 @@ class PowerLossFileSystem(FaultyFileSystem):
     def _directory(self, path: Path) -> _Directory:
         node = self._tree
         for name in path.relative_to(self.root).parts:
-            found = node.names[name]
-            assert isinstance(found, _Directory)
-            node = found
+            child = node.names[name]
+            assert isinstance(child, _Directory)
+            node = child
         return node
 
     def crash(self, random: Random) -> None:
-        """The power is cut now. Call it when nothing uses the disk any more; files that are still open are of no use.
+        """Simulates a power loss. Nothing may use the file system at that time; open files become invalid.
 
-        All faults are healed. `root` then holds what survived, and that is durable.
+        Afterwards `root` contains what survived, which is durable, and all faults are removed.
         """
         with self._guard:
-            self._see(self._tree, self.root)
+            self._record_content(self._tree, self.root)
             for entry in self.root.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
@@ -321,17 +322,17 @@ class PowerLossFileSystem(FaultyFileSystem):
             self._tree = _scan(self.root)
             self.heal()
 
-    def _see(self, node: _File | _Directory, path: Path) -> None:
+    def _record_content(self, node: _File | _Directory, path: Path) -> None:
         if isinstance(node, _File):
             node.last_seen = path.read_bytes()
         else:
             for name, child in node.names.items():
-                self._see(child, path / name)
+                self._record_content(child, path / name)
 
-    def _lose_name(self, path: Path) -> None:
+    def _record_before_removal(self, path: Path) -> None:
         node = self._directory(path.parent).names.get(path.name)
         if isinstance(node, _File):
-            self._see(node, path)
+            self._record_content(node, path)
 
     def _write_survivors(self, directory: _Directory, path: Path, random: Random) -> None:
         for name, node in sorted(directory.after_crash(random).items()):
@@ -370,10 +371,10 @@ class PowerLossFileSystem(FaultyFileSystem):
             self._directory(path.parent).change({path.name: _Directory()})
 
     def rename(self, source: Path, target: Path) -> None:
-        """Within one directory, as all renames in Headrace are."""
+        """Renames within one directory; Headrace has no other renames."""
         assert source.parent == target.parent, f"{source} and {target} are in different directories"
         with self._guard:
-            self._lose_name(target)
+            self._record_before_removal(target)
             super().rename(source, target)
             directory = self._directory(source.parent)
             directory.change({target.name: directory.names[source.name], source.name: None})
@@ -382,7 +383,7 @@ class PowerLossFileSystem(FaultyFileSystem):
         with self._guard:
             existed = path.exists()
             if existed:
-                self._lose_name(path)
+                self._record_before_removal(path)
             super().remove(path)
             if existed:
                 self._directory(path.parent).change({path.name: None})
@@ -428,12 +429,12 @@ def _content_after_crash(file: _File, random: Random) -> bytes:
 
 
 def _mix_sectors(old: bytes, new: bytes, random: Random) -> bytes:
-    """Each sector as it was or as it is; where a file has grown, a sector that was not written is zero."""
+    """Returns a mix of old and new sectors. An unwritten sector in the grown part of a file is zero."""
     smallest, largest = sorted((len(old), len(new)))
     size = random.choice((len(old), len(new), random.randint(smallest, largest)))
-    share_of_new = random.random()
+    new_probability = random.random()
     mixed = bytearray()
     while len(mixed) < size:
-        source = new if random.random() < share_of_new else old
+        source = new if random.random() < new_probability else old
         mixed += source[len(mixed) : len(mixed) + SECTOR_BYTES].ljust(SECTOR_BYTES, b"\0")
     return bytes(mixed[:size])

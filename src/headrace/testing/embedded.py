@@ -1,8 +1,7 @@
-"""A broker inside the test's own process: the one that `headrace server` runs, on a free port and in a temporary
-directory.
+"""A broker in the test's process: the broker of `headrace server`, on a free port and with a temporary directory.
 
-The broker has an event loop of its own in a thread of its own. Everything here may be called from the test's thread,
-and returns when it is done; what looks into the broker (`call`, `wait_until`) runs on its loop.
+The broker runs on its own event loop in its own thread. All methods may be called from the test's thread and block
+until they are done. Functions that inspect the broker (`call`, `wait_until`) run on its event loop.
 """
 
 import asyncio
@@ -32,19 +31,19 @@ T = TypeVar("T")
 
 HOST = "127.0.0.1"
 
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.002
-_PORT_TRIES = 50
-_LOWEST_PORT = 10_000
+_PORT_ATTEMPTS = 50
+_MIN_PORT = 10_000
 _RETENTION_KEYS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 
 
 class EmbeddedBroker:
-    """A broker for the time of a `with` or `async with` block.
+    """A broker that runs during a `with` or `async with` block.
 
-    `properties` are Kafka's broker keys. `topics` are created at the start, unless they are there: names and numbers of
-    partitions. `data_dir` is kept if it is given; otherwise there is a temporary one, which lives as long as the block,
-    also over restarts. Who gives `listeners` of their own finds the first of them as `address`.
+    `properties` are Kafka's broker configs; if they have `listeners`, the first one is the broker's `address`. `topics`
+    maps names to partition counts; missing topics are created at the start. `data_dir` is kept; by default the broker
+    uses a temporary directory, which survives restarts and is deleted at the end of the block.
     """
 
     def __init__(
@@ -57,8 +56,8 @@ class EmbeddedBroker:
         clock: Clock | None = None,
     ):
         self.faults = Faults(self._faults_changed)
-        """What is to go wrong, and when."""
-        self._given = dict(properties or {})
+        """The faults to inject into requests."""
+        self._custom_properties = dict(properties or {})
         self._topics = dict(topics or {})
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -66,16 +65,16 @@ class EmbeddedBroker:
         self._address: tuple[str, int] | None = None
         self._clock = clock
         self._wait = SystemClock()
-        self._life: _Life | None = None
+        self._thread: _BrokerThread | None = None
         self._resumed: threading.Event | None = None
 
-    # ---- where it is
+    # ---- address and data
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port; the same over restarts, unless it was given listeners with port 0."""
+        """Host and port. They survive restarts, except with custom listeners on port 0."""
         if self._address is None:
-            raise HeadraceError("the broker has not been started yet")
+            raise HeadraceError("The broker has not been started yet: it has no address")
         return self._address
 
     @property
@@ -84,7 +83,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client takes: `127.0.0.1:12345`."""
+        """The `bootstrap.servers` of clients, such as `127.0.0.1:12345`."""
         return join_address(*self.address)
 
     @property
@@ -96,32 +95,32 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        return self._life is not None
+        return self._thread is not None
 
-    # ---- coming and going
+    # ---- starting and stopping
 
     def start(self) -> None:
-        """Starts it, on the port that it had before. Returns when clients may come."""
-        if self._life is not None:
-            raise HeadraceError("the broker is running")
-        for attempt in range(_PORT_TRIES):
+        """Starts the broker, on its previous port after a restart. Returns when clients can connect."""
+        if self._thread is not None:
+            raise HeadraceError("The broker is already running")
+        for attempt in range(_PORT_ATTEMPTS):
             port = _free_port() if self._port is None else self._port
             try:
-                self._life = _Life(BrokerConfig.load(self._properties(port)), self._clock)
+                self._thread = _BrokerThread(BrokerConfig.load(self._properties(port)), self._clock)
             except HeadraceError as error:
-                # Somebody else has taken the port in the meantime.
-                taken = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
-                if self._port is not None or not taken or attempt + 1 == _PORT_TRIES:
+                # Another process may have taken the port meanwhile.
+                port_in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+                if self._port is not None or not port_in_use or attempt + 1 == _PORT_ATTEMPTS:
                     raise
             else:
                 self._port = port
                 break
-        assert self._life is not None
-        first = self._life.broker.server.endpoints[0]
+        assert self._thread is not None
+        first = self._thread.broker.server.endpoints[0]
         self._address = HOST if first.host in EVERYWHERE else first.host, first.port
         self._faults_changed()
         for name, partitions in self._topics.items():
-            with suppress(TopicAlreadyExistsError):  # in a directory that was kept
+            with suppress(TopicAlreadyExistsError):  # in an existing data_dir
                 self.create_topic(name, partitions)
         self._topics.clear()
 
@@ -129,36 +128,36 @@ class EmbeddedBroker:
         properties: dict[str, object] = {
             "listeners": f"PLAINTEXT://{HOST}:{port}",
             "log.dirs": str(self.data_dir),
-            "group.initial.rebalance.delay.ms": 0,  # a test's group is complete when its members have joined
+            "group.initial.rebalance.delay.ms": 0,  # tests should not wait for more members
         }
-        if not any(key in self._given for key in _RETENTION_KEYS):
-            # Tests write records with fixed timestamps. Retention would delete those that are older than a week when
-            # it runs for the first time, 30 seconds after the start: under a test that happens to run then.
+        if not any(key in self._custom_properties for key in _RETENTION_KEYS):
+            # Tests write records with fixed timestamps. The first retention check, 30 s after the start, would delete
+            # records that are older than a week while some test is running.
             properties["log.retention.ms"] = -1
-        return properties | self._given
+        return properties | self._custom_properties
 
     def stop(self) -> None:
-        """Stops it in order, as SIGTERM does. Does nothing if it is not running."""
+        """Stops the broker cleanly, like SIGTERM. Does nothing if it is not running."""
         self._end(clean=True)
 
     def kill(self) -> None:
-        """Ends it as a crash would: connections break, nothing more is written, and the next start recovers."""
+        """Stops the broker like a crash: connections break, nothing more is written, the next start recovers."""
         self._end(clean=False)
 
     def restart(self, clean: bool = True) -> None:
-        """Stops or kills it, and starts it again on the same port and data."""
+        """Stops or kills the broker, then starts it again with the same port and data."""
         self._end(clean)
         self.start()
 
     def _end(self, clean: bool) -> None:
         self.resume()
-        life, self._life = self._life, None
-        if life is not None:
-            life.loop.call_soon_threadsafe(self.faults.hang_up)
-            life.end(clean)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.loop.call_soon_threadsafe(self.faults.close_silenced_connections)
+            thread.end(clean)
 
     def close(self) -> None:
-        """Stops it and removes its temporary directory."""
+        """Stops the broker and deletes its temporary directory."""
         try:
             self.stop()
         finally:
@@ -188,25 +187,25 @@ class EmbeddedBroker:
     ) -> None:
         await asyncio.to_thread(self.close)
 
-    # ---- standing still
+    # ---- pausing
 
     def pause(self) -> None:
-        """Stops the broker's loop dead, as SIGSTOP would: connections stay, the system still accepts some, nothing is
-        answered until `resume`."""
+        """Blocks the broker's event loop, like SIGSTOP. Connections stay open and the system still accepts new ones,
+        but the broker does not respond until `resume`."""
         if self._resumed is not None:
             return
-        stands, resumed = threading.Event(), threading.Event()
+        paused, resumed = threading.Event(), threading.Event()
 
-        def stand_still() -> None:
-            stands.set()
+        def block() -> None:
+            paused.set()
             resumed.wait()
 
-        self._running().loop.call_soon_threadsafe(stand_still)
+        self._running().loop.call_soon_threadsafe(block)
         self._resumed = resumed
-        stands.wait(_PATIENCE_SECONDS)
+        paused.wait(_TIMEOUT_SECONDS)
 
     def resume(self) -> None:
-        """Goes on after `pause`."""
+        """Ends a `pause`."""
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
@@ -219,35 +218,35 @@ class EmbeddedBroker:
         partitions: int = 1,
         configs: Mapping[str, object] | None = None,
     ) -> None:
-        """Returns when all partitions have a leader. Raises the error that a client would get."""
-        new = TopicSpec(name, partitions, configs={key: str(value) for key, value in (configs or {}).items()})
+        """Creates a topic. Returns when all partitions have a leader. Raises the error that a client would get."""
+        spec = TopicSpec(name, partitions, configs={key: str(value) for key, value in (configs or {}).items()})
 
         async def create(broker: Broker) -> None:
-            await broker.topic_admin.create_topic(new)
-            if not await broker.image.wait_for(lambda image: image.topic_is_ready(name, partitions), _PATIENCE_SECONDS):
-                raise HeadraceError(f"topic {name} got no leaders in {_PATIENCE_SECONDS:.0f} s")
+            await broker.topic_admin.create_topic(spec)
+            if not await broker.image.wait_for(lambda image: image.topic_is_ready(name, partitions), _TIMEOUT_SECONDS):
+                raise HeadraceError(f"Topic {name} has partitions without a leader after {_TIMEOUT_SECONDS:.0f} s")
 
         self._await(create)
 
     def delete_topic(self, name: str, missing_ok: bool = False) -> None:
-        """Returns when the topic is gone and its name free again."""
+        """Deletes a topic. Returns when its name can be used again."""
 
         async def delete(broker: Broker) -> None:
             if missing_ok and broker.image.topic_id(name) is None:
                 return
             await broker.topic_admin.delete_topic(name)
-            deadline = self._wait.monotonic() + _PATIENCE_SECONDS
+            deadline = self._wait.monotonic() + _TIMEOUT_SECONDS
             while broker.image.topic_id(name) is not None or name in await broker.store.children(TOPICS):
                 if self._wait.monotonic() > deadline:
-                    raise HeadraceError(f"topic {name} was not deleted in {_PATIENCE_SECONDS:.0f} s")
+                    raise HeadraceError(f"Topic {name} was not deleted within {_TIMEOUT_SECONDS:.0f} s")
                 await asyncio.sleep(_POLL_SECONDS)
 
         self._await(delete)
 
-    # ---- looking inside
+    # ---- inspecting the broker
 
     def call(self, function: Callable[[Broker], T]) -> T:
-        """What a function returns that is called with the broker, on its loop."""
+        """Calls a function with the broker on its event loop, and returns the result."""
 
         async def run(broker: Broker) -> T:
             return function(broker)
@@ -255,32 +254,32 @@ class EmbeddedBroker:
         return self._await(run)
 
     def wait_until(self, condition: Callable[[Broker], object], timeout_seconds: float = 30.0) -> None:
-        """Until a condition holds that is looked at on the broker's loop."""
+        """Waits until a condition holds. Evaluates it on the broker's event loop. Raises TimeoutError."""
         deadline = self._wait.monotonic() + timeout_seconds
         while not self.call(condition):
             if self._wait.monotonic() > deadline:
-                raise TimeoutError(f"the condition did not come about in {timeout_seconds} s")
+                raise TimeoutError(f"The condition did not become true within {timeout_seconds} s")
             self._wait.sleep(_POLL_SECONDS)
 
     def _await(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-        life = self._running()
+        thread = self._running()
         if self._resumed is not None:
-            raise HeadraceError("the broker is paused")
-        return asyncio.run_coroutine_threadsafe(work(life.broker), life.loop).result(2 * _PATIENCE_SECONDS)
+            raise HeadraceError("The broker is paused; call resume() first")
+        return asyncio.run_coroutine_threadsafe(work(thread.broker), thread.loop).result(2 * _TIMEOUT_SECONDS)
 
-    def _running(self) -> "_Life":
-        if self._life is None:
-            raise HeadraceError("the broker is not running")
-        return self._life
+    def _running(self) -> "_BrokerThread":
+        if self._thread is None:
+            raise HeadraceError("The broker is not running")
+        return self._thread
 
     def _faults_changed(self) -> None:
-        """Requests are only looked at while there is a fault."""
-        if self._life is not None:
-            self._life.broker.dispatcher.intercept = self.faults.intercept if self.faults else None
+        """Intercepts requests only while there are faults."""
+        if self._thread is not None:
+            self._thread.broker.dispatcher.intercept = self.faults.intercept if self.faults else None
 
 
-class _Life:
-    """A broker from its start to its end, and the thread that it lives in."""
+class _BrokerThread:
+    """The thread that runs one broker, from its start to its stop."""
 
     loop: asyncio.AbstractEventLoop
     broker: Broker
@@ -288,53 +287,53 @@ class _Life:
     def __init__(self, config: BrokerConfig, clock: Clock | None):
         self._config = config
         self._clock = clock
-        self._ends: asyncio.Future[bool]
-        self._ended: Future[None] = Future()
+        self._stop_request: asyncio.Future[bool]
+        self._result: Future[None] = Future()
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="headrace-broker", daemon=True)
         self._thread.start()
         try:
-            started.result(_PATIENCE_SECONDS)
+            started.result(_TIMEOUT_SECONDS)
         except BaseException:
-            self._thread.join(_PATIENCE_SECONDS)
+            self._thread.join(_TIMEOUT_SECONDS)
             raise
 
     def _run(self, started: "Future[None]") -> None:
         try:
-            asyncio.run(self._live(started))
-        except BaseException as error:  # noqa: BLE001 - handed to whoever ends it
-            self._ended.set_exception(error)
+            asyncio.run(self._run_broker(started))
+        except BaseException as error:  # noqa: BLE001 - raised by `end`
+            self._result.set_exception(error)
         else:
-            self._ended.set_result(None)
+            self._result.set_result(None)
 
-    async def _live(self, started: "Future[None]") -> None:
+    async def _run_broker(self, started: "Future[None]") -> None:
         self.loop = asyncio.get_running_loop()
-        self._ends = self.loop.create_future()
+        self._stop_request = self.loop.create_future()
         try:
             self.broker = Broker(self._config, self._clock)
             await self.broker.start()
-        except BaseException as error:  # noqa: BLE001 - handed to whoever starts it
+        except BaseException as error:  # noqa: BLE001 - raised by the constructor
             started.set_exception(error)
             return
         started.set_result(None)
-        clean = await self._ends
+        clean = await self._stop_request
         if clean:
             await self.broker.stop()
         else:
             await self.broker.abandon()
 
     def end(self, clean: bool) -> None:
-        self.loop.call_soon_threadsafe(self._ends.set_result, clean)
-        self._ended.result(_PATIENCE_SECONDS)
+        self.loop.call_soon_threadsafe(self._stop_request.set_result, clean)
+        self._result.result(_TIMEOUT_SECONDS)
         self._thread.join()
 
 
 def _free_port() -> int:
-    """A port below those that the system gives to clients. A client that dials a free one of those, again and again
-    while the broker is down, may get that very port as its own, be connected with itself, and keep the broker out."""
-    ports = range(_LOWEST_PORT, _first_client_port())
+    """Returns a free port below the ephemeral ports. While the broker is down, a client that keeps connecting to a free
+    ephemeral port may get that port as its own source port, connect to itself, and occupy the broker's port."""
+    ports = range(_MIN_PORT, _first_ephemeral_port())
     random = make_random()
-    for _ in range(_PORT_TRIES):
+    for _ in range(_PORT_ATTEMPTS):
         port = random.choice(ports)
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
@@ -346,12 +345,12 @@ def _free_port() -> int:
             except OSError:
                 continue
             return port
-    raise HeadraceError(f"no free port in {_PORT_TRIES} tries")
+    raise HeadraceError(f"Found no free port in {_PORT_ATTEMPTS} attempts")
 
 
-def _first_client_port() -> int:
+def _first_ephemeral_port() -> int:
     try:
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
         first = 32_768
-    return first if first > _LOWEST_PORT + 1000 else 65_536
+    return first if first > _MIN_PORT + 1000 else 65_536

@@ -1,11 +1,11 @@
-"""What can go wrong between a client and a broker, on order.
+"""Fault injection: delays, errors, and lost connections or responses for requests of one API.
 
     broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError, times=2)      the next two produces fail
-    with broker.faults.delay(ApiKey.FETCH, 500) as fault: ...                     every fetch takes longer, in the block
-    fault.wait_for_hits(1)                                                        until one was struck
+    with broker.faults.delay(ApiKey.FETCH, 500) as fault: ...                     delays every fetch in the block
+    fault.wait_for_hits(1)                                                        waits for the first affected request
 
-Faults of one API are tried in the order that they were made; the first that applies is the one that strikes. Orders may
-be given from any thread; the broker's loop asks `intercept`, and carries out.
+The first fault that matches a request is applied; faults are tried in the order of their creation. Faults may be added
+and removed from any thread; the broker's event loop calls `intercept` and applies them.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Proceed = Callable[[], None]
 
 
 class Fault:
-    """One order. Leave its `with` block, or call `remove`, to take it back."""
+    """A fault for requests of one API. Leaving its `with` block, or `remove`, removes it."""
 
     def __init__(
         self,
@@ -33,41 +33,43 @@ class Fault:
         when: Callable[[RequestContext], bool] | None,
     ):
         if times is not None and times < 1:
-            raise HeadraceError(f"a fault strikes at least once, not {times} times")
+            raise HeadraceError(f"times must be at least 1, not {times}")
         self.api = api
         self.hits = 0
-        """How many requests it has struck."""
+        """The number of requests that it was applied to."""
         self._faults = faults
         self._action = action
         self._times = times
         self._when = when
-        self._struck = threading.Condition()
+        self._hit = threading.Condition()
 
     def __str__(self) -> str:
         times = "" if self._times is None else f", times={self._times}"
         return f"{self._action} of {self.api.name}{times}"
 
-    def strike(self, context: RequestContext) -> Action | None:
-        """What happens to a request, if this fault is for it."""
+    def match(self, context: RequestContext) -> Action | None:
+        """Returns the action for a request; None if this fault does not apply to it."""
         if context.api.key != self.api or (self._when is not None and not self._when(context)):
             return None
-        with self._struck:
+        with self._hit:
             if self._times is not None and self.hits >= self._times:
                 return None
             self.hits += 1
             if self.hits == self._times:
                 self.remove()
-            self._struck.notify_all()
+            self._hit.notify_all()
         return self._action
 
     def wait_for_hits(self, hits: int = 1, timeout_seconds: float = 30.0) -> None:
-        """Until it has struck so often."""
-        with self._struck:
-            if not self._struck.wait_for(lambda: self.hits >= hits, timeout_seconds):
-                raise TimeoutError(f"the fault of {self.api.name} has struck {self.hits} times, not {hits}")
+        """Waits until the fault was applied to this many requests. Raises TimeoutError."""
+        with self._hit:
+            if not self._hit.wait_for(lambda: self.hits >= hits, timeout_seconds):
+                raise TimeoutError(
+                    f"The fault '{self}' was applied to {self.hits} requests, not {hits}, within {timeout_seconds} s"
+                )
 
     def remove(self) -> None:
-        """It strikes no more."""
+        """Removes the fault."""
         self._faults._remove(self)
 
     def __enter__(self) -> "Fault":
@@ -80,7 +82,7 @@ class Fault:
 
 
 class Faults:
-    """The orders that are in force for a broker. `changed` is called when the first comes and when the last goes."""
+    """The active faults of a broker. Calls `changed` after every change."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None):
         self._faults: tuple[Fault, ...] = ()
@@ -97,12 +99,12 @@ class Faults:
     def __iter__(self) -> Iterator[Fault]:
         return iter(self._faults)
 
-    # ---- orders
+    # ---- adding and removing faults
 
     def delay(
         self, api: ApiKey, ms: int, times: int | None = None, when: Callable[[RequestContext], bool] | None = None
     ) -> Fault:
-        """The request waits before it is handled. So do, on its connection, the replies to those behind it."""
+        """Delays the handling of a request, and with it the responses to later requests on the same connection."""
         return self._add(api, Delay(ms), times, when)
 
     def error(
@@ -112,16 +114,16 @@ class Faults:
         times: int | None = None,
         when: Callable[[RequestContext], bool] | None = None,
     ) -> Fault:
-        """The request is not handled, and answered with an error everywhere that its reply has a place for one."""
+        """Responds with an error, in every error field of the response, without handling the request."""
         code = error if isinstance(error, int) else getattr(error, "code", None)
         if not isinstance(code, int):
-            raise TypeError(f"{error!r} is not an error: expected a class of headrace.common.errors or a code")
+            raise TypeError(f"{error!r} is not an error: expected a class of headrace.errors or an error code")
         return self._add(api, ReplyError(code), times, when)
 
     def drop_connection(
         self, api: ApiKey, times: int | None = None, when: Callable[[RequestContext], bool] | None = None
     ) -> Fault:
-        """The connection is closed and the request not handled."""
+        """Closes the connection without handling the request."""
         return self._add(api, DropConnection(), times, when)
 
     def drop_reply(
@@ -132,19 +134,19 @@ class Faults:
         *,
         close: bool = False,
     ) -> Fault:
-        """The request is handled and its reply lost. The connection stays open and silent, since later replies come
-        after it; with `close` it is closed instead of the reply."""
+        """Handles the request and drops its response. The connection stays open but silent, since responses keep their
+        order; with `close`, the connection is closed instead."""
         return self._add(api, DropReply(None if close else self._silenced), times, when)
 
     def clear(self) -> None:
-        """Takes all orders back."""
+        """Removes all faults."""
         with self._guard:
             self._faults = ()
         self._changed()
 
-    def hang_up(self) -> None:
-        """Closes the connections that dropped replies have silenced, on the broker's loop: a broker that stops would
-        wait for those replies."""
+    def close_silenced_connections(self) -> None:
+        """Closes the connections whose responses were dropped, on the broker's event loop. A stopping broker would wait
+        for those responses."""
         silenced, self._silenced[:] = list(self._silenced), []
         for context in silenced:
             context.close("the broker stops")
@@ -160,21 +162,23 @@ class Faults:
 
     def _remove(self, fault: Fault) -> None:
         with self._guard:
-            self._faults = tuple(each for each in self._faults if each is not fault)
+            self._faults = tuple(other for other in self._faults if other is not fault)
         self._changed()
 
-    # ---- what the dispatcher asks
+    # ---- for the dispatcher
 
     def intercept(self, context: RequestContext) -> Action | None:
-        """What is to happen to a request instead of being handled."""
+        """Returns the action to apply to a request instead of handling it; None if no fault matches."""
         for fault in self._faults:
-            action = fault.strike(context)
+            action = fault.match(context)
             if action is not None:
                 return action
         return None
 
 
 class Delay:
+    """Handles the request after a delay."""
+
     def __init__(self, ms: int):
         self.ms = ms
 
@@ -182,14 +186,16 @@ class Delay:
         return f"delay by {self.ms} ms"
 
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
-        def go_on() -> None:
+        def resume() -> None:
             if not context.connection.closed:
                 proceed()
 
-        asyncio.get_running_loop().call_later(self.ms / 1000, go_on)
+        asyncio.get_running_loop().call_later(self.ms / 1000, resume)
 
 
 class ReplyError:
+    """Responds with an error."""
+
     def __init__(self, code: int):
         self.code = code
 
@@ -198,22 +204,26 @@ class ReplyError:
 
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
         if context.slot is None:
-            context.close("a fault that a test asked for")
+            context.close("fault injected by a test")
         else:
             context.reply(error_reply(request, context.api_version, self.code))
 
 
 class DropConnection:
+    """Closes the connection."""
+
     def __str__(self) -> str:
         return "drop_connection"
 
     def apply(self, context: RequestContext, request: Message, proceed: Proceed) -> None:  # noqa: ARG002
-        context.close("a fault that a test asked for")
+        context.close("fault injected by a test")
 
 
 class DropReply:
+    """Handles the request and drops its response."""
+
     def __init__(self, silenced: list[RequestContext] | None):
-        """With a list, what has lost its reply is noted there; without, its connection is closed."""
+        """With a list, adds the request to it and keeps the connection open; without, closes the connection."""
         self._silenced = silenced
 
     def __str__(self) -> str:
@@ -226,7 +236,7 @@ class DropReply:
 
 
 class _LostReply:
-    """Stands where the reply would go. The real place stays empty, so nothing behind it leaves either."""
+    """Takes the place of the response. The real slot stays empty, so later responses are not sent either."""
 
     def __init__(self, context: RequestContext, silenced: list[RequestContext] | None):
         self._context = context
@@ -234,6 +244,6 @@ class _LostReply:
 
     def send(self, reply: object) -> None:  # noqa: ARG002
         if self._silenced is None:
-            self._context.close("a fault that a test asked for")
+            self._context.close("fault injected by a test")
         else:
             self._silenced.append(self._context)

@@ -42,7 +42,7 @@ def test_another(headrace_broker, headrace_topic, odd):
     assert topic != headrace_topic
     assert partitions(headrace_broker, topic) == 0, "gone with its test"
     assert partitions(headrace_broker, headrace_topic) == 3
-    assert headrace_broker.call(lambda inside: inside.configs.topic(headrace_topic).log.compact)
+    assert headrace_broker.call(lambda inside: inside.dynamic_config.topic(headrace_topic).log.compact)
     seen.append((headrace_broker, headrace_topic))
     headrace_broker.pause()
 """
