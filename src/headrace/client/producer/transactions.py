@@ -1,4 +1,4 @@
-"""Transactions: the states of a transactional producer and its requests to coordinators (KIP-98, 360, 447, 890).
+"""Transactions: the states of a transactional producer (KIP-98, 360, 447, 890).
 
     UNINITIALIZED ─init─▶ INITIALIZING ─▶ READY ◀───────────────────────────────┐
           ▲                                │ │                                  │
@@ -27,62 +27,40 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.client.coordinators import CoordinatorType
-from headrace.client.errors import CommitFailedError, IllegalStateError, check, error_for
+from headrace.client.errors import IllegalStateError
 from headrace.client.producer._batch import ProducerBatch
 from headrace.client.producer.idempotence import IdempotenceManager, retry_until_done
 from headrace.client.producer.network_client import NetworkClient
 from headrace.client.producer.sender_loop import SenderLoop
 from headrace.client.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch
+from headrace.client.producer.transaction_requests import TRANSACTION_VERSION_2, TransactionRequests
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.backoff import Backoff
 from headrace.common.errors import (
     ClusterAuthorizationFailedError,
     ConcurrentTransactionsError,
-    IllegalGenerationError,
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     InvalidTxnStateError,
     KafkaError,
-    NotCoordinatorError,
     ProducerFencedError,
     TransactionAbortableError,
     TransactionalIdAuthorizationFailedError,
-    UnknownMemberIdError,
-    UnknownTopicOrPartitionError,
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
 from headrace.common.types import TopicPartition
-from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from headrace.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from headrace.protocol.messages.end_txn import EndTxnRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 
 __all__ = ["TransactionManager", "TransactionState"]
 
 _logger = logging.getLogger(__name__)
 
-_VERSION_2 = 2
+T = TypeVar("T")
+
 _PRODUCE_VERSION_2 = 12
-_INIT_WITH_EPOCH_VERSION = 3
-_INIT_LAST_VERSION = 5
-_ADD_PARTITIONS_LAST_VERSION = 3
-"""Later versions of AddPartitionsToTxn are for brokers."""
-_ADD_OFFSETS_LAST_VERSION = 3
-_END_TXN_VERSION_2 = 5
-_OFFSET_COMMIT_VERSION_2 = 5
-_OFFSET_COMMIT_WITH_MEMBER = 3
 _SEND_OFFSETS = "send_offsets_to_transaction"
 _CONCURRENT_SECONDS = 0.02
 """The retry interval while the coordinator still completes the previous transaction."""
@@ -126,7 +104,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 
 
 class TransactionManager(IdempotenceManager):
-    """The transactions of a producer: checks states, and sends the requests to the coordinators."""
+    """The transactions of a producer: checks and changes states, and retries the requests to coordinators."""
 
     def __init__(
         self,
@@ -182,7 +160,7 @@ class TransactionManager(IdempotenceManager):
 
     def maybe_add_partition(self, tp: TopicPartition) -> None:
         self.check_open()
-        if self.version >= _VERSION_2:
+        if self.version >= TRANSACTION_VERSION_2:
             self._is_started = True
         elif tp not in self._partitions:
             self._new_partitions[tp] = None
@@ -211,12 +189,12 @@ class TransactionManager(IdempotenceManager):
         return self.state in (_S.IN_TRANSACTION, _S.COMMITTING)
 
     def produce_versions(self) -> tuple[int | None, int | None]:
-        return (_PRODUCE_VERSION_2, None) if self.version >= _VERSION_2 else (None, _PRODUCE_VERSION_2 - 1)
+        return (_PRODUCE_VERSION_2, None) if self.version >= TRANSACTION_VERSION_2 else (None, _PRODUCE_VERSION_2 - 1)
 
     def may_drain(self, batch: ProducerBatch) -> bool:
         if not self._is_sending:
             return False
-        if self.version < _VERSION_2 and batch.tp not in self._partitions:
+        if self.version < TRANSACTION_VERSION_2 and batch.tp not in self._partitions:
             return False
         return self.sequences.may_drain(batch)
 
@@ -353,7 +331,7 @@ class TransactionManager(IdempotenceManager):
         self._expect(method, states)  # in the step that starts it: an error may have occurred since the call
         await run()
 
-    # ---- requests
+    # ---- the operations
 
     async def _init(self) -> None:
         self._enter(_S.INITIALIZING)
@@ -361,22 +339,10 @@ class TransactionManager(IdempotenceManager):
 
     async def _init_epoch(self, current: ProducerIdAndEpoch) -> None:
         """Gets a new epoch, and with NO_PRODUCER the producer ID, from the transaction coordinator."""
-
-        async def attempt() -> ProducerIdAndEpoch:
-            request = InitProducerIdRequest(
-                transactional_id=self.transactional_id,
-                transaction_timeout_ms=self._timeout_ms,
-                producer_id=current.producer_id,
-                producer_epoch=current.epoch,
-            )
-            min_version = _INIT_WITH_EPOCH_VERSION if current.is_valid else None
-            response = await self._send_to_coordinator(request, min_version, _INIT_LAST_VERSION)
-            check(response.error_code)
-            return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-
+        requests = TransactionRequests(self._network, self.transactional_id, current, self.version)
         try:
-            identity = await self._retry(attempt)
-            self.version = min(await self._network.transaction_version(self.transactional_id), _VERSION_2)
+            identity = await self._retry(lambda: requests.init_producer_id(self._timeout_ms))
+            self.version = min(await self._network.transaction_version(self.transactional_id), TRANSACTION_VERSION_2)
         except KafkaError as error:
             raise self._fail(error) from None
         self.sequences.set_identity(identity)
@@ -384,15 +350,13 @@ class TransactionManager(IdempotenceManager):
         self.error = None
         self._enter(_S.READY)
 
-    async def _send_to_coordinator(self, request: Any, min_version: int | None, max_version: int | None) -> Any:
-        return await self._network.send_to_coordinator(
-            CoordinatorType.TRANSACTION, self.transactional_id, request, min_version, max_version
-        )
+    def _requests(self) -> TransactionRequests:
+        return TransactionRequests(self._network, self.transactional_id, self.sequences.identity, self.version)
 
-    async def _retry(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeats a request to the transaction coordinator until it succeeds or fails for good."""
 
-        async def wait_for_previous_transaction() -> Any:
+        async def wait_for_previous_transaction() -> T:
             while True:
                 try:
                     return await attempt()
@@ -407,7 +371,8 @@ class TransactionManager(IdempotenceManager):
         try:
             while self._new_partitions and self._is_sending:
                 partitions, self._new_partitions = self._new_partitions, {}
-                await self._retry(functools.partial(self._add_partitions_once, partitions))
+                self._is_started = True
+                await self._retry(functools.partial(self._requests().add_partitions, partitions))
                 self._partitions.update(partitions)
                 self._sender_loop.wake()
         except KafkaError as error:
@@ -415,30 +380,6 @@ class TransactionManager(IdempotenceManager):
         finally:
             self._add_partitions_task = None
         self._sender_loop.wake()
-
-    async def _add_partitions_once(self, partitions: dict[TopicPartition, None]) -> None:
-        topics: dict[str, AddPartitionsToTxnTopic] = {}
-        for tp in partitions:
-            topics.setdefault(tp.topic, AddPartitionsToTxnTopic(name=tp.topic)).partitions.append(tp.partition)
-        self._is_started = True
-        identity = self.sequences.identity
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=identity.producer_id,
-            v3_and_below_producer_epoch=identity.epoch,
-            v3_and_below_topics=list(topics.values()),
-        )
-        response = await self._send_to_coordinator(request, None, _ADD_PARTITIONS_LAST_VERSION)
-        errors = [
-            error
-            for topic in response.results_by_topic_v3_and_below
-            for result in topic.results_by_partition
-            if (error := error_for(result.partition_error_code)) is not None
-        ]
-        # The error that matters comes first; the other partitions of the request were not attempted.
-        errors.sort(key=lambda error: (error.name == "OPERATION_NOT_ATTEMPTED", error.retriable))
-        if errors:
-            raise errors[0]
 
     def _handle_coordinator_error(self, error: KafkaError) -> KafkaError:
         """Fails the producer or requires an abort after a non-retriable error. Returns the error to raise."""
@@ -452,80 +393,19 @@ class TransactionManager(IdempotenceManager):
     async def _send_offsets(
         self, uncommitted: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
+        requests = self._requests()
+        self._is_started = True
         try:
-            if self.version < _VERSION_2:
-                await self._retry(lambda: self._add_offsets(group.group_id))
-            self._is_started = True
+            if self.version < TRANSACTION_VERSION_2:
+                await self._retry(lambda: requests.add_offsets(group.group_id))
             await retry_until_done(
                 self._network,
                 self._backoff,
-                lambda: self._commit_offsets(uncommitted, group),
+                lambda: requests.commit_offsets(uncommitted, group),
                 (CoordinatorType.GROUP, group.group_id),
             )
         except KafkaError as error:
             raise self._handle_coordinator_error(error) from None
-
-    async def _add_offsets(self, group_id: str) -> None:
-        identity = self.sequences.identity
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            group_id=group_id,
-        )
-        self._is_started = True
-        check((await self._send_to_coordinator(request, None, _ADD_OFFSETS_LAST_VERSION)).error_code)
-
-    async def _commit_offsets(
-        self, uncommitted: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> None:
-        """Sends one TxnOffsetCommit, and removes the committed offsets from `uncommitted`."""
-        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-        for tp, offset in uncommitted.items():
-            topics.setdefault(tp.topic, TxnOffsetCommitRequestTopic(name=tp.topic)).partitions.append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=offset.offset,
-                    committed_leader_epoch=offset.leader_epoch,
-                    committed_metadata=offset.metadata,
-                )
-            )
-        identity = self.sequences.identity
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=group.group_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            generation_id=group.generation_id,
-            member_id=group.member_id,
-            group_instance_id=group.group_instance_id,
-            topics=list(topics.values()),
-        )
-        min_version = _OFFSET_COMMIT_WITH_MEMBER if group.member_id or group.generation_id >= 0 else None
-        max_version = _OFFSET_COMMIT_VERSION_2 - 1
-        if self.version >= _VERSION_2:
-            min_version = max_version = _OFFSET_COMMIT_VERSION_2
-        response = await self._network.send_to_coordinator(
-            CoordinatorType.GROUP, group.group_id, request, min_version, max_version
-        )
-        errors: list[KafkaError] = []
-        for topic in response.topics:
-            for part in topic.partitions:
-                error = error_for(part.error_code)
-                if error is None:
-                    uncommitted.pop(TopicPartition(topic.name, part.partition_index), None)
-                else:
-                    errors.append(error)
-        if not errors:
-            return
-        error = min(errors, key=lambda error: error.retriable)
-        if isinstance(error, UnknownMemberIdError | IllegalGenerationError):
-            raise CommitFailedError(
-                f"Offsets of group {group.group_id!r} were not committed: the group has rebalanced: {error}"
-            )
-        if isinstance(error, UnknownTopicOrPartitionError):
-            raise NotCoordinatorError(str(error))
-        raise error
 
     async def _commit(self) -> None:
         self._enter(_S.COMMITTING)
@@ -548,7 +428,7 @@ class TransactionManager(IdempotenceManager):
         if isinstance(self.error, InvalidProducerIdMappingError):
             self._is_started = False
         await self._end_transaction(committed=False)
-        if self._needs_epoch_bump and self.version < _VERSION_2:
+        if self._needs_epoch_bump and self.version < TRANSACTION_VERSION_2:
             self._enter(_S.INITIALIZING)
             await self._init_epoch(self.sequences.identity)
         else:
@@ -563,32 +443,17 @@ class TransactionManager(IdempotenceManager):
         self._new_partitions.clear()
         if not started:
             return
-        identity = self.sequences.identity
-
-        async def attempt() -> Any:
-            request = EndTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                committed=committed,
-            )
-            if self.version >= _VERSION_2:
-                response = await self._send_to_coordinator(request, _END_TXN_VERSION_2, None)
-            else:
-                response = await self._send_to_coordinator(request, None, _END_TXN_VERSION_2 - 1)
-            check(response.error_code)
-            return response
-
+        requests = self._requests()
         try:
-            response = await self._retry(attempt)
+            next_epoch = await self._retry(lambda: requests.end(committed))
         except TransactionAbortableError as error:
             self._is_started = True
             self._require_abort(error)
             raise
         except KafkaError as error:
             raise self._fail(error) from None
-        if self.version >= _VERSION_2 and response.producer_id >= 0:
-            self.sequences.set_identity(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
+        if next_epoch is not None and next_epoch.is_valid:
+            self.sequences.set_identity(next_epoch)
 
 
 def _fenced(error: KafkaError) -> KafkaError:
