@@ -1,8 +1,8 @@
-"""Streaming pipelines in plain PySpark: see docs/pipelines.md.
+"""Streaming pipelines in plain PySpark. See docs/pipelines.md.
 
     from headrace.pipelines import Table, Topic, parse_json, pipeline
 
-What a pipeline's file needs is here and light to import; Spark itself is imported when something runs.
+Importing this package is quick: Spark is imported only when a pipeline runs.
 """
 
 from typing import TYPE_CHECKING, Any

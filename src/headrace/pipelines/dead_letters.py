@@ -1,15 +1,16 @@
-"""Rows that cannot be used: parsing that tells them apart, and what is written of them. Driver only: makes expressions.
+"""Parses JSON with a reason for every row that is invalid, and builds dead letters. Driver only: builds column
+expressions.
 
-A dead letter is a record with the key of its origin and as value JSON:
+A dead letter is a record with the key of its source record and a JSON value:
 
-    reason                       why it could not be used
-    topic, partition, offset     where it came from
-    timestamp                    of the record, in milliseconds
-    key, value                   text, cut after 100,000 characters
-    key_encoding, encoding       "base64", if the bytes of key or value are not UTF-8
-    value_bytes                  the length of the value, if it was cut
+    reason                       why the record is invalid
+    topic, partition, offset     the position of the source record
+    timestamp                    the timestamp of the source record, in milliseconds
+    key, value                   as text, truncated to 100,000 characters
+    key_encoding, encoding       "base64" if the bytes of the key or value are not UTF-8
+    value_bytes                  the length of the value in bytes, if it was truncated
 
-Invariant: no row gets lost between `good` and `bad`; a dead letter is never too large for the topic that it goes to.
+Invariants: every row is in either `good` or `bad`; a dead letter is never too large for its topic.
 """
 
 from collections.abc import Iterable
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-_MOST_CHARS = 100_000
-"""Of a key or value. JSON escapes take up to six bytes for a character, and a record may have 1 MB by default."""
+_MAX_CHARS = 100_000
+"""The maximum length of a key or value. A character takes up to six bytes in JSON; a record may have 1 MB by
+default."""
 _CORRUPT = "_corrupt"
 _REASON = "_reason"
 
 
 class Parsed(NamedTuple):
-    """`good` has the source's columns and the parsed struct; `bad` the source's columns and `reason`."""
+    """The result of `parse_json`: `good` has the source's columns and the parsed struct, `bad` the source's columns and
+    `reason`."""
 
     good: "DataFrame"
     bad: "DataFrame"
@@ -37,21 +40,22 @@ class Parsed(NamedTuple):
 def parse_json(
     frame: "DataFrame", schema: "str | StructType", *, required: Iterable[str] = (), into: str = "data"
 ) -> Parsed:
-    """Parses the column `value` as JSON objects, and tells rows that are not, or do not fit the schema, with a reason.
+    """Parses the column `value` as JSON objects. Rows that are not JSON objects, or do not fit the schema, get a
+    reason.
 
-    Fields in `required` must be there and not null (`"id"`, or `"common.mid"` for a field of a field). In a batch each
-    row is parsed once, however often the two frames are used.
+    Fields in `required` must be present and not null (`"id"`, or `"common.mid"` for a nested field). In a batch each
+    row is parsed only once, however often the two frames are used.
     """
     from pyspark.sql import functions as sf
     from pyspark.sql.types import StringType, StructField, StructType
 
     struct = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
     if not isinstance(struct, StructType):
-        raise PipelineError(f"parse_json: the schema {schema!r} is no list of fields")
+        raise PipelineError(f"parse_json: schema {schema!r} is not a list of fields")
     with_corrupt = StructType([*struct.fields, StructField(_CORRUPT, StringType())])
     columns = frame.columns
     if into in columns:
-        raise PipelineError(f"parse_json: the frame has a column {into!r} already; say another name with `into`")
+        raise PipelineError(f"parse_json: the frame already has a column {into!r}; choose another name with `into`")
     text = sf.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = frame.withColumn(into, sf.from_json(text, with_corrupt, options))
@@ -68,12 +72,12 @@ def parse_json(
 
 
 def _reason(struct: "StructType", required: tuple[str, ...], into: str) -> "Column":
-    """Why a row is bad, or null. The costly questions are asked only about rows that are."""
+    """Returns why a row is invalid, or null. Costly checks run only for rows that the parser rejected."""
     from pyspark.sql import functions as sf
 
     value, data = sf.col("value"), sf.col(into)
     text = value.cast("string")
-    misfits = [
+    mismatches = [
         sf.when(
             data[field.name].isNull() & sf.get_json_object(text, f"$['{field.name}']").isNotNull(),
             sf.lit(f"{field.name} is not {field.dataType.simpleString()}"),
@@ -81,8 +85,8 @@ def _reason(struct: "StructType", required: tuple[str, ...], into: str) -> "Colu
         for field in struct.fields
         if "'" not in field.name
     ]
-    fields = sf.concat_ws(", ", *misfits)
-    misfit = sf.when(fields == "", sf.lit("JSON that does not fit the schema")).otherwise(
+    fields = sf.concat_ws(", ", *mismatches)
+    mismatch = sf.when(fields == "", sf.lit("JSON that does not fit the schema")).otherwise(
         sf.concat(sf.lit("JSON that does not fit the schema: "), fields)
     )
     reason = (
@@ -92,7 +96,7 @@ def _reason(struct: "StructType", required: tuple[str, ...], into: str) -> "Colu
             sf.when(~sf.is_valid_utf8(text), sf.lit("not UTF-8 text"))
             .when(sf.try_parse_json(text).isNull(), sf.lit("not JSON"))
             .when(~sf.ltrim(text).startswith("{"), sf.lit("not a JSON object"))
-            .otherwise(misfit),
+            .otherwise(mismatch),
         )
         .when(~sf.is_valid_utf8(text), sf.lit("not UTF-8 text"))
     )
@@ -105,7 +109,7 @@ def _reason(struct: "StructType", required: tuple[str, ...], into: str) -> "Colu
 
 
 def dead_letter_value(reason: "Column") -> "Column":
-    """The value of a dead letter, as JSON text, of a row that has the columns of a source."""
+    """Returns the value of a dead letter as JSON text, for rows with the columns of a source."""
     from pyspark.sql import functions as sf
 
     key, value = sf.col("key"), sf.col("value")
@@ -116,42 +120,40 @@ def dead_letter_value(reason: "Column") -> "Column":
             sf.col("partition"),
             sf.col("offset"),
             sf.unix_millis("timestamp").alias("timestamp"),
-            _text(key).alias("key"),
+            _short_text(key).alias("key"),
             _encoding(key).alias("key_encoding"),
-            _text(value).alias("value"),
+            _short_text(value).alias("value"),
             _encoding(value).alias("encoding"),
-            sf.when(sf.length(_whole(value)) > _MOST_CHARS, sf.octet_length(value)).alias("value_bytes"),
+            sf.when(sf.length(_full_text(value)) > _MAX_CHARS, sf.octet_length(value)).alias("value_bytes"),
         )
     )
 
 
 def dead_letter_key() -> "Column":
-    """The key of a dead letter: that of the record, unless it is so long that it would not fit beside the value."""
+    """Returns the key of a dead letter: the record's key, or null if it is too long to fit beside the value."""
     from pyspark.sql import functions as sf
 
-    return sf.when(sf.octet_length("key") <= _MOST_CHARS, sf.col("key"))
+    return sf.when(sf.octet_length("key") <= _MAX_CHARS, sf.col("key"))
 
 
 def check_dead_letters(frame: "DataFrame") -> None:
-    """What the reserved output needs."""
+    """Raises `PipelineError` if a frame for the reserved output `dead_letters` lacks columns."""
     missing = [name for name in ("reason", *SOURCE_COLUMNS) if name not in frame.columns]
     if missing:
-        raise PipelineError(
-            f"dead letters need the columns of the source and a reason; not there: {', '.join(missing)}"
-        )
+        raise PipelineError(f"dead letters need the columns of the source and 'reason'; missing: {', '.join(missing)}")
 
 
-def _whole(column: "Column") -> "Column":
+def _full_text(column: "Column") -> "Column":
     from pyspark.sql import functions as sf
 
     text = column.cast("string")
     return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.translate(sf.base64(column), "\r\n", ""))
 
 
-def _text(column: "Column") -> "Column":
+def _short_text(column: "Column") -> "Column":
     from pyspark.sql import functions as sf
 
-    return sf.substring(_whole(column), 1, _MOST_CHARS)
+    return sf.substring(_full_text(column), 1, _MAX_CHARS)
 
 
 def _encoding(column: "Column") -> "Column":

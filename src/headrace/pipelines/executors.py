@@ -1,7 +1,7 @@
-"""How many cores Spark has for tasks. Runs in the driver.
+"""Counts the cores that Spark has for tasks. Runs in the driver.
 
-Executors of a cluster come some seconds after the session is made; until then Spark tells a number that means nothing.
-What depends on it may be kept for as long as a checkpoint lives, so it is worth a short wait.
+The executors of a cluster register some seconds after the session starts; until then Spark reports a meaningless
+number. Decisions based on it may last as long as a checkpoint, so a short wait is worthwhile.
 """
 
 from typing import TYPE_CHECKING
@@ -11,33 +11,33 @@ from headrace.common.clock import Clock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LONGEST = 30.0
-_SETTLED_MS = 120_000
-"""Who has not come so long after the application began is not waited for."""
-_UNCHANGED = 2.0
-_POLL = 0.1
+_MAX_WAIT_SECONDS = 30.0
+_STARTUP_MS = 120_000
+"""After this time since the start of the application, no more executors are expected."""
+_STABLE_SECONDS = 2.0
+_POLL_SECONDS = 0.1
 
 
 def count_executor_cores(spark: "SparkSession", clock: Clock) -> int:
-    """Waits until the executors of a cluster that has just been joined are there: their number does not rise any more.
-    Where it is Spark that decides how many there are (dynamic allocation), or the user (`spark.default.parallelism`),
-    there is nothing to wait for."""
+    """Returns the number of cores, after waiting until the number of executors of a newly joined cluster is stable.
+    Does not wait if Spark chooses the number of executors (dynamic allocation) or the user set
+    `spark.default.parallelism`."""
     context = spark.sparkContext
     conf = context.getConf()
     master = str(context.master)
     is_local = master == "local" or master.startswith("local[")
     is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
     cores = context.defaultParallelism
-    is_settled = clock.time_ms() - context.startTime >= _SETTLED_MS
-    if is_local or is_dynamic or is_settled or conf.contains("spark.default.parallelism"):
+    has_started = clock.time_ms() - context.startTime >= _STARTUP_MS
+    if is_local or is_dynamic or has_started or conf.contains("spark.default.parallelism"):
         return cores
-    executors = context._jsc.sc().getExecutorMemoryStatus  # and the driver
+    executors = context._jsc.sc().getExecutorMemoryStatus  # includes the driver
     since = clock.monotonic()
-    deadline = since + _LONGEST
+    deadline = since + _MAX_WAIT_SECONDS
     while clock.monotonic() < deadline:
         if executors().size() < 2 or context.defaultParallelism != cores:
             cores, since = context.defaultParallelism, clock.monotonic()
-        elif clock.monotonic() - since >= _UNCHANGED:
+        elif clock.monotonic() - since >= _STABLE_SECONDS:
             break
-        clock.sleep(_POLL)
+        clock.sleep(_POLL_SECONDS)
     return context.defaultParallelism

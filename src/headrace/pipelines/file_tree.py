@@ -1,7 +1,7 @@
-"""Files and directories wherever Spark can have them: a local disk, HDFS, an object store. Runs in the driver.
+"""Files and directories on any file system that Spark supports: a local disk, HDFS, an object store. Runs in the
+driver.
 
-Paths are strings as Spark takes them. Goes through the JVM's file systems, so that a path means here what it means to
-the tasks.
+Uses the JVM's file systems, so a path means the same here as it does to Spark's tasks. Paths are strings.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNFINISHED = ".tmp"
-"""How the names of files end that are being written."""
+"""The suffix of files that are being written."""
 
 
 class FileTree:
-    """What a directory tree is asked for, on the file system that the tree is on."""
+    """A directory tree on the file system that its root names."""
 
     def __init__(self, spark: "SparkSession", root: str) -> None:
         jvm: Any = spark._jvm
@@ -31,7 +31,7 @@ class FileTree:
         return bool(self._fs.exists(self._path(name)))
 
     def delete(self, name: str) -> None:
-        """A file, or a directory with all that is in it; nothing happens if there is none."""
+        """Deletes a file, or a directory with its content, if it exists."""
         self._fs.delete(self._path(name), True)
 
     def make_directory(self, name: str) -> None:
@@ -42,21 +42,21 @@ class FileTree:
             raise OSError(f"cannot rename {old} to {new}")
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, in order; none if it is not there."""
+        """Returns the sorted names in a directory; an empty list if it does not exist."""
         if not self.exists(directory):
             return []
         return sorted(str(status.getPath().getName()) for status in self._fs.listStatus(self._path(directory)))
 
     def tree(self, directory: str) -> list[str]:
-        """The files beneath a directory, by their paths within it, in order."""
+        """Returns the sorted paths of all files beneath a directory, relative to it."""
         if not self.exists(directory):
             return []
-        whole = len(str(self._fs.makeQualified(self._path(directory)).toUri().getPath()).rstrip("/")) + 1
-        found = []
-        each = self._fs.listFiles(self._path(directory), True)
-        while each.hasNext():
-            found.append(str(each.next().getPath().toUri().getPath())[whole:])
-        return sorted(found)
+        prefix_length = len(str(self._fs.makeQualified(self._path(directory)).toUri().getPath()).rstrip("/")) + 1
+        paths = []
+        statuses = self._fs.listFiles(self._path(directory), True)
+        while statuses.hasNext():
+            paths.append(str(statuses.next().getPath().toUri().getPath())[prefix_length:])
+        return sorted(paths)
 
     def read(self, name: str) -> bytes:
         stream = self._fs.open(self._path(name))
@@ -66,7 +66,7 @@ class FileTree:
             stream.close()
 
     def write(self, name: str, content: bytes) -> None:
-        """A new file, there whole or not at all; one of that name must not be there."""
+        """Creates a file atomically: it appears with its whole content or not at all. The file must not exist yet."""
         unfinished = name + UNFINISHED
         stream = self._fs.create(self._path(unfinished), True)
         try:

@@ -1,11 +1,12 @@
-"""What a batch writes to topics: the output frames made one frame of records, in order per key. Driver only.
+"""Turns a batch's output frames into one frame of records, in order per key. Driver only.
 
-All topics of a batch are written at once, since each write costs a transaction for each of its tasks:
+All topics of a batch are written at once, because each write costs one transaction per task:
 
-    topic string, key binary, value binary [, headers]         rows of all outputs, one after the other
+    topic string, key binary, value binary [, headers]         the rows of all outputs
       -> shuffled by key into a fixed number of tasks, sorted by `_at`, `_seq`
 
-Invariant: which rows a task writes depends on the rows alone, never on timing: a replayed batch has the same tasks.
+Invariant: the rows that a task writes depend on the rows alone, never on timing, so a replayed batch has the same
+tasks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _NOT_IN_JSON = ("key", "headers", AT, SEQ, SOURCE)
-_BY_VALUE = ("binary", "string")
+_RAW_TYPES = ("binary", "string")
 
 
 def topic_frames(pipeline: Pipeline, frames: Mapping[str, "DataFrame"]) -> list["DataFrame"]:
-    """What of a batch's outputs goes to topics, each as records."""
+    """Returns the outputs of a batch that go to topics, as frames of records."""
     return [
         dead_letter_records(place, frame) if output == DEAD_LETTERS else records(output, place, frame)
         for output, frame in frames.items()
@@ -33,7 +34,7 @@ def topic_frames(pipeline: Pipeline, frames: Mapping[str, "DataFrame"]) -> list[
 
 
 def table_frames(pipeline: Pipeline, frames: Mapping[str, "DataFrame"]) -> list[tuple[Table, "DataFrame"]]:
-    """What of a batch's outputs goes to tables, each as it was returned but for the runner's own columns."""
+    """Returns the outputs of a batch that go to tables, without the runner's own columns."""
     return [
         (place, frame.drop(AT, SEQ, SOURCE))
         for output, frame in frames.items()
@@ -46,40 +47,44 @@ def check_outputs(pipeline: Pipeline, frames: Mapping[str, "DataFrame"]) -> None
     for output, frame in frames.items():
         if output not in pipeline.outputs:
             known = ", ".join(pipeline.outputs)
-            raise PipelineError(f"pipeline {pipeline.name} returned an output {output!r}; it has: {known}")
+            raise PipelineError(
+                f"pipeline {pipeline.name} returned an unknown output {output!r}; expected one of: {known}"
+            )
         if not hasattr(frame, "columns"):
-            raise PipelineError(f"pipeline {pipeline.name}, output {output!r}: {type(frame).__name__} is no data frame")
+            raise PipelineError(
+                f"pipeline {pipeline.name}, output {output!r}: expected a data frame, not {type(frame).__name__}"
+            )
         if output == DEAD_LETTERS:
             check_dead_letters(frame)
 
 
 def records(output: str, topic: Topic, frame: "DataFrame") -> "DataFrame":
-    """The records that an output frame makes: topic, key, value, headers (if there are any), `_at`, `_seq`."""
+    """Returns an output frame as records: topic, key, value, headers (if the frame has them), `_at`, `_seq`."""
     from pyspark.sql import functions as sf
 
     if topic.name is None and "topic" not in frame.columns:
-        raise PipelineError(f"output {output!r} leaves the topic to its rows, but the frame has no column 'topic'")
+        raise PipelineError(f"output {output!r} routes by the column 'topic', which the frame does not have")
     where = sf.col("topic") if topic.name is None else sf.lit(topic.name)
     return frame.select(
         where.cast("string").alias("topic"),
         _key(output, topic, frame).alias("key"),
         _value(topic, frame).alias("value"),
         *([sf.col("headers")] if "headers" in frame.columns else []),
-        _order(frame, AT).alias(AT),
-        _order(frame, SEQ).alias(SEQ),
+        _order_column(frame, AT).alias(AT),
+        _order_column(frame, SEQ).alias(SEQ),
     )
 
 
 def dead_letter_records(topic: Topic, frame: "DataFrame") -> "DataFrame":
-    """The records that rows with a `reason` make."""
+    """Returns rows with a `reason` as dead letters."""
     from pyspark.sql import functions as sf
 
     return frame.select(
         sf.lit(topic.name).alias("topic"),
         dead_letter_key().cast("binary").alias("key"),
         dead_letter_value(sf.col("reason").cast("string")).cast("binary").alias("value"),
-        _order(frame, AT).alias(AT),
-        _order(frame, SEQ).alias(SEQ),
+        _order_column(frame, AT).alias(AT),
+        _order_column(frame, SEQ).alias(SEQ),
     )
 
 
@@ -89,7 +94,7 @@ def _key(output: str, topic: Topic, frame: "DataFrame") -> "Column":
     name = topic.key or "key"
     if name not in frame.columns:
         if topic.key is not None:
-            raise PipelineError(f"output {output!r}: its key is the column {name!r}, which the frame does not have")
+            raise PipelineError(f"output {output!r}: the key column {name!r} is not in the frame")
         return sf.lit(None).cast("binary")
     return _bytes(frame, name)
 
@@ -99,38 +104,38 @@ def _value(topic: Topic, frame: "DataFrame") -> "Column":
 
     if "value" in frame.columns:
         return _bytes(frame, "value")
-    own = (*_NOT_IN_JSON, "topic") if topic.name is None else _NOT_IN_JSON
-    # A column named `key` is the record's key and not in the value, but one that `Topic.key` names stays in it.
-    columns = [name for name in frame.columns if name not in own or name == topic.key]
+    excluded = (*_NOT_IN_JSON, "topic") if topic.name is None else _NOT_IN_JSON
+    # A column named `key` is left out of the value; a column that `Topic.key` names is not.
+    columns = [name for name in frame.columns if name not in excluded or name == topic.key]
     return sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in columns))).cast("binary")
 
 
 def _bytes(frame: "DataFrame", name: str) -> "Column":
-    """A column as bytes: text as UTF-8, structures as JSON, everything else as its text."""
+    """Returns a column as bytes: text as UTF-8, nested types as JSON, all other types as text."""
     from pyspark.sql import functions as sf
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     column, kind = sf.col(f"`{name}`"), frame.schema[name].dataType
     if isinstance(kind, StructType | ArrayType | MapType):
         column = sf.to_json(column)
-    elif kind.simpleString() not in _BY_VALUE:
+    elif kind.simpleString() not in _RAW_TYPES:
         column = column.cast("string")
     return column.cast("binary")
 
 
-def _order(frame: "DataFrame", name: str) -> "Column":
+def _order_column(frame: "DataFrame", name: str) -> "Column":
     from pyspark.sql import functions as sf
 
     return (sf.col(name) if name in frame.columns else sf.lit(None)).cast("long")
 
 
 def merge_records(frames: Sequence["DataFrame"], partitions: int, *, ordered: bool) -> "DataFrame":
-    """The records of all frames, ready to write."""
+    """Merges all records into one frame that is ready to write."""
     from pyspark.sql import functions as sf
 
-    rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    rows = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
     if ordered:
-        # Rows without a key need no order: they are spread by where they came from.
+        # Rows without a key need no order; their position spreads them over the tasks.
         spread = sf.when(sf.col("key").isNull(), sf.col(AT))
         rows = rows.repartition(partitions, sf.col("key"), spread).sortWithinPartitions(AT, SEQ)
     return rows.drop(AT, SEQ)

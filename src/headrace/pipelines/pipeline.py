@@ -1,26 +1,26 @@
-"""What a pipeline is: a function from source data frames to named output data frames. Driver only, no Spark import.
+"""The definition of a pipeline: a function from source frames to named output frames. Driver only, no Spark import.
 
 A `Pipeline` has one or more flows and names its outputs. A `Flow` is one streaming query:
 
     sources ──> prepare (streaming frames in, ONE streaming frame out; all stateful work)
                    └──> split, for each micro-batch (a plain frame in, {output name: frame} out)
 
-Both steps are optional, but one must be there. Without `prepare`, `split` gets the rows of all sources of the flow.
-Without `split`, the prepared frame goes to the flow's only output.
+Both steps are optional, but a flow needs at least one. Without `prepare`, `split` receives the rows of all sources of
+the flow. Without `split`, the prepared frame goes to the flow's only output.
 
-Frames of a source have the columns of `format("headrace")` (those that `Topic.columns` asks for) and `_at`, a number
-that orders the rows of a source partition. What `split` returns for a topic has the columns
+Source frames have the columns of `format("headrace")` that `Topic.columns` selects, and `_at`, a number that orders the
+rows of a source partition. A frame that `split` returns for a topic has these columns:
 
-    value     bytes or text; a frame without it is made JSON of all its columns but those named here
-    key       bytes or text, may be null; or `Topic.key` names the column that is the key
-    topic     where a row goes, if the output leaves it open: `Topic(None)`. Otherwise not used
+    value     bytes or text; without this column, the value is a JSON object of all columns not named here
+    key       bytes or text, may be null; `Topic.key` may name another column
+    topic     the topic of the row, only for `Topic(None)`
     headers   as in the source
-    _at, _seq the place of the row's origin, and the place within it where a row became many: rows of one key are
-              written in this order. A frame that has them keeps its order per key; they are not written.
+    _at, _seq the position of the row's source record, and the row's position among the rows of that record. Rows of a
+              key are written in this order. The two columns are not written.
 
-The reserved output `dead_letters` takes rows that could not be used: `reason` and the columns of the source.
+The reserved output `dead_letters` receives invalid rows: `reason` and the columns of the source.
 
-Invariant: a `split` is deterministic in its batch: replayed after a crash it returns the same rows.
+Invariant: `split` is deterministic: for a replayed batch it returns the same rows.
 """
 
 import inspect
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 AT = "_at"
 SEQ = "_seq"
 SOURCE = "_source"
-"""Which source of its flow a row came from, in the batch of a flow that has several and no `prepare`."""
+"""The name of a row's source, in batches of flows with several sources and no `prepare`."""
 DEAD_LETTERS = "dead_letters"
-"""The reserved output for rows that could not be used."""
+"""The reserved output for invalid rows."""
 SOURCE_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -51,28 +51,28 @@ Setting: TypeAlias = str | int | float | bool
 
 
 class PipelineError(HeadraceError):
-    """A pipeline that cannot be defined, loaded or run as asked. The message is one line for the user."""
+    """A pipeline cannot be defined, loaded or run. The message is one line for the user."""
 
 
 @dataclass(frozen=True)
 class Topic:
     """A topic, as a source or as an output.
 
-    As a source, `name` may list several with commas, or `pattern` is a regular expression of names. As an output,
-    `name=None` leaves it to the column `topic` of each row.
+    As a source, `name` may list several topics, separated by commas; or `pattern` is a regular expression for topic
+    names. As an output, `name=None` routes each row by its column `topic`.
     """
 
     name: str | None = None
     pattern: str | None = None
-    """Source: a regular expression of topic names, instead of a name."""
+    """Source: a regular expression for topic names, instead of a name."""
     key: str | None = None
-    """Output: the column that is the key, if the frame has no column `key`."""
+    """Output: the column to use as the key, if it is not named `key`."""
     partitions: int | None = None
-    """Output: how many partitions it is created with when it is not there; the broker's default otherwise."""
+    """Output: the number of partitions if the topic must be created; None for the broker's default."""
     columns: tuple[str, ...] = SOURCE_COLUMNS
-    """Source: what to read. Columns that are not asked for are never decoded."""
+    """Source: the columns to read. Other columns are never decoded."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """More options of `format("headrace")`, for example `{"startingOffsets": "latest"}`; default is `earliest`."""
+    """More options of `format("headrace")`, for example `{"startingOffsets": "latest"}` (default: `earliest`)."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Table:
 
     name: str
     time: str
-    """The column that day and hour are taken from: a timestamp, or a number of milliseconds since 1970."""
+    """The column that determines day and hour: a timestamp, or milliseconds since 1970."""
 
 
 Output: TypeAlias = Topic | Table
@@ -89,20 +89,20 @@ Output: TypeAlias = Topic | Table
 
 @dataclass(frozen=True)
 class Context:
-    """What a flow's functions may know of the run."""
+    """The run, as the functions of a flow see it."""
 
     spark: "SparkSession"
     pipeline: "Pipeline"
     flow: str
     settings: Mapping[str, Any]
-    """The pipeline's settings, with what the run changed (`--set key=value`)."""
+    """The pipeline's settings, with the values given for this run (`--set key=value`)."""
     bootstrap_servers: str
     state_dir: str
-    """A directory of this flow, beside its checkpoint, for what the flow itself keeps between batches."""
+    """A directory beside the flow's checkpoint, for state that the flow itself keeps between batches."""
 
     @property
     def dead_letters_topic(self) -> str | None:
-        """Where dead letters go, if it is a topic: for a `split` that routes with a `topic` column."""
+        """The topic of the dead letters, or None if they go to a table."""
         return next((o.name for o in self.pipeline.outputs[DEAD_LETTERS] if isinstance(o, Topic)), None)
 
 
@@ -115,12 +115,12 @@ class Batch(Context):
     observed: list[Any] = field(default_factory=list, repr=False)
     persisted: list["DataFrame"] = field(default_factory=list, repr=False)
     figures: dict[str, int | float] = field(default_factory=dict)
-    """What `split` itself has to tell, added to the metrics of the batch."""
+    """Numbers that `split` adds to the metrics of the batch."""
     rows_by_topic: dict[str, int] = field(default_factory=dict)
-    """What is written to topics, if `split` knows it. Else the runner has each row counted, which takes time."""
+    """The number of rows written to each topic, if `split` knows it. Otherwise the runner counts every row."""
 
     def observe(self, frame: "DataFrame", **figures: "Column") -> "DataFrame":
-        """The same frame, which counts while it is written: aggregates by name, added to the metrics of the batch."""
+        """Returns the frame with aggregates that are computed while it is written, and added to the batch's metrics."""
         from pyspark.sql import Observation
 
         observation = Observation()
@@ -128,7 +128,7 @@ class Batch(Context):
         return frame.observe(observation, *(column.alias(name) for name, column in figures.items()))
 
     def keep(self, frame: "DataFrame") -> "DataFrame":
-        """The same frame, computed once however often it is used in this batch, and forgotten after it."""
+        """Caches the frame until the end of the batch, so that it is computed only once. Returns the frame."""
         self.persisted.append(frame.persist())
         return frame
 
@@ -137,13 +137,13 @@ _current: ContextVar["Batch | None"] = ContextVar("batch", default=None)
 
 
 def current_batch() -> "Batch | None":
-    """The batch whose `split` is running in this thread, if any."""
+    """Returns the batch whose `split` is running in this thread, or None."""
     return _current.get()
 
 
 @contextmanager
-def within(batch: "Batch") -> "Iterator[None]":
-    """The block belongs to this batch; what the batch kept is forgotten after it."""
+def batch_scope(batch: "Batch") -> "Iterator[None]":
+    """Makes this the current batch for the block, and releases the frames that it cached at the end."""
     token = _current.set(batch)
     try:
         yield
@@ -160,7 +160,7 @@ Split: TypeAlias = "Callable[[DataFrame, Batch], Frames]"
 
 @dataclass(frozen=True)
 class Flow:
-    """One streaming query."""
+    """One streaming query of a pipeline."""
 
     name: str
     sources: Mapping[str, Topic]
@@ -168,20 +168,21 @@ class Flow:
     split: "Split | None" = None
     output_mode: str = "append"
     ordered: bool = True
-    """Rows are shuffled by key and sorted by `_at`, `_seq` before they are written to topics: order per key holds
-    whatever the flow did before. A flow that never shuffles and writes one frame may switch it off."""
+    """Shuffle rows by key and sort them by `_at`, `_seq` before they are written to topics. This keeps the order per
+    key whatever the flow did before. A flow that never shuffles and writes only one frame may turn it off."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Flows and where their outputs go."""
+    """A named set of flows, and the topics and tables of their outputs."""
 
     name: str
     flows: tuple[Flow, ...]
     outputs: Mapping[str, tuple[Output, ...]]
     description: str = ""
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    """What a run may set with `--set`, with defaults, whose types the values must have."""
+    """The settings that a run may change with `--set`, with their defaults. A value must have the type of the
+    default."""
 
     @staticmethod
     def of(
@@ -192,12 +193,13 @@ class Pipeline:
         description: str = "",
         settings: Mapping[str, Setting] | None = None,
     ) -> "Pipeline":
-        """Checks and completes what is given: dead letters go to `<name>_dead_letters` unless said otherwise."""
+        """Validates and creates a pipeline. Dead letters go to the topic `<name>_dead_letters` unless `outputs` names
+        another place."""
         flows = tuple(flows)
         if not _NAME.fullmatch(name):
-            raise PipelineError(f"pipeline name {name!r}: expected letters, digits, '-' and '_'")
+            raise PipelineError(f"invalid pipeline name {name!r}: expected letters, digits, '-' and '_'")
         if not flows:
-            raise PipelineError(f"pipeline {name}: no flows")
+            raise PipelineError(f"pipeline {name} has no flows")
         for flow in flows:
             _check_flow(name, flow)
         names = [flow.name for flow in flows]
@@ -207,52 +209,55 @@ class Pipeline:
         for output, places in {DEAD_LETTERS: f"{name.replace('-', '_')}_dead_letters", **outputs}.items():
             complete[output] = _places(name, output, places)
         for setting, default in (settings or {}).items():
-            if type(default) not in _KINDS:
+            if type(default) not in _TYPE_NAMES:
                 raise PipelineError(
-                    f"pipeline {name}: the default of setting {setting!r} is {default!r}: expected "
-                    "text, a number, or true or false"
+                    f"pipeline {name}: setting {setting!r} has the default {default!r}: expected "
+                    "text, a number, True or False"
                 )
         dead_letters = complete.pop(DEAD_LETTERS)
         if len(complete) != 1 and any(flow.split is None for flow in flows):
-            raise PipelineError(f"pipeline {name}: a flow without split needs exactly one output, not {len(complete)}")
+            raise PipelineError(
+                f"pipeline {name}: a flow without split needs exactly one output; the pipeline has {len(complete)}"
+            )
         complete[DEAD_LETTERS] = dead_letters
         return Pipeline(name, flows, complete, inspect.cleandoc(description), dict(settings or {}))
 
     @property
     def summary(self) -> str:
-        """The first line of the description."""
+        """Returns the first line of the description."""
         return self.description.partition("\n")[0]
 
     @property
     def topics(self) -> list[Topic]:
-        """The topics that it writes, each once."""
-        found = [place for places in self.outputs.values() for place in places if isinstance(place, Topic)]
-        return list({topic.name: topic for topic in found if topic.name is not None}.values())
+        """The topics that the pipeline writes, without repetition."""
+        topics = [place for places in self.outputs.values() for place in places if isinstance(place, Topic)]
+        return list({topic.name: topic for topic in topics if topic.name is not None}.values())
 
     @property
     def tables(self) -> list[Table]:
         return [place for places in self.outputs.values() for place in places if isinstance(place, Table)]
 
 
-def chosen_settings(pipeline: Pipeline, given: Mapping[str, object]) -> dict[str, Setting]:
-    """The pipeline's settings with what the run changes. Text takes the type of the default."""
+def resolve_settings(pipeline: Pipeline, given: Mapping[str, object]) -> dict[str, Setting]:
+    """Returns the pipeline's settings with the values given for this run. Text is converted to the type of the
+    default."""
     chosen = dict(pipeline.settings)
     for name, value in given.items():
         if name not in chosen:
             known = ", ".join(sorted(chosen)) or "none"
-            raise PipelineError(f"pipeline {pipeline.name} has no setting {name!r}; it has: {known}")
+            raise PipelineError(f"pipeline {pipeline.name} has no setting {name!r}; its settings: {known}")
         kind = type(chosen[name])
         try:
-            chosen[name] = _setting(kind, value)
+            chosen[name] = _convert(kind, value)
         except (TypeError, ValueError):
-            raise PipelineError(f"setting {name}={value}: expected {_KINDS[kind]}") from None
+            raise PipelineError(f"setting {name}={value}: expected {_TYPE_NAMES[kind]}") from None
     return chosen
 
 
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def _setting(kind: type, value: object) -> Setting:
+def _convert(kind: type, value: object) -> Setting:
     if kind is bool:
         if str(value).lower() not in ("true", "false"):
             raise ValueError(value)
@@ -267,35 +272,39 @@ def _setting(kind: type, value: object) -> Setting:
 def _check_flow(pipeline_name: str, flow: Flow) -> None:
     where = f"pipeline {pipeline_name}, flow {flow.name!r}"
     if not _NAME.fullmatch(flow.name):
-        raise PipelineError(f"{where}: the name must have letters, digits, '-' and '_' only")
+        raise PipelineError(f"{where}: invalid flow name: expected letters, digits, '-' and '_'")
     if not flow.sources:
-        raise PipelineError(f"{where}: no sources")
+        raise PipelineError(f"{where}: it has no sources")
     if flow.prepare is None and flow.split is None:
-        raise PipelineError(f"{where}: neither prepare nor split")
+        raise PipelineError(f"{where}: expected prepare, split or both; it has neither")
     if flow.output_mode not in _OUTPUT_MODES:
-        raise PipelineError(f"{where}: output mode {flow.output_mode!r}: expected one of {', '.join(_OUTPUT_MODES)}")
+        raise PipelineError(
+            f"{where}: invalid output mode {flow.output_mode!r}: expected one of {', '.join(_OUTPUT_MODES)}"
+        )
     for source, topic in flow.sources.items():
         if (topic.name is None) == (topic.pattern is None):
-            raise PipelineError(f"{where}, source {source!r}: give a topic name or a pattern, one of the two")
+            raise PipelineError(f"{where}, source {source!r}: expected either a topic name or a pattern")
         if unknown := sorted(set(topic.columns) - {*SOURCE_COLUMNS, "timestampType", "headers"}):
-            raise PipelineError(f"{where}, source {source!r}: no such columns: {', '.join(unknown)}")
+            raise PipelineError(f"{where}, source {source!r}: unknown columns: {', '.join(unknown)}")
 
 
 def _places(pipeline_name: str, output: str, places: Output | str | Sequence[Output]) -> tuple[Output, ...]:
     if isinstance(places, str):
         places = Topic(places)
-    found = (places,) if isinstance(places, Topic | Table) else tuple(places)
+    checked = (places,) if isinstance(places, Topic | Table) else tuple(places)
     where = f"pipeline {pipeline_name}, output {output!r}"
-    if not found:
-        raise PipelineError(f"{where}: goes nowhere")
-    for place in found:
+    if not checked:
+        raise PipelineError(f"{where}: expected at least one topic or table")
+    for place in checked:
         if not isinstance(place, Topic | Table):
             raise PipelineError(f"{where}: {place!r} is neither a Topic nor a Table")
         if isinstance(place, Topic) and place.pattern is not None:
-            raise PipelineError(f"{where}: a pattern is for sources; Topic(None) lets each row name its topic")
+            raise PipelineError(
+                f"{where}: only sources may have a pattern; use Topic(None) to route each row by its column 'topic'"
+            )
         if isinstance(place, Table) and not _NAME.fullmatch(place.name):
-            raise PipelineError(f"{where}: table name {place.name!r}: expected letters, digits, '-' and '_'")
-    return found
+            raise PipelineError(f"{where}: invalid table name {place.name!r}: expected letters, digits, '-' and '_'")
+    return checked
 
 
 def pipeline(
@@ -307,30 +316,30 @@ def pipeline(
     output_mode: str = "append",
     settings: Mapping[str, Setting] | None = None,
 ) -> Callable[[Callable[..., Any]], Pipeline]:
-    """Makes a pipeline of a function whose parameters are named as its sources.
+    """Returns a decorator that turns a function into a pipeline. The function's parameters are named like its sources.
 
-    The function gets each micro-batch as plain frames and returns frames by output name. With `stateful` it gets the
-    streams themselves, once, and returns one streaming frame: for aggregations over time. A parameter `batch` (or
-    `context`, if stateful) gets the `Batch` or `Context`.
+    The function receives each micro-batch as plain frames and returns frames by output name. With `stateful` it is
+    called once with the streams and returns one streaming frame, for example an aggregation over time. A parameter
+    `batch` (or `context`, if stateful) receives the `Batch` or `Context`.
     """
 
     def decorate(function: Callable[..., Any]) -> Pipeline:
         chosen = name or function.__name__.replace("_", "-")
         topics = {source: Topic(topic) if isinstance(topic, str) else topic for source, topic in sources.items()}
         extra = "context" if stateful else "batch"
-        wanted = list(inspect.signature(function).parameters)
-        if unknown := [parameter for parameter in wanted if parameter not in (*topics, extra)]:
+        parameters = list(inspect.signature(function).parameters)
+        if unknown := [parameter for parameter in parameters if parameter not in (*topics, extra)]:
             raise PipelineError(
-                f"pipeline {chosen}: the function's parameter {unknown[0]!r} is none of its sources "
-                f"({', '.join(topics)}), nor {extra!r}"
+                f"pipeline {chosen}: unknown parameter {unknown[0]!r} of the function: expected a source "
+                f"({', '.join(topics)}) or {extra!r}"
             )
 
         def call(frames: "Frames", context: Context) -> Any:
-            given = {**frames, extra: context}
-            return function(**{parameter: given[parameter] for parameter in wanted})
+            arguments = {**frames, extra: context}
+            return function(**{parameter: arguments[parameter] for parameter in parameters})
 
         def split(frame: "DataFrame", batch: Batch) -> "Frames":
-            return _by_name(chosen, call(source_frames(frame, topics), batch))
+            return _check_frames(chosen, call(source_frames(frame, topics), batch))
 
         flow = Flow(
             chosen,
@@ -345,15 +354,15 @@ def pipeline(
 
 
 def source_frames(frame: "DataFrame", sources: Mapping[str, Topic]) -> dict[str, "DataFrame"]:
-    """The rows of each source, out of a batch of them all (the runner marks each row with its source)."""
+    """Returns the rows of each source of a batch. The runner marks each row with its source."""
     if len(sources) == 1:
         return {source: frame.drop(SOURCE) for source in sources}
     return {source: frame.where(frame[SOURCE] == source).drop(SOURCE) for source in sources}
 
 
-def _by_name(name: str, returned: Any) -> "Frames":
+def _check_frames(name: str, returned: Any) -> "Frames":
     if not isinstance(returned, Mapping):
         raise PipelineError(
-            f"pipeline {name}: the function returned {type(returned).__name__}, expected frames by output name"
+            f"pipeline {name}: the function returned {type(returned).__name__}; expected frames by output name"
         )
     return returned

@@ -1,10 +1,10 @@
-"""How a run goes: what each batch did, what came together so far, and the line on a terminal. Driver only, no Spark.
+"""The progress of a run: what each batch did, totals, and the line on a terminal. Driver only, no Spark.
 
-Spark tells of a batch after it is committed, as JSON; the runner knows what the batch wrote. `Progress` has both.
+Spark reports a batch as JSON after it is committed; the runner knows what the batch wrote. `Progress` combines both.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
@@ -13,27 +13,28 @@ from headrace.common.clock import Clock, SystemClock
 
 @dataclass(frozen=True)
 class Progress:
-    """A batch that is done."""
+    """A committed batch."""
 
     pipeline: str
     flow: str
     batch_id: int
     time: str
-    """When it began, in ISO 8601."""
+    """The start of the batch, in ISO 8601."""
     rows: int
-    """That it read."""
+    """Rows read."""
     seconds: float
     lag: int | None
-    """Rows in the source topics that are still to be read; None if the source does not tell."""
+    """Rows in the source topics that are not read yet; None if the source does not report it."""
     outputs: Mapping[str, int] = field(default_factory=dict)
     """Rows written, by topic and table."""
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """What the pipeline itself observed (`Batch.observe`)."""
+    """Numbers that the pipeline itself reported (`Batch.figures`, `Batch.observe`)."""
     state_rows: int = 0
-    """Rows that stateful operators remember."""
+    """Rows in the state of stateful operators."""
     phases_ms: Mapping[str, int] = field(default_factory=dict)
     replayed: bool = False
-    """It was begun before, by a run that ended within it; what had been written was not written again."""
+    """True if an earlier run began this batch and did not finish it. Rows that it had written were not written
+    again."""
 
     @property
     def rows_per_second(self) -> float:
@@ -45,7 +46,7 @@ class Progress:
 
 @dataclass
 class Totals:
-    """A flow's batches, added up."""
+    """The sums of a flow's batches."""
 
     batches: int = 0
     rows: int = 0
@@ -69,7 +70,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run that ended."""
+    """The result of a run."""
 
     pipeline: str
     seconds: float
@@ -81,25 +82,25 @@ class Summary:
 
     @property
     def outputs(self) -> dict[str, int]:
-        return _added(totals.outputs for totals in self.flows.values())
+        return _sum_by_name(totals.outputs for totals in self.flows.values())
 
     @property
     def rows_per_second(self) -> float:
-        """While batches ran."""
+        """Rows per second while batches ran."""
         busy = max((totals.busy_seconds for totals in self.flows.values()), default=0.0)
         return self.rows / busy if busy else 0.0
 
 
-def _added(many: Any) -> dict[str, int]:
+def _sum_by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for each in many:
-        for name, rows in each.items():
+    for rows_by_name in counts:
+        for name, rows in rows_by_name.items():
             total[name] = total.get(name, 0) + rows
     return total
 
 
-def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], written: "Written") -> Progress:
-    """Of what Spark reported of a batch, and what the runner wrote in it."""
+def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], written: "BatchResult") -> Progress:
+    """Combines Spark's report of a batch with what the runner wrote in it."""
     phases = {str(name): int(ms) for name, ms in reported.get("durationMs", {}).items()}
     return Progress(
         pipeline,
@@ -108,7 +109,7 @@ def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], writte
         str(reported["timestamp"]),
         rows=int(reported.get("numInputRows", 0)),
         seconds=phases.get("triggerExecution", 0) / 1000,
-        lag=lag_of(reported.get("sources", [])),
+        lag=source_lag(reported.get("sources", [])),
         outputs=written.outputs,
         figures=written.figures,
         state_rows=sum(int(state.get("numRowsTotal", 0)) for state in reported.get("stateOperators", [])),
@@ -118,37 +119,38 @@ def batch_progress(pipeline: str, flow: str, reported: Mapping[str, Any], writte
 
 
 @dataclass
-class Written:
-    """What the runner did in a batch."""
+class BatchResult:
+    """What the runner wrote in a batch."""
 
     outputs: dict[str, int] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     replayed: bool = False
 
 
-def lag_of(sources: Any) -> int | None:
-    """Rows between what a batch ended with and what its sources had: offsets by topic and partition."""
-    total, told = 0, False
+def source_lag(sources: Any) -> int | None:
+    """Returns the rows between the end of a batch and the latest offsets of its sources, or None if they do not report
+    offsets by topic and partition."""
+    total, is_known = 0, False
     for source in sources:
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
         if not latest:
             continue
-        told = True
-        total += sum(max(0, offset - end.get(place, offset)) for place, offset in latest.items())
-    return total if told else None
+        is_known = True
+        total += sum(max(0, offset - end.get(partition, offset)) for partition, offset in latest.items())
+    return total if is_known else None
 
 
-def _offsets(told: Any) -> dict[tuple[str, str], int]:
-    if isinstance(told, str):
+def _offsets(reported: Any) -> dict[tuple[str, str], int]:
+    if isinstance(reported, str):
         try:
-            told = json.loads(told)
+            reported = json.loads(reported)
         except ValueError:
             return {}
-    if not isinstance(told, Mapping):
+    if not isinstance(reported, Mapping):
         return {}
     return {
         (topic, partition): offset
-        for topic, partitions in told.items()
+        for topic, partitions in reported.items()
         if isinstance(partitions, Mapping)
         for partition, offset in partitions.items()
         if isinstance(offset, int)
@@ -156,39 +158,39 @@ def _offsets(told: Any) -> dict[tuple[str, str], int]:
 
 
 class ProgressLine:
-    """A line that tells how a run goes: kept up to date on a terminal, written now and then elsewhere."""
+    """The progress of a run in one line: updated in place on a terminal, otherwise printed every few seconds."""
 
     def __init__(self, stream: IO[str], *, every: float = 10.0, clock: Clock | None = None) -> None:
         self._stream = stream
         self._every = every
         self._clock = clock or SystemClock()
-        self._terminal = stream.isatty()
-        self._began = self._clock.monotonic()
-        self._said = self._began
+        self._is_terminal = stream.isatty()
+        self._started = self._clock.monotonic()
+        self._last_printed = self._started
         self._last: dict[str, Progress] = {}
         self._rows = 0
-        self._dead = 0
+        self._dead_letters = 0
 
     def batch(self, progress: Progress) -> None:
         self._last[progress.flow] = progress
         self._rows += progress.rows
-        self._dead += sum(rows for name, rows in progress.outputs.items() if name.endswith("dead_letters"))
+        self._dead_letters += sum(rows for name, rows in progress.outputs.items() if name.endswith("dead_letters"))
         now = self._clock.monotonic()
-        if self._terminal:
+        if self._is_terminal:
             self._write(f"\r\x1b[K{self.text()}")
-        elif now - self._said >= self._every:
-            self._said = now
+        elif now - self._last_printed >= self._every:
+            self._last_printed = now
             self._write(f"{self.text()}\n")
 
     def text(self) -> str:
-        seconds = self._clock.monotonic() - self._began
+        seconds = self._clock.monotonic() - self._started
         flows = "  |  ".join(_flow_text(progress) for progress in self._last.values())
-        dead = f", {self._dead:,} dead letters" if self._dead else ""
-        return f"{flows}  |  {self._rows:,} rows{dead} in {seconds:,.0f} s"
+        dead_letters = f", {self._dead_letters:,} dead letters" if self._dead_letters else ""
+        return f"{flows}  |  {self._rows:,} rows{dead_letters} in {seconds:,.0f} s"
 
     def end(self) -> None:
-        """Leaves the terminal's line as it is, and the next one free."""
-        if self._terminal and self._last:
+        """Ends the line on a terminal, so that the next output starts on a new line."""
+        if self._is_terminal and self._last:
             self._write("\n")
 
     def _write(self, text: str) -> None:

@@ -1,7 +1,7 @@
-"""A Spark session for a command of a shell: it says nothing on the terminal, and in one line why it cannot start.
+"""A Spark session for shell commands: it logs nothing to the terminal and reports in one line why it cannot start.
 
-Runs in the driver. Spark reads how to log when its JVM starts, from a file: so there is one, as long as the process
-lives.
+Runs in the driver. Spark reads its log configuration from a file when its JVM starts, so a temporary file exists for as
+long as the process runs.
 """
 
 import atexit
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 JAVA_HINT = (
     "Spark needs Java 17 or newer: install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 )
-_LOGGING = """\
+_LOG_CONFIGURATION = """\
 status = off
 appender.console.type = Console
 appender.console.name = console
@@ -36,66 +36,67 @@ rootLogger.appenderRef.console.ref = console
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = {level}
 """
-"""The level of `shell` is what Spark takes for that of a shell, which this is to it: else it shows WARN and above."""
+"""Spark treats this process as a shell and takes the level of `shell` for it; its default would show WARN and above."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _COMPILE_ALL = "-XX:-DontCompileHugeMethods"
-"""What Spark generates for a wide plan are methods of a size that the JVM would only interpret."""
+"""For wide plans Spark generates methods so large that the JVM would only interpret them by default."""
 _COLLECTOR = "-XX:+UseParallelGC"
-"""Batches make much garbage, and nobody minds a pause: this one takes about a fifth of the JVM's time less than G1."""
+"""Batches create much garbage and tolerate pauses: this collector takes about a fifth less of the JVM's time than
+G1."""
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def quiet_session(
     app: str, master: str, conf: Mapping[str, str] | None = None, *, log_level: str = "OFF"
 ) -> "SparkSession":
-    """`headrace.spark.session`, with Spark's log at that level and nothing else on the terminal."""
+    """Returns `headrace.spark.session` with Spark's log at this level and no other output on the terminal."""
     with requires_extra("spark"):
         from pyspark.logger import PySparkLogger
 
         from headrace.spark.sessions import session
-    chosen = {"spark.ui.enabled": "false", **(conf or {})}
-    log = f"-Dlog4j2.configurationFile={_logging_file(log_level)}"
-    chosen[_JAVA_OPTIONS] = java_options(chosen.get(_JAVA_OPTIONS, ""), log)
-    # Or they show what goes wrong in a batch as a traceback.
+    settings = {"spark.ui.enabled": "false", **(conf or {})}
+    log = f"-Dlog4j2.configurationFile={_log_configuration_file(log_level)}"
+    settings[_JAVA_OPTIONS] = java_options(settings.get(_JAVA_OPTIONS, ""), log)
+    # These loggers would print the failure of a batch as a traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the JVM starts planners of streams with its own
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the JVM starts stream planners with its own default
     try:
-        _launch(master, chosen, silent=log_level.upper() == "OFF")
-        return session(app, master, **chosen)
+        _launch(master, settings, silent=log_level.upper() == "OFF")
+        return session(app, master, **settings)
     except Exception as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
             raise PipelineError(f"cannot start Spark: {JAVA_HINT}") from error
         raise PipelineError(f"cannot start Spark at {master}: {describe_failure(error)}") from error
 
 
-def java_options(given: str, *more: str) -> str:
-    """The JVM's options: those that suit pipelines, then what the user gave. Two collectors would be refused."""
-    collector = [] if _ANY_COLLECTOR.search(given) else [_COLLECTOR]
-    return " ".join([_COMPILE_ALL, *collector, *filter(None, [given]), *more])
+def java_options(user_options: str, *more: str) -> str:
+    """Returns the JVM options: those for pipelines, then the user's. The JVM rejects two garbage collectors."""
+    collector = [] if _ANY_COLLECTOR.search(user_options) else [_COLLECTOR]
+    return " ".join([_COMPILE_ALL, *collector, *filter(None, [user_options]), *more])
 
 
-def _launch(master: str, chosen: Mapping[str, str], *, silent: bool) -> None:
-    """Starts the JVM as Spark would, but in a process group of its own: what a terminal sends to all that runs in it
-    (Ctrl-C, or that it was closed) must not reach the JVM and its workers, which have a batch to finish."""
+def _launch(master: str, settings: Mapping[str, str], *, silent: bool) -> None:
+    """Starts the JVM as Spark would, but in its own process group. Signals of a terminal (Ctrl-C, or its end) must not
+    reach the JVM and its workers, which have a batch to finish."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
         return
-    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(chosen.items()))
-    how: dict[str, Any] = {"start_new_session": True}
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
+    popen_options: dict[str, Any] = {"start_new_session": True}
     if silent:
-        how["stderr"] = subprocess.DEVNULL  # the JVM and Python workers talk even if Spark does not log
-    SparkContext._ensure_initialized(gateway=launch_gateway(conf, popen_kwargs=how))  # type: ignore[no-untyped-call]
+        popen_options["stderr"] = subprocess.DEVNULL  # the JVM and Python workers print even if Spark does not log
+    SparkContext._ensure_initialized(gateway=launch_gateway(conf, popen_kwargs=popen_options))  # type: ignore[no-untyped-call]
 
 
-def _logging_file(level: str) -> str:
+def _log_configuration_file(level: str) -> str:
     handle, name = tempfile.mkstemp(prefix="headrace-", suffix=".properties")
     with os.fdopen(handle, "w") as file:
-        file.write(_LOGGING.format(level=level.lower()))
+        file.write(_LOG_CONFIGURATION.format(level=level.lower()))
     atexit.register(_remove, name)
     return name
 

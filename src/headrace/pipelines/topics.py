@@ -1,7 +1,7 @@
-"""The topics of a pipeline at the broker, before it runs. Driver only.
+"""Prepares the topics of a pipeline before it runs. Driver only.
 
-Output topics that are not there are created, with the partitions that the pipeline wants. Source topics that are not
-there are an error: nobody would notice a misspelt one otherwise.
+Creates missing output topics with the number of partitions that the pipeline names. A missing source topic is an error:
+otherwise nobody would notice a misspelled name.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ _TIMEOUT_MS = 30_000
 
 
 def prepare_topics(pipeline: Pipeline, bootstrap_servers: str, client: Mapping[str, str]) -> None:
-    """Creates what the pipeline writes, and checks what it reads."""
+    """Creates missing output topics and checks that all source topics exist."""
     try:
         with Admin({**client, "bootstrap.servers": bootstrap_servers}) as admin:
-            there = set(admin.list_topics(timeout_ms=_TIMEOUT_MS))
-            _check_sources(pipeline, there)
+            existing = set(admin.list_topics(timeout_ms=_TIMEOUT_MS))
+            _check_sources(pipeline, existing)
             missing = [
                 NewTopic(str(topic.name), topic.partitions if topic.partitions is not None else -1)
                 for topic in pipeline.topics
-                if topic.name not in there
+                if topic.name not in existing
             ]
             if missing:
                 results = admin.create_topics(missing, raise_errors=False, timeout_ms=_TIMEOUT_MS)
@@ -35,10 +35,10 @@ def prepare_topics(pipeline: Pipeline, bootstrap_servers: str, client: Mapping[s
         raise PipelineError(f"broker at {bootstrap_servers}: {error}") from error
 
 
-def _check_sources(pipeline: Pipeline, there: set[str]) -> None:
-    own = {topic.name for topic in pipeline.topics}
+def _check_sources(pipeline: Pipeline, existing: set[str]) -> None:
+    outputs = {topic.name for topic in pipeline.topics}
     for flow in pipeline.flows:
         for source, topic in flow.sources.items():
             for name in (topic.name or "").split(","):
-                if name.strip() and name.strip() not in there | own:
-                    raise PipelineError(f"topic {name.strip()!r} is not there, which source {source!r} reads")
+                if name.strip() and name.strip() not in existing | outputs:
+                    raise PipelineError(f"topic {name.strip()!r} of source {source!r} does not exist")

@@ -1,4 +1,4 @@
-"""`headrace pipeline run`, as a process of its own: what it says, how it ends."""
+"""`headrace pipeline run` as a separate process: its output and its exit."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_run_until_told_to_stop(broker: EmbeddedBroker, directory: Path) -> None:
+def test_run_stops_gracefully_on_signal(broker: EmbeddedBroker, directory: Path) -> None:
     servers = broker.bootstrap_servers
     broker.create_topic("command-orders", 2)
     put(servers, "command-orders", [(f"o{n}", {"id": f"o{n}", "amount": n}) for n in range(95, 105)])
@@ -81,7 +81,7 @@ def test_run_until_told_to_stop(broker: EmbeddedBroker, directory: Path) -> None
     assert sorted(value["amount"] for value in values(servers, "command-large")) == [100, 101, 102, 103, 104]
 
 
-def test_a_failure_is_one_line(broker: EmbeddedBroker, directory: Path) -> None:
+def test_failure_is_reported_in_one_line(broker: EmbeddedBroker, directory: Path) -> None:
     broker.create_topic("command-wrong", 1)
     wrong = (directory / "mine.py").read_text().replace("amount >= 100", "amont >= 100")
     (directory / "mine.py").write_text(wrong.replace("command-orders", "command-wrong"))

@@ -1,4 +1,4 @@
-"""What parsing takes for good, why it refuses the rest, and what is written of that."""
+"""Parsing JSON, the reasons for invalid rows, and dead letters."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ def source(spark: Any, values: list[bytes | None], key: bytes | None = b"k") -> 
     return spark.createDataFrame(rows, SOURCE)
 
 
-def test_good_rows_are_parsed_and_bad_ones_have_a_reason(spark: Any) -> None:
+def test_parses_good_rows_and_gives_bad_rows_a_reason(spark: Any) -> None:
     values = [
         b'{"id": "a", "n": 1, "in": {"x": 2}}',
         b'{"id": "b"}',
@@ -64,16 +64,16 @@ def test_every_row_is_good_or_bad(spark: Any) -> None:
     assert parsed.good.columns[-1] == "row"
 
 
-def test_a_field_within_a_field_may_be_required(spark: Any) -> None:
+def test_nested_fields_may_be_required(spark: Any) -> None:
     values = [b'{"common": {"mid": "m"}}', b'{"common": {}}', b"{}"]
     parsed = parse_json(source(spark, values), "common struct<mid: string>", required=["common.mid"])
     assert [row.reason for row in parsed.bad.collect()] == ["no common.mid", "no common.mid"]
 
 
-def test_the_parsed_column_needs_a_free_name(spark: Any) -> None:
-    with pytest.raises(PipelineError, match="'value' already"):
+def test_rejects_an_existing_target_column(spark: Any) -> None:
+    with pytest.raises(PipelineError, match="already has a column 'value'"):
         parse_json(source(spark, [b"{}"]), "id string", into="value")
-    with pytest.raises(PipelineError, match="no list of fields"):
+    with pytest.raises(PipelineError, match="not a list of fields"):
         parse_json(source(spark, [b"{}"]), "int")
 
 
@@ -84,7 +84,7 @@ def dead_letters(spark: Any, values: list[bytes | None], key: bytes | None = b"k
     return [json.loads(row.value) for row in rows]
 
 
-def test_a_dead_letter_tells_where_it_came_from(spark: Any) -> None:
+def test_dead_letter_names_its_source_record(spark: Any) -> None:
     (letter,) = dead_letters(spark, ['{"a": "ü"'.encode()])
     assert letter == {
         "reason": "why",
@@ -97,18 +97,18 @@ def test_a_dead_letter_tells_where_it_came_from(spark: Any) -> None:
     }
 
 
-def test_bytes_that_are_no_text_are_base64(spark: Any) -> None:
+def test_encodes_non_utf8_bytes_as_base64(spark: Any) -> None:
     (letter,) = dead_letters(spark, [b"\x00\xff"], key=b"\xfe")
     assert (letter["encoding"], base64.b64decode(letter["value"])) == ("base64", b"\x00\xff")
     assert (letter["key_encoding"], base64.b64decode(letter["key"])) == ("base64", b"\xfe")
 
 
-def test_what_is_not_there_is_left_out(spark: Any) -> None:
+def test_omits_missing_fields(spark: Any) -> None:
     (letter,) = dead_letters(spark, [None], key=None)
     assert sorted(letter) == ["offset", "partition", "reason", "timestamp", "topic"]
 
 
-def test_long_values_are_cut(spark: Any) -> None:
+def test_truncates_long_values(spark: Any) -> None:
     letters = dead_letters(spark, [b"x" * 1_000_000, b"\xff" * 500_000, b"\x01" * 500_000, b"y" * 100_000])
     assert [letter.get("value_bytes") for letter in letters] == [1_000_000, 500_000, 500_000, None]
     assert [len(letter["value"]) for letter in letters] == [100_000] * 4

@@ -1,4 +1,4 @@
-"""From output frames to records: keys, values, topics, and the order of what is written."""
+"""Output frames as records: keys, values, topics, and their order."""
 
 import json
 from typing import Any
@@ -14,12 +14,12 @@ def made(spark: Any, topic: Topic, row: tuple[Any, ...], schema: str) -> Any:
     return record
 
 
-def test_a_value_is_written_as_it_is(spark: Any) -> None:
+def test_writes_value_column_unchanged(spark: Any) -> None:
     record = made(spark, Topic("t"), (b"k", b"v"), "key binary, value binary")
     assert (record.topic, bytes(record.key), bytes(record.value)) == ("t", b"k", b"v")
 
 
-def test_a_frame_without_value_becomes_json(spark: Any) -> None:
+def test_frame_without_value_is_written_as_json(spark: Any) -> None:
     record = made(
         spark, Topic("t", key="city"), ("Graz", 3, None, 99, 0), "city string, n int, note string, _at long, _seq int"
     )
@@ -28,34 +28,34 @@ def test_a_frame_without_value_becomes_json(spark: Any) -> None:
     assert (record._at, record._seq) == (99, 0)
 
 
-def test_a_column_key_is_not_in_the_json(spark: Any) -> None:
+def test_key_column_is_not_in_the_json(spark: Any) -> None:
     record = made(spark, Topic("t"), (7, "x"), "key int, a string")
     assert (bytes(record.key), json.loads(record.value)) == (b"7", {"a": "x"})
 
 
-def test_values_of_other_types_become_text(spark: Any) -> None:
+def test_converts_values_of_other_types_to_text(spark: Any) -> None:
     assert bytes(made(spark, Topic("t"), ((1, 2),), "value struct<a: int, b: int>").value) == b'{"a":1,"b":2}'
     assert bytes(made(spark, Topic("t"), (1.5,), "value double").value) == b"1.5"
     assert made(spark, Topic("t"), (None,), "value string").value is None
 
 
-def test_rows_may_name_their_topic(spark: Any) -> None:
+def test_routes_rows_by_topic_column(spark: Any) -> None:
     record = made(spark, Topic(None), ("there", "v"), "topic string, value string")
     assert (record.topic, record.key) == ("there", None)
     record = made(spark, Topic("here"), ("there", "v"), "topic string, value string")
     assert record.topic == "here", "a frame may still have the column of its source"
-    with pytest.raises(PipelineError, match="has no column 'topic'"):
+    with pytest.raises(PipelineError, match="routes by the column 'topic'"):
         made(spark, Topic(None), ("v",), "value string")
 
 
-def test_headers_are_kept(spark: Any) -> None:
+def test_keeps_headers(spark: Any) -> None:
     schema = "value string, headers array<struct<key: string, value: binary>>"
     record = made(spark, Topic("t"), ("v", [("h", b"1")]), schema)
     assert [(header.key, bytes(header.value)) for header in record.headers] == [("h", b"1")]
 
 
-def test_a_key_column_that_is_not_there_is_named(spark: Any) -> None:
-    with pytest.raises(PipelineError, match="its key is the column 'mid'"):
+def test_rejects_missing_key_column(spark: Any) -> None:
+    with pytest.raises(PipelineError, match="the key column 'mid' is not in the frame"):
         made(spark, Topic("t", key="mid"), ("v",), "value string")
 
 
@@ -63,17 +63,17 @@ def shop(outputs: dict[str, Any]) -> Pipeline:
     return Pipeline.of("shop", [Flow("f", {"s": Topic("s")}, split=lambda *_: {})], outputs)
 
 
-def test_outputs_must_be_known_frames(spark: Any) -> None:
+def test_rejects_unknown_outputs_and_non_frames(spark: Any) -> None:
     frame = spark.range(1)
-    with pytest.raises(PipelineError, match="returned an output 'other'; it has: paid, dead_letters"):
+    with pytest.raises(PipelineError, match="returned an unknown output 'other'; expected one of: paid, dead_letters"):
         check_outputs(shop({"paid": "paid"}), {"other": frame})
-    with pytest.raises(PipelineError, match="'paid': str is no data frame"):
+    with pytest.raises(PipelineError, match="'paid': expected a data frame, not str"):
         check_outputs(shop({"paid": "paid"}), {"paid": "frame"})  # type: ignore[dict-item]
-    with pytest.raises(PipelineError, match="not there: reason, key, value"):
+    with pytest.raises(PipelineError, match="missing: reason, key, value"):
         check_outputs(shop({"paid": "paid"}), {"dead_letters": frame})
 
 
-def test_order_per_key_holds(spark: Any) -> None:
+def test_keeps_order_per_key(spark: Any) -> None:
     many = [(f"k{number % 7}", number, number // 7 * 10, number % 3) for number in range(700)]
     frame = spark.createDataFrame(many, "key string, value int, _at long, _seq int").orderBy("value", ascending=False)
     pipeline = shop({"one": "one", "two": "two"})
@@ -93,7 +93,7 @@ def test_order_per_key_holds(spark: Any) -> None:
     assert all(len(tasks) == 1 for tasks in where.values())
 
 
-def test_rows_without_key_are_spread(spark: Any) -> None:
+def test_spreads_rows_without_key(spark: Any) -> None:
     frame = spark.range(200).selectExpr("cast(null as string) key", "cast(id as string) value", "id _at")
     rows = merge_records(topic_frames(shop({"one": "one"}), {"one": frame}), 2, ordered=True)
     sizes = [len(part) for part in rows.rdd.glom().collect()]

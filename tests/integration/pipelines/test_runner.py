@@ -1,4 +1,4 @@
-"""Pipelines that run: from topics to topics and tables, each row once, whatever ends the run."""
+"""Running pipelines from topics to topics and tables: each row once, however the run ends."""
 
 import json
 import threading
@@ -21,10 +21,10 @@ from headrace.pipelines import (
     RunSettings,
     Table,
     Topic,
+    flow_query,
     parse_json,
     pipeline,
 )
-from headrace.pipelines import flow_query as running
 from headrace.pipelines.progress import Progress
 from headrace.testing import EmbeddedBroker
 
@@ -70,7 +70,7 @@ def table_ids(spark: Any, settings: RunSettings, name: str) -> list[str]:
     return sorted(row.id for row in spark.read.parquet(f"{settings.warehouse}/{name}").collect())
 
 
-def test_topics_tables_and_dead_letters(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_writes_topics_tables_and_dead_letters(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     servers = broker.bootstrap_servers
     broker.create_topic("sorted-orders", 2)
     put(servers, "sorted-orders", [*(order(number) for number in range(20)), ("bad", b"not json")])
@@ -99,7 +99,7 @@ def test_topics_tables_and_dead_letters(spark: Any, broker: EmbeddedBroker, sett
     assert len(table_ids(spark, settings, "sorted")) == 22
 
 
-def test_a_batch_that_failed_half_way_is_replayed_exactly_once(
+def test_failed_batch_is_replayed_exactly_once(
     spark: Any, broker: EmbeddedBroker, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = broker.bootstrap_servers
@@ -110,7 +110,7 @@ def test_a_batch_that_failed_half_way_is_replayed_exactly_once(
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "write_table", crash)
+        patch.setattr(flow_query, "write_table", crash)
         with pytest.raises(PipelineError, match="flow half failed: the disk is gone"):
             Runner(orders_pipeline("half"), spark, settings).run()
     assert len(values(servers, "half-large")) == 20, "topics come first"
@@ -124,7 +124,7 @@ def test_a_batch_that_failed_half_way_is_replayed_exactly_once(
     assert [progress.replayed for progress in told if progress.rows] == [True, False]
 
 
-def test_a_batch_whose_tables_are_done_is_not_observed_again(
+def test_replay_of_written_tables_has_no_observations(
     spark: Any, broker: EmbeddedBroker, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("done-in", 1)
@@ -140,7 +140,7 @@ def test_a_batch_whose_tables_are_done_is_not_observed_again(
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(running.FlowQuery, "_figures", crash)
+        patch.setattr(flow_query.FlowQuery, "_figures", crash)
         with pytest.raises(PipelineError, match="gone"):
             Runner(done, spark, settings).run()
     summary = Runner(done, spark, settings).run()
@@ -170,22 +170,22 @@ def copy_pipeline(name: str, split: Callable[[Any, Batch], Any], **more: Any) ->
     return Pipeline.of(name, [flow], {"copy": f"{name}-out"})
 
 
-def test_a_stop_lets_the_batch_finish(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_stop_lets_the_running_batch_finish(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     servers = broker.bootstrap_servers
     broker.create_topic("stop-in", 1)
     put(servers, "stop-in", [(None, number) for number in range(10)])
     gate = Gate()
     one_by_one = replace(settings, available_now=False, max_rows_per_batch=5)
-    running = Runner(copy_pipeline("stop", gate), spark, one_by_one)
-    running.start()
+    runner = Runner(copy_pipeline("stop", gate), spark, one_by_one)
+    runner.start()
     assert gate.entered.wait(DEADLINE)
-    assert not running.wait(timeout=0)
-    running.request_stop()
+    assert not runner.wait(timeout=0)
+    runner.request_stop()
     gate.go_on.set()
-    assert running.wait(DEADLINE)
-    assert running.summary().rows == 5
+    assert runner.wait(DEADLINE)
+    assert runner.summary().rows == 5
     assert sorted(values(servers, "stop-out")) == [*range(5)]
-    assert running.stop().flows["copy"].batches == 1
+    assert runner.stop().flows["copy"].batches == 1
 
     rest = Runner(copy_pipeline("stop", gate), spark, settings)
     assert rest.run().rows == 5
@@ -193,7 +193,7 @@ def test_a_stop_lets_the_batch_finish(spark: Any, broker: EmbeddedBroker, settin
     assert sorted(values(servers, "stop-out")) == [*range(10)]
 
 
-def test_a_flow_that_fails_ends_the_others(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_failed_flow_stops_all_flows(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     for topic in ("pair-in", "pair-other"):
         broker.create_topic(topic, 1)
     put(broker.bootstrap_servers, "pair-in", [(None, 1)])
@@ -209,14 +209,14 @@ def test_a_flow_that_fails_ends_the_others(spark: Any, broker: EmbeddedBroker, s
         [Flow("broken", {"in": Topic("pair-in")}, split=broken), Flow("fine", {"in": Topic("pair-other")}, split=fine)],
         {"copy": "pair-out"},
     )
-    running = Runner(pair, spark, replace(settings, available_now=False))
-    running.start()
+    runner = Runner(pair, spark, replace(settings, available_now=False))
+    runner.start()
     with pytest.raises(PipelineError, match=r"^flow broken failed: no idea what to do$"):
-        running.wait(DEADLINE)
+        runner.wait(DEADLINE)
     assert spark.streams.active == []
 
 
-def test_several_sources_and_what_a_batch_observes(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_several_sources_and_observed_figures(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     servers = broker.bootstrap_servers
     for topic in ("both-left", "both-right"):
         broker.create_topic(topic, 1)
@@ -243,7 +243,7 @@ def test_several_sources_and_what_a_batch_observes(spark: Any, broker: EmbeddedB
     assert sorted(values(servers, "both-lefts")) == [1, 2]
 
 
-def test_a_stateful_pipeline(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_stateful_pipeline(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     servers = broker.bootstrap_servers
     broker.create_topic("counts-in", 1)
     put(servers, "counts-in", [(None, {"city": city}) for city in ("Graz", "Linz", "Graz")])
@@ -295,19 +295,19 @@ def test_order_per_key_and_headers(spark: Any, broker: EmbeddedBroker, settings:
     assert by_key == {f"k{key}".encode(): [*range(key, 200, 5)] for key in range(5)}
 
 
-def test_what_is_wrong_is_told_before_anything_runs(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_checks_settings_before_start(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     wrong = orders_pipeline("wrong")
-    with pytest.raises(PipelineError, match=r"writes tables \(wrong\): give a warehouse"):
+    with pytest.raises(PipelineError, match=r"writes tables \(wrong\): a warehouse directory is required"):
         Runner(wrong, spark, replace(settings, warehouse=None))
-    with pytest.raises(PipelineError, match="no setting 'huge'; it has: large"):
+    with pytest.raises(PipelineError, match="no setting 'huge'; its settings: large"):
         Runner(wrong, spark, replace(settings, settings={"huge": "1"}))
     with pytest.raises(PipelineError, match="trigger 'soon'"):
         Runner(wrong, spark, replace(settings, trigger="soon"))
-    with pytest.raises(PipelineError, match="topic 'wrong-orders' is not there, which source 'orders' reads"):
+    with pytest.raises(PipelineError, match="topic 'wrong-orders' of source 'orders' does not exist"):
         Runner(wrong, spark, settings).run()
 
 
-def test_a_checkpoint_belongs_to_its_sources(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_rejects_checkpoint_of_other_sources(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     broker.create_topic("mine-in", 1)
 
     def split(frame: Any, batch: Batch) -> Any:
@@ -315,18 +315,20 @@ def test_a_checkpoint_belongs_to_its_sources(spark: Any, broker: EmbeddedBroker,
 
     Runner(copy_pipeline("mine", split), spark, settings).run()
     other = Pipeline.of("mine", [Flow("copy", {"other": Topic("mine-in")}, split=split)], {"copy": "mine-out"})
-    with pytest.raises(PipelineError, match=r"other sources \(other\) than its checkpoint .* \(in\)"):
+    with pytest.raises(
+        PipelineError, match=r"reads other, but its checkpoint .* was created for in: use a new checkpoint"
+    ):
         Runner(other, spark, settings).run()
 
 
-def test_a_prepare_must_return_a_stream(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_rejects_prepare_that_returns_no_stream(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     broker.create_topic("plain-in", 1)
     flow = Flow("copy", {"in": Topic("plain-in")}, prepare=lambda frames, context: frames)  # type: ignore[arg-type,return-value]
-    with pytest.raises(PipelineError, match="prepare returned dict, expected one stream"):
+    with pytest.raises(PipelineError, match="prepare returned dict; expected one streaming frame"):
         Runner(Pipeline.of("plain", [flow], {"copy": "plain-out"}), spark, settings).run()
 
 
-def test_a_flow_that_cannot_start_is_told_in_one_line(
+def test_start_failure_is_reported_in_one_line(
     spark: Any, broker: EmbeddedBroker, settings: RunSettings, tmp_path: Path
 ) -> None:
     broker.create_topic("cannot-in", 1)
@@ -345,9 +347,7 @@ def test_a_flow_that_cannot_start_is_told_in_one_line(
     assert spark.streams.active == []
 
 
-def test_a_worker_that_is_slow_to_come_up_is_waited_for(
-    spark: Any, broker: EmbeddedBroker, settings: RunSettings
-) -> None:
+def test_retries_when_python_workers_start_slowly(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     broker.create_topic("slow-in", 1)
     put(broker.bootstrap_servers, "slow-in", [(None, 1)])
     tries = []
@@ -370,7 +370,7 @@ def test_a_worker_that_is_slow_to_come_up_is_waited_for(
     assert 1 <= len(tries) <= 4, "it is given up; on a busy machine workers may be slow indeed"
 
 
-def test_a_task_that_fails_once_is_made_good_while_other_flows_go_on(
+def test_restarts_failed_flow_while_others_continue(
     spark: Any, broker: EmbeddedBroker, settings: RunSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     servers = broker.bootstrap_servers
@@ -395,24 +395,24 @@ def test_a_task_that_fails_once_is_made_good_while_other_flows_go_on(
     ]
     told: list[Progress] = []
     both = Pipeline.of("again", flows, {"copy": "again-out"})
-    running = Runner(both, spark, replace(settings, available_now=False), on_progress=told.append)
-    running.start()
+    runner = Runner(both, spark, replace(settings, available_now=False), on_progress=told.append)
+    runner.start()
     for number in range(5):
         put(servers, "again-in", [(None, number)])
         written = [*range(number + 1)]
         eventually(
-            lambda wanted=written: not running.wait(0.1) and values(servers, "again-out") == wanted,
+            lambda wanted=written: not runner.wait(0.1) and values(servers, "again-out") == wanted,
             f"{written} are written",
             DEADLINE,
         )
-    summary = running.stop()
+    summary = runner.stop()
     assert tries[:4] == [0, 1, 2, 2]
     assert "flow broken failed, and goes on from its checkpoint:" in caplog.text
     assert values(servers, "again-out") == [*range(5)]
     assert sum(progress.rows for progress in told) == 5 == summary.rows, "no batch's progress is missed or told twice"
 
 
-def test_a_task_that_fails_again_ends_the_flow(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
+def test_second_failure_ends_the_flow(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
     broker.create_topic("never-in", 1)
     put(broker.bootstrap_servers, "never-in", [(None, 1)])
     tries = []

@@ -1,4 +1,4 @@
-"""Parquet tables: partitions, and each batch once, wherever the run before ended."""
+"""Parquet tables: partitions, and each batch exactly once, wherever the previous run ended."""
 
 import json
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def ids_of(spark: Any, warehouse: Path) -> list[int]:
     return sorted(row.id for row in spark.read.parquet(str(warehouse / "clicks")).collect())
 
 
-def test_files_are_there_whole_or_not_at_all(spark: Any, tmp_path: Path) -> None:
+def test_writes_files_atomically(spark: Any, tmp_path: Path) -> None:
     """Those of the runner and those of flows are written in the same way."""
     (tmp_path / "one.tmp").write_bytes(b"of a process that was killed")
     files = StateDirectory(spark, str(tmp_path))
@@ -45,7 +45,7 @@ def test_files_are_there_whole_or_not_at_all(spark: Any, tmp_path: Path) -> None
     assert files.list() == ["two"]
 
 
-def test_rows_are_by_day_and_hour(spark: Any, tmp_path: Path) -> None:
+def test_partitions_rows_by_day_and_hour(spark: Any, tmp_path: Path) -> None:
     assert write(spark, tmp_path, range(3), 0) == 3
     assert write(spark, tmp_path, range(3, 5), 1, ts=MS + 7_200_000) == 2
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("clicks/day=*/hour=*/*.parquet"))
@@ -59,15 +59,13 @@ def test_rows_are_by_day_and_hour(spark: Any, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("clicks/_headrace/query/*") if path.is_dir()] == []
 
 
-def test_a_batch_that_is_there_is_not_written_again(spark: Any, tmp_path: Path) -> None:
+def test_does_not_write_a_batch_twice(spark: Any, tmp_path: Path) -> None:
     write(spark, tmp_path, range(3), 0)
     assert write(spark, tmp_path, range(3), 0) is None
     assert ids_of(spark, tmp_path) == [0, 1, 2]
 
 
-def test_a_batch_whose_tasks_wrote_but_that_was_not_decided_begins_anew(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_without_journal_starts_over(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -81,7 +79,7 @@ def test_a_batch_whose_tasks_wrote_but_that_was_not_decided_begins_anew(
 
 
 @pytest.mark.parametrize("moved", [0, 1, 2])
-def test_a_batch_that_was_decided_is_finished(
+def test_batch_with_journal_finishes_its_moves(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
     frame = rows(spark, range(2)).union(rows(spark, range(2, 5), MS + 3_600_000)).coalesce(1)
@@ -111,7 +109,7 @@ def test_a_batch_that_was_decided_is_finished(
     assert not (tmp_path / "clicks/_headrace/query/0000000007").exists()
 
 
-def test_what_a_user_deleted_stays_deleted(spark: Any, tmp_path: Path) -> None:
+def test_replay_does_not_restore_deleted_files(spark: Any, tmp_path: Path) -> None:
     write(spark, tmp_path, range(3), 0)
     for file in tmp_path.glob("clicks/day=*/hour=*/*"):
         file.unlink()
@@ -119,7 +117,7 @@ def test_what_a_user_deleted_stays_deleted(spark: Any, tmp_path: Path) -> None:
     assert list(tmp_path.glob("clicks/day=*/hour=*/*.parquet")) == []
 
 
-def test_journals_of_batches_that_cannot_come_again_go(spark: Any, tmp_path: Path) -> None:
+def test_deletes_old_journals(spark: Any, tmp_path: Path) -> None:
     home = tmp_path / "clicks/_headrace/query"
     home.mkdir(parents=True)
     for batch_id in range(4):
@@ -128,12 +126,12 @@ def test_journals_of_batches_that_cannot_come_again_go(spark: Any, tmp_path: Pat
     assert sorted(path.name for path in home.glob("*.json")) == ["0000000003.json", "0000000004.json"]
 
 
-def test_an_empty_batch_leaves_the_table_as_it_is(spark: Any, tmp_path: Path) -> None:
+def test_empty_batch_leaves_the_table_unchanged(spark: Any, tmp_path: Path) -> None:
     assert write(spark, tmp_path, range(0), 0) == 0
     assert list(tmp_path.glob("clicks/day=*")) == []
 
 
-def test_the_time_may_be_a_timestamp(spark: Any) -> None:
+def test_time_column_may_be_a_timestamp(spark: Any) -> None:
     when = datetime(2026, 12, 31, 23, 59, tzinfo=UTC)
     frame = spark.createDataFrame([(when,)], "at timestamp")
     (row,) = tables.with_day_and_hour(frame, Table("t", time="at")).collect()
@@ -143,19 +141,19 @@ def test_the_time_may_be_a_timestamp(spark: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ("id bigint", "its time is the column 'ts', which the frame does not have"),
-        ("ts string", "is a string, expected a timestamp or milliseconds"),
-        ("ts bigint, day string", "a column 'day', which the table makes itself"),
+        ("id bigint", "the time column 'ts' is not in the frame"),
+        ("ts string", "has type string; expected a timestamp or milliseconds"),
+        ("ts bigint, day string", "a column 'day', which is reserved"),
     ],
 )
-def test_frames_that_do_not_fit_are_named(spark: Any, schema: str, said: str) -> None:
+def test_rejects_frames_that_do_not_fit_the_table(spark: Any, schema: str, said: str) -> None:
     with pytest.raises(PipelineError, match=said):
         tables.with_day_and_hour(spark.createDataFrame([], schema), TABLE)
 
 
-def test_rows_that_the_driver_cannot_see_are_an_error(
+def test_rejects_a_warehouse_that_the_driver_cannot_see(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FileTree, "tree", lambda *_: [])
-    with pytest.raises(PipelineError, match="must be on storage that driver and workers share"):
+    with pytest.raises(PipelineError, match="must be on storage that the driver and all workers share"):
         write(spark, tmp_path, range(3), 0)

@@ -1,4 +1,5 @@
-"""The audit finds what is planted: losses, doubles, strays, disorder, missing dead letters. And nothing else."""
+"""The audit finds planted violations: lost, doubled, unexpected and disordered rows, missing dead letters. Nothing
+else."""
 
 import json
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ def judge(spark: Any, inputs: list[Record], written: dict[str, list[Record]]) ->
         )
 
 
-def test_what_is_right_passes(spark: Any, inputs: list[Record]) -> None:
+def test_passes_correct_outputs(spark: Any, inputs: list[Record]) -> None:
     written = shop_reference.run(inputs, later_ms=250)
     report = judge(spark, inputs, written.records)
     assert report.ok, "\n".join(report.lines())
@@ -149,7 +150,7 @@ def move_to_another_partition(written: Written, topic: str) -> None:
     rows[last] = rows[last].moved(partition=7, offset=0)
 
 
-def test_what_is_planted_is_found(spark: Any, inputs: list[Record]) -> None:
+def test_finds_planted_violations(spark: Any, inputs: list[Record]) -> None:
     written = {topic: list(records) for topic, records in shop_reference.run(inputs).records.items()}
     swap(written, "dwd_start")
     drop(written, "dwd_page", 3)
@@ -206,7 +207,7 @@ def disorder_of(found: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in found.items() if name == "disordered"}
 
 
-def test_without_outputs_everything_is_lost(spark: Any, inputs: list[Record]) -> None:
+def test_reports_all_rows_lost_without_outputs(spark: Any, inputs: list[Record]) -> None:
     report = judge(spark, inputs, {})
     assert not report.ok
     assert all(output.lost == output.expected for output in report.outputs)

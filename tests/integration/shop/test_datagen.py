@@ -1,4 +1,4 @@
-"""`headrace datagen` on a broker: what was made is there, in order, and the pace is kept."""
+"""`headrace datagen` on a broker: the topics contain the generated events in order, at the given rate."""
 
 import contextlib
 import signal
@@ -47,7 +47,7 @@ def by_key(records: list[tuple[str, bytes | None]]) -> dict[str, list[bytes | No
 
 
 @pytest.mark.parametrize("rate", [None, 100_000])
-def test_topics_have_what_the_stream_makes(broker: EmbeddedBroker, rate: float | None) -> None:
+def test_topics_contain_the_generated_events(broker: EmbeddedBroker, rate: float | None) -> None:
     topics = {LOG: f"log-{rate}", DB: f"db-{rate}"}
     create_topics(broker.bootstrap_servers, 3, topics)
     create_topics(broker.bootstrap_servers, 3, topics)  # they may be there
@@ -75,7 +75,7 @@ def test_topics_have_what_the_stream_makes(broker: EmbeddedBroker, rate: float |
         assert by_key(found[name]) == by_key(wanted)
 
 
-def test_the_pace_is_that_of_the_rate(broker: EmbeddedBroker) -> None:
+def test_generates_at_the_given_rate(broker: EmbeddedBroker) -> None:
     topics = {LOG: "pace-log", DB: "pace-db"}
     create_topics(broker.bootstrap_servers, 1, topics)
     clock = ManualClock(START_MS)
@@ -93,7 +93,7 @@ def test_the_pace_is_that_of_the_rate(broker: EmbeddedBroker) -> None:
     assert clock.time_ms() == START_MS + 10_000
 
 
-def test_it_stops_when_told_to(broker: EmbeddedBroker) -> None:
+def test_stops_on_request(broker: EmbeddedBroker) -> None:
     topics = {LOG: "stop-log", DB: "stop-db"}
     create_topics(broker.bootstrap_servers, 1, topics)
     asked = iter([False, False, True])
@@ -104,7 +104,7 @@ def test_it_stops_when_told_to(broker: EmbeddedBroker) -> None:
     assert sum(map(len, read(broker, topics, 1500).values())) == 1500
 
 
-def test_an_event_that_is_not_written_is_an_error(broker: EmbeddedBroker) -> None:
+def test_raises_if_an_event_cannot_be_written(broker: EmbeddedBroker) -> None:
     topics = {LOG: "small-log", DB: "small-db"}
     for name in topics.values():
         broker.create_topic(name, 1, {"max.message.bytes": "100"})
@@ -112,7 +112,7 @@ def test_an_event_that_is_not_written_is_an_error(broker: EmbeddedBroker) -> Non
         generate(broker.bootstrap_servers, StreamSettings(events=500, devices=50), topics=topics)
 
 
-def test_no_broker_is_an_error(unused_port: int) -> None:
+def test_raises_without_a_broker(unused_port: int) -> None:
     settings = {"max.block.ms": 200}
     with pytest.raises(KafkaTimeoutError):
         generate(f"127.0.0.1:{unused_port}", StreamSettings(events=10, devices=5), producer_settings=settings)
@@ -135,7 +135,7 @@ def test_command(broker: EmbeddedBroker) -> None:
     assert sum(map(len, read(broker, {LOG: "cli-log", DB: "cli-db"}, 2000).values())) == 2000
 
 
-def test_command_ends_in_order_when_interrupted(broker: EmbeddedBroker) -> None:
+def test_command_stops_gracefully_on_interrupt(broker: EmbeddedBroker) -> None:
     command = [sys.executable, "-m", "headrace", "datagen", "--bootstrap-server", broker.bootstrap_servers]
     options = ["--rate", "200", "--devices", "20", "--log-topic", "int-log", "--db-topic", "int-db"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -195,7 +195,7 @@ def broker_behind_tls(certificate: Path) -> Iterator[int]:
             accepting.join(10)
 
 
-def test_all_clients_of_the_command_take_settings_from_a_file(certificate: Path, tmp_path: Path) -> None:
+def test_command_config_applies_to_all_clients(certificate: Path, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     tls = {"security.protocol": "SSL", "ssl.cafile": str(certificate)}
     for_others = {"isolation.level": "read_committed", "acks": "all"}
@@ -223,7 +223,7 @@ def test_all_clients_of_the_command_take_settings_from_a_file(certificate: Path,
         (["--broken", "0.7", "--duplicates", "0.7"], 1, "broken and duplicates"),
     ],
 )
-def test_command_lines_that_make_no_sense(broker: EmbeddedBroker, options: list[str], code: int, named: str) -> None:
+def test_rejects_invalid_options(broker: EmbeddedBroker, options: list[str], code: int, named: str) -> None:
     command = [sys.executable, "-m", "headrace", "datagen", "--bootstrap-server", broker.bootstrap_servers]
     ran = subprocess.run([*command, "--events", "10", *options], capture_output=True, text=True, timeout=60)
     assert ran.returncode == code

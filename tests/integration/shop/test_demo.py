@@ -1,4 +1,4 @@
-"""What `make run` runs: all the way with few events, and what it says when the audit fails."""
+"""`make run`: the whole demo with few events, and its exit code when the audit fails."""
 
 import importlib.util
 import json
@@ -23,7 +23,7 @@ from headrace.testing import EmbeddedBroker
 DEMO = Path(__file__).parents[3] / "examples" / "shop_demo.py"
 
 
-def test_the_demo_runs(tmp_path: Path) -> None:
+def test_demo_runs(tmp_path: Path) -> None:
     try:
         require_java()
     except KafkaUnavailable as error:
@@ -59,7 +59,7 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     eventually(lambda: not processes_with(mark), f"nothing is left of {running}", 20)
 
 
-def test_what_tasks_left_behind_is_not_counted(spark: Any) -> None:
+def test_ignores_aborted_records(spark: Any) -> None:
     with EmbeddedBroker() as broker:
         servers = broker.bootstrap_servers
         broker.create_topic(DEAD_LETTERS, 1)
@@ -86,7 +86,7 @@ def load() -> ModuleType:
 
 
 @pytest.mark.parametrize(("lost", "code"), [(0, 0), (1, 1)])
-def test_the_exit_code_is_that_of_the_audit(
+def test_exit_code_is_the_audits(
     lost: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     demo = load()
@@ -103,7 +103,7 @@ def test_the_exit_code_is_that_of_the_audit(
 @pytest.mark.parametrize(
     ("options", "named"), [(["--events", "0"], "expected at least 1"), (["--dance"], "unrecognized arguments")]
 )
-def test_command_lines_that_make_no_sense(options: list[str], named: str) -> None:
+def test_rejects_invalid_options(options: list[str], named: str) -> None:
     ran = subprocess.run([sys.executable, str(DEMO), *options], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 2
     assert named in ran.stderr

@@ -1,4 +1,4 @@
-"""`dws-traffic`: minutes that add up, late rows, and what is written; on plain frames and between topics."""
+"""`dws-traffic`: sums per minute, late rows, and outputs; on plain frames and between topics."""
 
 import json
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def minutes(found: dict[str, list[dict[str, Any]]]) -> dict[int, tuple[Any, ...]
     }
 
 
-def test_minutes_add_up_over_batches(spark: Any, tmp_path: Path) -> None:
+def test_adds_up_minutes_over_batches(spark: Any, tmp_path: Path) -> None:
     run = Run(spark, dws_traffic, "traffic", tmp_path)
     first = frame(
         spark,
@@ -100,7 +100,7 @@ def test_payments_count_when_they_succeed(spark: Any, tmp_path: Path) -> None:
     assert {minute: numbers[3] for minute, numbers in minutes(found).items()} == {0: 0, 1: 5, 2: 7}
 
 
-def test_rows_that_are_too_late_or_cannot_be_read(spark: Any, tmp_path: Path) -> None:
+def test_late_and_invalid_rows_become_dead_letters(spark: Any, tmp_path: Path) -> None:
     run = Run(spark, dws_traffic, "traffic", tmp_path, lateness_minutes=10.0)
     run.batch(frame(spark, view("a", 30)))
     found = run.batch(
@@ -111,7 +111,7 @@ def test_rows_that_are_too_late_or_cannot_be_read(spark: Any, tmp_path: Path) ->
     assert run.figures == {"minutes": 1, "too_late": 1}
 
 
-def test_visitors_of_a_busy_minute_are_nearly_right(spark: Any, tmp_path: Path) -> None:
+def test_estimates_visitors_of_a_busy_minute(spark: Any, tmp_path: Path) -> None:
     run = Run(spark, dws_traffic, "traffic", tmp_path)
     for half in range(2):
         found = run.batch(frame(spark, *(view(f"m{number}") for number in range(half * 2000, half * 2000 + 4000))))
@@ -120,7 +120,7 @@ def test_visitors_of_a_busy_minute_are_nearly_right(spark: Any, tmp_path: Path) 
     assert abs(visitors - 6000) < 300
 
 
-def test_minutes_are_one_task_whatever_the_cores(spark: Any) -> None:
+def test_minutes_have_one_partition_on_any_number_of_cores(spark: Any) -> None:
     """Tasks write in transactions: a batch that is replayed must have the same."""
     many = ChangedMinutes([Minute(TS + number * MINUTE_MS, page_views=1) for number in range(5)], version=1)
     assert spark.sparkContext.defaultParallelism > 1
@@ -130,7 +130,7 @@ def test_minutes_are_one_task_whatever_the_cores(spark: Any) -> None:
         assert rows.count() == len(changed.minutes)
 
 
-def test_settings_that_cannot_be(spark: Any, tmp_path: Path) -> None:
+def test_rejects_invalid_settings(spark: Any, tmp_path: Path) -> None:
     Run(spark, dws_traffic, "traffic", tmp_path).batch(frame(spark, view("a")))  # kept by the process, not used again
     with pytest.raises(PipelineError, match="lateness_minutes=0: expected at least 1"):
         Run(spark, dws_traffic, "traffic", tmp_path, lateness_minutes=0.0).batch(frame(spark, view("a")))
@@ -145,7 +145,7 @@ def shop() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def test_from_topics_to_a_topic_and_a_table(spark: Any, shop: EmbeddedBroker, tmp_path: Path) -> None:
+def test_writes_topic_and_table(spark: Any, shop: EmbeddedBroker, tmp_path: Path) -> None:
     servers = shop.bootstrap_servers
     how = RunSettings(servers, str(tmp_path / "checkpoint"), warehouse=str(tmp_path / "tables"), available_now=True)
     put_rows(servers, view("a"), view("b"), order(1), payment(1, 5), view("z", 1))

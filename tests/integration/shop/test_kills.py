@@ -151,7 +151,7 @@ if ALL_POINTS:
     }
 
 
-def test_driver_is_killed(lab: Lab, spark: Any) -> None:
+def test_ods_dwd_survives_driver_kills(lab: Lab, spark: Any) -> None:
     """At one point after another; each run goes on where the last one was killed."""
     left: list[int] = []
     try:
@@ -234,7 +234,7 @@ def table_is_being_written(lab: Lab) -> Callable[[], bool]:
     return lambda: bool(staged() - before)
 
 
-def test_the_driver_of_dws_traffic_is_killed(tmp_path: Path, spark: Any) -> None:
+def test_dws_traffic_survives_driver_kills(tmp_path: Path, spark: Any) -> None:
     """Between the topic and the table, too; and each run has other cores than the one that was killed."""
     with EmbeddedBroker() as broker:
         lab = TrafficLab(broker, tmp_path)
@@ -249,7 +249,7 @@ def test_the_driver_of_dws_traffic_is_killed(tmp_path: Path, spark: Any) -> None
         lab.check(spark)
 
 
-def test_tasks_and_broker_are_killed(lab: Lab, spark: Any) -> None:
+def test_ods_dwd_survives_task_and_broker_kills(lab: Lab, spark: Any) -> None:
     """A task while it writes, the broker while a task commits, a task again; the driver goes on through all of it."""
     with lab.run_until(hold_up(ApiKey.PRODUCE, "before"), "local[2,4]") as process:
 

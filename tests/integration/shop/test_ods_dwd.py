@@ -1,4 +1,4 @@
-"""`ods-dwd`: on plain frames against a few lines of Python, and between topics with the audit as judge."""
+"""`ods-dwd`: on plain frames against a simple reference in Python, and between topics with the audit."""
 
 import json
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def batch(run: Run, *events: Any, batch_id: int | None = None) -> dict[str, list
 # ---- the app's events
 
 
-def test_an_event_becomes_a_row_for_each_item(log: Run) -> None:
+def test_writes_one_row_per_item(log: Run) -> None:
     start = {"entry": " icon ", "loading_time": 3, "open_ad_id": 4, "open_ad_ms": -1, "open_ad_skip_ms": 0}
     displays = [
         {"display_type": "query", "item": str(number), "item_type": 'a "quoted", ü', "order": number, "pos_id": 2}
@@ -97,7 +97,7 @@ def test_items_without_fields(log: Run) -> None:
     }
 
 
-def test_lists_that_are_not_there_are_empty_whatever_sql_is_like(spark: Any, tmp_path: Path) -> None:
+def test_missing_lists_are_empty_in_any_sql_mode(spark: Any, tmp_path: Path) -> None:
     """Without ANSI SQL, the size of nothing is -1."""
     with settings(spark, {"spark.sql.ansi.enabled": "false"}):
         frame = source_frame(spark, "ods_log", [page("e1", err={"error_code": 1})])
@@ -115,7 +115,7 @@ def without(event: Event, name: str) -> Event:
     return event[0], {field: value for field, value in event[1].items() if field != name}
 
 
-def test_why_app_events_are_refused(log: Run) -> None:
+def test_reasons_for_invalid_app_events(log: Run) -> None:
     sound = page("e")
     cases: dict[str, Any] = {
         "no value": None,
@@ -144,7 +144,7 @@ def test_why_app_events_are_refused(log: Run) -> None:
     assert bytes(letter["value"]) == cases["not JSON"]
 
 
-def test_duplicates_within_and_across_batches_and_replays(log: Run) -> None:
+def test_removes_duplicates_within_and_across_batches_and_replays(log: Run) -> None:
     assert [row["src"]["o"] for row in batch(log, page("a"), page("a"), page("b"))["dwd_page"]] == [0, 2]
     second = (page("b"), page("c"), page("a"), page("d"))
     first_time = batch(log, *second)
@@ -155,7 +155,7 @@ def test_duplicates_within_and_across_batches_and_replays(log: Run) -> None:
     assert batch(log) == {}
 
 
-def test_the_window_is_one_of_the_log(log: Run) -> None:
+def test_deduplication_window_uses_log_time(log: Run) -> None:
     def written(event_id: str, sent_ms: int | None) -> bool:
         return "dwd_page" in log.batch(source_frame(log.spark, "ods_log", [page(event_id)], sent_ms))
 
@@ -168,13 +168,13 @@ def test_the_window_is_one_of_the_log(log: Run) -> None:
     assert written("b", None)
 
 
-def test_broken_events_are_never_duplicates(log: Run) -> None:
+def test_invalid_events_are_never_duplicates(log: Run) -> None:
     broken = without(page("a"), "page")
     assert reasons(batch(log, broken, broken)) == {0: "neither start nor page", 1: "neither start nor page"}
     assert len(batch(log, page("a"))["dwd_page"]) == 1
 
 
-def test_the_flag_of_new_visitors_is_repaired(log: Run) -> None:
+def test_corrects_the_flag_of_new_visitors(log: Run) -> None:
     rows = batch(log, page("a", "new", is_new="1"), page("b", "old", is_new="0"), page("c", "old", is_new="1"))
     assert [row["is_new"] for row in rows["dwd_page"]] == [True, False, False]
     assert log.figures["repaired"] == 1
@@ -228,7 +228,7 @@ def test_changes_are_typed_and_routed(db: Run) -> None:
     assert db.figures == {"duplicates": 0, "unrouted": 2}
 
 
-def test_why_changes_are_refused(db: Run) -> None:
+def test_reasons_for_invalid_changes(db: Run) -> None:
     sound = change("e")
     data = sound[1]["data"]
     cases: dict[str, Any] = {
@@ -248,7 +248,7 @@ def test_why_changes_are_refused(db: Run) -> None:
     assert len(rows["dwd_order"]) == 1
 
 
-def test_text_that_only_looks_like_json_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_rejects_text_that_only_looks_like_json(spark: Any, tmp_path: Path) -> None:
     routes = {**ROUTES, "sku_info": Route("dwd_sku")}
     run = Run(spark, make_ods_dwd(routes, name="mine"), "db", tmp_path)
     sound = ['{"a": [1.50, {"b": null}], "c": "}"}', "{}", '{"c": "ü"} ']
@@ -291,7 +291,7 @@ def test_routes_of_a_user(spark: Any, tmp_path: Path) -> None:
             batch(run, coupon)
 
 
-def test_settings_that_cannot_be(spark: Any, tmp_path: Path) -> None:
+def test_rejects_invalid_settings(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="dedup_minutes=0: expected more than 0"):
         batch(Run(spark, ods_dwd, "log", tmp_path, dedup_minutes=0.0), page("a"))
 
@@ -308,7 +308,7 @@ def shop() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def test_from_topics_to_topics(spark: Any, shop: EmbeddedBroker, tmp_path: Path) -> None:
+def test_writes_topics_that_pass_the_audit(spark: Any, shop: EmbeddedBroker, tmp_path: Path) -> None:
     servers = shop.bootstrap_servers
     stream = EventStream(StreamSettings(events=800, rate=100.0, broken=0.05, duplicates=0.1, devices=40), TS)
     how = RunSettings(servers, str(tmp_path / "checkpoint"), available_now=True, max_rows_per_batch=300)

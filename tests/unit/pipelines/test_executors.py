@@ -1,4 +1,4 @@
-"""How long is waited for the executors of a cluster, and for which."""
+"""Waiting for the executors of a cluster."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -50,13 +50,13 @@ def clock() -> ManualClock:
         ([float(number) for number in range(100)], 124, 30),
     ],
 )
-def test_a_cluster_that_was_just_joined(clock: ManualClock, come: list[float], cores: int, waited: float) -> None:
+def test_waits_for_executors_of_a_new_cluster(clock: ManualClock, come: list[float], cores: int, waited: float) -> None:
     spark: Any = FakeSpark(clock, come)
     assert count_executor_cores(spark, clock) == cores
     assert clock.time_ms() - spark.startTime == pytest.approx(waited * 1000, abs=300)
 
 
-def test_nothing_to_wait_for(clock: ManualClock) -> None:
+def test_does_not_wait_for_local_dynamic_or_old_clusters(clock: ManualClock) -> None:
     began_ms = clock.time_ms()
     for spark in (
         FakeSpark(clock, [1], "local[4]"),

@@ -1,4 +1,4 @@
-"""One line for what went wrong, whoever tells it."""
+"""Failures of Spark, Python workers and the JVM, described in one line."""
 
 import pytest
 
@@ -80,7 +80,7 @@ ANALYSIS = """\
         ),
     ],
 )
-def test_one_line(error: Exception, said: str) -> None:
+def test_describes_failure_in_one_line(error: Exception, said: str) -> None:
     assert describe_failure(error) == said
 
 
@@ -99,5 +99,5 @@ AnalysisError = type("AnalysisException", (SparkError,), {"__module__": SparkErr
         (ValueError("no such thing"), 0),
     ],
 )
-def test_what_is_worth_another_try(error: BaseException, times: int) -> None:
+def test_retries_temporary_failures_only(error: BaseException, times: int) -> None:
     assert retries_allowed(error) == times

@@ -58,7 +58,7 @@ def test_file_may_import_modules_from_its_directory(tmp_path: Path) -> None:
         ("x = 1\ny = 1 / 0\n", "mine.py:2: ZeroDivisionError: division by zero"),
         ("x = (\n", "mine.py:1: SyntaxError: "),
         ("import no_such_module_here\n", "mine.py:1: No module named 'no_such_module_here'"),
-        (ONE.replace("(orders)", "(refunds)"), "parameter 'refunds' is none of its sources"),
+        (ONE.replace("(orders)", "(refunds)"), "unknown parameter 'refunds' of the function"),
     ],
 )
 def test_errors_in_a_file_name_the_line(tmp_path: Path, text: str, message: str) -> None:

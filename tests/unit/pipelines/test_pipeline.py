@@ -1,4 +1,4 @@
-"""What a pipeline is: checks and defaults, without Spark."""
+"""The definition of pipelines: checks and defaults, without Spark."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.pipelines import Flow, Pipeline, PipelineError, Table, Topic, pipeline
-from headrace.pipelines.pipeline import chosen_settings, current_batch
+from headrace.pipelines.pipeline import current_batch, resolve_settings
 
 
 def split(frame: Any, batch: Any) -> Any:
@@ -17,21 +17,21 @@ def flow(name: str = "f", **more: Any) -> Flow:
     return Flow(name, **{"sources": {"s": Topic("s")}, "split": split, **more})
 
 
-def test_dead_letters_have_a_topic() -> None:
+def test_dead_letters_have_a_default_topic() -> None:
     made = Pipeline.of("ods-dwd", [flow()], {"out": "there"}, description="\n  Does it.\n\n  More.\n")
     assert made.outputs == {"out": (Topic("there"),), "dead_letters": (Topic("ods_dwd_dead_letters"),)}
     assert [topic.name for topic in made.topics] == ["there", "ods_dwd_dead_letters"]
     assert made.summary == "Does it."
 
 
-def test_dead_letters_may_go_elsewhere() -> None:
+def test_dead_letters_may_go_to_another_place() -> None:
     places = [Topic("bad"), Table("bad", time="timestamp")]
     made = Pipeline.of("p", [flow()], {"out": "there", "dead_letters": places})
     assert made.outputs["dead_letters"] == tuple(places)
     assert [table.name for table in made.tables] == ["bad"]
 
 
-def test_rows_may_name_their_topic() -> None:
+def test_output_may_route_rows_by_topic_column() -> None:
     assert [topic.name for topic in Pipeline.of("p", [flow()], {"out": Topic(None)}).topics] == ["p_dead_letters"]
 
 
@@ -39,30 +39,30 @@ def test_rows_may_name_their_topic() -> None:
     ("make", "said"),
     [
         (lambda: Pipeline.of("a b", [flow()], {}), "pipeline name 'a b'"),
-        (lambda: Pipeline.of("p", [], {}), "pipeline p: no flows"),
+        (lambda: Pipeline.of("p", [], {}), "pipeline p has no flows"),
         (lambda: Pipeline.of("p", [flow(), flow()], {}), "two flows have the same name: f, f"),
-        (lambda: Pipeline.of("p", [flow("x/y")], {}), "flow 'x/y': the name must have"),
-        (lambda: Pipeline.of("p", [flow(sources={})], {}), "flow 'f': no sources"),
-        (lambda: Pipeline.of("p", [flow(split=None)], {}), "neither prepare nor split"),
+        (lambda: Pipeline.of("p", [flow("x/y")], {}), "flow 'x/y': invalid flow name"),
+        (lambda: Pipeline.of("p", [flow(sources={})], {}), "flow 'f': it has no sources"),
+        (lambda: Pipeline.of("p", [flow(split=None)], {}), "expected prepare, split or both"),
         (lambda: Pipeline.of("p", [flow(output_mode="all")], {}), "output mode 'all': expected one of append, update"),
-        (lambda: Pipeline.of("p", [flow(sources={"s": Topic()})], {}), "source 's': give a topic name or a pattern"),
-        (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", pattern="b")})], {}), "give a topic name or a"),
-        (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", columns=("keys",))})], {}), "no such columns: keys"),
-        (lambda: Pipeline.of("p", [flow()], {"out": []}), "output 'out': goes nowhere"),
+        (lambda: Pipeline.of("p", [flow(sources={"s": Topic()})], {}), "source 's': expected either a topic name"),
+        (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", pattern="b")})], {}), "expected either a topic name"),
+        (lambda: Pipeline.of("p", [flow(sources={"s": Topic("a", columns=("keys",))})], {}), "unknown columns: keys"),
+        (lambda: Pipeline.of("p", [flow()], {"out": []}), "output 'out': expected at least one topic"),
         (lambda: Pipeline.of("p", [flow()], {"out": [1]}), "1 is neither a Topic nor a Table"),  # type: ignore[list-item]
-        (lambda: Pipeline.of("p", [flow()], {"out": Topic(pattern="x")}), "a pattern is for sources"),
+        (lambda: Pipeline.of("p", [flow()], {"out": Topic(pattern="x")}), "only sources may have a pattern"),
         (lambda: Pipeline.of("p", [flow()], {"out": Table("../x", time="t")}), "table name '../x'"),
         (lambda: Pipeline.of("p", [flow(split=None, prepare=split)], {"a": "a", "b": "b"}), "exactly one output"),
-        (lambda: Pipeline.of("p", [flow()], {}, settings={"s": None}), "the default of setting 's' is None"),  # type: ignore[dict-item]
+        (lambda: Pipeline.of("p", [flow()], {}, settings={"s": None}), "setting 's' has the default None"),  # type: ignore[dict-item]
     ],
 )
-def test_what_is_wrong_is_named(make: Callable[[], Pipeline], said: str) -> None:
+def test_rejects_invalid_pipelines(make: Callable[[], Pipeline], said: str) -> None:
     with pytest.raises(PipelineError) as caught:
         make()
     assert said in str(caught.value)
 
 
-def test_a_function_becomes_a_pipeline() -> None:
+def test_decorator_creates_a_pipeline() -> None:
     @pipeline(sources={"orders": "raw_orders"}, outputs={"paid": "paid"}, settings={"least": 1})
     def paid_orders(orders: Any) -> Any:
         """Orders that were paid."""
@@ -74,19 +74,19 @@ def test_a_function_becomes_a_pipeline() -> None:
     assert (made.name, made.sources, made.prepare) == ("paid-orders", {"orders": Topic("raw_orders")}, None)
 
 
-def test_parameters_are_sources() -> None:
-    with pytest.raises(PipelineError, match=r"parameter 'refunds' is none of its sources \(orders\), nor 'batch'"):
+def test_rejects_unknown_parameters() -> None:
+    with pytest.raises(PipelineError, match=r"unknown parameter 'refunds' .*: expected a source \(orders\) or 'batch'"):
 
         @pipeline("p", sources={"orders": "orders"}, outputs={"out": "out"})
         def refunds(refunds: Any) -> Any: ...
 
-    with pytest.raises(PipelineError, match=r"parameter 'batch' .* nor 'context'"):
+    with pytest.raises(PipelineError, match=r"parameter 'batch' .* or 'context'"):
 
         @pipeline("p", sources={"orders": "orders"}, outputs={"out": "out"}, stateful=True)
         def batches(orders: Any, batch: Any) -> Any: ...
 
 
-def test_a_function_gets_what_it_asks_for() -> None:
+def test_function_receives_the_parameters_it_names() -> None:
     frames = {"orders": "the orders", "refunds": "the refunds"}
     seen = []
 
@@ -101,7 +101,7 @@ def test_a_function_gets_what_it_asks_for() -> None:
     assert seen == [("the refunds", "the context")]
 
 
-def test_a_function_must_return_frames_by_name() -> None:
+def test_rejects_results_that_are_not_frames_by_name() -> None:
     @pipeline("p", sources={"orders": "a"}, outputs={"out": "out"})
     def wrong() -> Any:
         return [1]
@@ -112,7 +112,7 @@ def test_a_function_must_return_frames_by_name() -> None:
 
     split = wrong.flows[0].split
     assert split is not None
-    with pytest.raises(PipelineError, match="returned list, expected frames by output name"):
+    with pytest.raises(PipelineError, match="returned list; expected frames by output name"):
         split(Frame(), None)  # type: ignore[arg-type]
 
 
@@ -121,26 +121,26 @@ def with_settings() -> Pipeline:
     return Pipeline.of("p", [flow()], {"out": "out"}, settings=settings)
 
 
-def test_settings_take_the_type_of_their_default() -> None:
-    assert chosen_settings(with_settings(), {}) == {"name": "x", "count": 1, "share": 0.5, "strict": False}
+def test_settings_are_converted_to_the_type_of_their_default() -> None:
+    assert resolve_settings(with_settings(), {}) == {"name": "x", "count": 1, "share": 0.5, "strict": False}
     given = {"name": 7, "count": "12", "share": "0.25", "strict": "True"}
-    assert chosen_settings(with_settings(), given) == {"name": "7", "count": 12, "share": 0.25, "strict": True}
+    assert resolve_settings(with_settings(), given) == {"name": "7", "count": 12, "share": 0.25, "strict": True}
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"other": "1"}, "pipeline p has no setting 'other'; it has: count, name, share, strict"),
+        ({"other": "1"}, "pipeline p has no setting 'other'; its settings: count, name, share, strict"),
         ({"count": "many"}, "setting count=many: expected a whole number"),
         ({"share": "half"}, "setting share=half: expected a number"),
         ({"strict": "yes"}, "setting strict=yes: expected true or false"),
     ],
 )
-def test_settings_that_do_not_fit_are_named(given: dict[str, str], said: str) -> None:
+def test_rejects_unknown_and_invalid_settings(given: dict[str, str], said: str) -> None:
     with pytest.raises(PipelineError) as caught:
-        chosen_settings(with_settings(), given)
+        resolve_settings(with_settings(), given)
     assert str(caught.value) == said
 
 
-def test_there_is_no_batch_outside_of_one() -> None:
+def test_no_current_batch_outside_split() -> None:
     assert current_batch() is None

@@ -4,7 +4,7 @@ import io
 import json
 from typing import Any
 
-from headrace.pipelines.progress import Progress, ProgressLine, Summary, Totals, Written, batch_progress, lag_of
+from headrace.pipelines.progress import BatchResult, Progress, ProgressLine, Summary, Totals, batch_progress, source_lag
 from headrace.testing.clock import ManualClock
 
 REPORTED: dict[str, Any] = {
@@ -20,8 +20,8 @@ REPORTED: dict[str, Any] = {
 }
 
 
-def test_a_batch() -> None:
-    progress = batch_progress("p", "f", REPORTED, Written({"out": 450, "p_dead_letters": 50}, {"late": 2}))
+def test_combines_spark_report_and_batch_result() -> None:
+    progress = batch_progress("p", "f", REPORTED, BatchResult({"out": 450, "p_dead_letters": 50}, {"late": 2}))
     assert (progress.batch_id, progress.rows, progress.seconds, progress.lag) == (7, 500, 2.0, 4)
     assert (progress.rows_per_second, progress.state_rows) == (250.0, 7)
     told = json.loads(progress.as_json())
@@ -29,15 +29,15 @@ def test_a_batch() -> None:
     assert (told["rows_per_second"], told["phases_ms"]["addBatch"], told["figures"]) == (250.0, 1500, {"late": 2})
 
 
-def test_lag_is_unknown_unless_a_source_tells_it() -> None:
-    assert lag_of([]) is None
-    assert lag_of([{"endOffset": {"a": {"0": 1}}, "latestOffset": None}]) is None
-    assert lag_of([{"endOffset": "7", "latestOffset": "8"}]) is None
-    assert lag_of([{"endOffset": "x", "latestOffset": "y"}]) is None
+def test_lag_is_unknown_without_reported_offsets() -> None:
+    assert source_lag([]) is None
+    assert source_lag([{"endOffset": {"a": {"0": 1}}, "latestOffset": None}]) is None
+    assert source_lag([{"endOffset": "7", "latestOffset": "8"}]) is None
+    assert source_lag([{"endOffset": "x", "latestOffset": "y"}]) is None
 
 
-def test_lag_of_a_partition_that_is_new_is_not_guessed() -> None:
-    assert lag_of([{"endOffset": {"a": {"0": 4}}, "latestOffset": {"a": {"0": 5, "1": 100}}}]) == 1
+def test_lag_ignores_new_partitions() -> None:
+    assert source_lag([{"endOffset": {"a": {"0": 4}}, "latestOffset": {"a": {"0": 5, "1": 100}}}]) == 1
 
 
 def progress(batch_id: int, **more: Any) -> Progress:
@@ -62,7 +62,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_has_one_line() -> None:
+def test_terminal_line_is_updated_in_place() -> None:
     clock, terminal = ManualClock(), Terminal()
     line = ProgressLine(terminal, clock=clock)
     line.batch(progress(0))
@@ -74,7 +74,7 @@ def test_a_terminal_has_one_line() -> None:
     assert second == "f batch 1: 100 rows in 0.5 s (200/s)  |  200 rows, 20 dead letters in 2 s\n"
 
 
-def test_elsewhere_there_is_a_line_now_and_then() -> None:
+def test_prints_a_line_every_interval_without_a_terminal() -> None:
     clock, stream = ManualClock(), io.StringIO()
     line = ProgressLine(stream, every=10.0, clock=clock)
     for batch_id in range(25):
@@ -84,7 +84,7 @@ def test_elsewhere_there_is_a_line_now_and_then() -> None:
     assert [text.split(":")[0] for text in stream.getvalue().splitlines()] == ["f batch 10", "f batch 20"]
 
 
-def test_without_batches_there_is_nothing_to_end() -> None:
+def test_end_prints_nothing_without_batches() -> None:
     terminal = Terminal()
     ProgressLine(terminal).end()
     assert terminal.getvalue() == ""

@@ -10,7 +10,7 @@ VIEWS = Series("views", [0, 10, 20, 40, 80, 40, 20, 10])
 REVENUE = Series("revenue", [0, 0.5, 1, 2, 4, 2, 1, 0.5], digits=2)
 
 
-def test_text() -> None:
+def test_text_chart() -> None:
     assert text_chart(MINUTES, [VIEWS, REVENUE], height=4) == [
         "views (a minute)",
         "     80 ┤    █",
@@ -23,7 +23,7 @@ def test_text() -> None:
     ]
 
 
-def test_more_minutes_than_columns() -> None:
+def test_averages_minutes_if_there_are_more_than_columns() -> None:
     times = [NOON_MS + 60_000 * minute for minute in range(120)]
     lines = text_chart(times, [Series("views", [1.0] * 120)], width=60, height=2)
     assert lines[0] == "views (a minute; a column is 2.0 minutes)"
@@ -32,7 +32,7 @@ def test_more_minutes_than_columns() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [0.0, 0.0], [5.0]])
-def test_little_or_no_data_can_be_drawn(values: list[float]) -> None:
+def test_draws_little_or_no_data(values: list[float]) -> None:
     times = MINUTES[: len(values)]
     assert text_chart(times, [Series("views", values)])
     ElementTree.fromstring(svg(times, [Series("views", values)]))
@@ -50,7 +50,7 @@ def test_svg_has_a_panel_for_each_series() -> None:
     assert hints[12] == "12:04  4.00"
 
 
-def test_page_escapes_what_it_is_given() -> None:
+def test_page_escapes_its_texts() -> None:
     page = html_page("a <b>", "c & d", [("e", "<f>")], MINUTES, [Series("<g>", VIEWS.values)])
     for tag in ("<b>", "<f>", "<g>"):
         assert tag not in page

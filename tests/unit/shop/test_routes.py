@@ -1,4 +1,4 @@
-"""The table of routes, and what a user's file may say."""
+"""The routes of tables to topics, and the user's routes file."""
 
 import json
 from pathlib import Path
@@ -48,14 +48,14 @@ def test_a_file_adds_changes_and_removes_routes(tmp_path: Path) -> None:
         ({"t": {"topic": "a", "columns": ["id"]}}, "expected a schema"),
     ],
 )
-def test_what_is_wrong_is_said(given: object, message: str) -> None:
+def test_rejects_invalid_routes(given: object, message: str) -> None:
     with pytest.raises(PipelineError) as raised:
         extended(ROUTES, given, where="routes mine.json")
     assert message in str(raised.value)
     assert "routes mine.json" in str(raised.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_rejects_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"none\.json: No such file"):
         load_routes(str(tmp_path / "none.json"))
     (tmp_path / "bad.json").write_text("{")
@@ -63,13 +63,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_routes(str(tmp_path / "bad.json"))
 
 
-def test_columns_do_not_hide_what_every_row_has() -> None:
+def test_rejects_reserved_column_names() -> None:
     check_columns("t", ["id", "name"])
     with pytest.raises(PipelineError, match="table t: a column cannot be named 'TS'"):
         check_columns("t", ["id", "TS"])
 
 
-def test_the_pipeline_names_the_topics_of_its_routes() -> None:
+def test_pipeline_lists_the_topics_of_its_routes() -> None:
     mine = make_ods_dwd({**ROUTES, "coupon_use": Route("dwd_coupon")}, name="my-shop")
     names = {topic.name for topic in mine.topics}
     assert {"dwd_coupon", "dwd_page", "dwd_cart", "my_shop_dead_letters"} <= names

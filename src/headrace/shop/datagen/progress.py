@@ -60,6 +60,6 @@ def rate_text(events: int, data_bytes: int, seconds: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """MinuteStore and seconds, as 1:05."""
+    """Returns minutes and seconds, for example 1:05."""
     whole = max(0, round(seconds))
     return f"{whole // 60}:{whole % 60:02d}"

@@ -91,15 +91,15 @@ def test_a_pipeline_that_is_not_there(command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "headrace: pipeline mine writes tables (out): give a warehouse directory (--warehouse)\n"),
+        ([], "headrace: pipeline mine writes tables (out): a warehouse directory is required (--warehouse)\n"),
         (
             ["--warehouse", "w", "--set", "most=1"],
-            "headrace: pipeline mine has no setting 'most'; it has: least, strict\n",
+            "headrace: pipeline mine has no setting 'most'; its settings: least, strict\n",
         ),
         (["--warehouse", "w", "--set", "least=x"], "headrace: setting least=x: expected a whole number\n"),
         (
             ["--warehouse", "w", "--trigger", "soon"],
-            "headrace: trigger 'soon': expected a number and a unit, as '500 m",
+            "headrace: invalid trigger 'soon': expected a number and a unit",
         ),
         (
             ["--warehouse", "w", "--metrics", "/no/such/file"],

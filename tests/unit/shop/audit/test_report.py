@@ -4,7 +4,7 @@ INPUT = Input("ods_log", records=1200, sound=1100, duplicates=50, unrouted=0, br
 LETTERS = DeadLetters("ods_log", letters=50, expected=50)
 
 
-def test_all_is_well() -> None:
+def test_report_without_violations() -> None:
     report = Report([INPUT], [Output("dwd_page", 1100, 1100)], [LETTERS], Latency(250, 1500, 2345))
     assert report.ok
     assert report.violations == []
@@ -24,7 +24,7 @@ def test_all_is_well() -> None:
     ]
 
 
-def test_each_violation_is_named_and_counted() -> None:
+def test_names_and_counts_each_violation() -> None:
     outputs = [
         Output("dwd_page", 9, 10, lost=2, doubled=1),
         Output("dwd_start", 10, 10, lost=1, unexpected=1, misplaced=1, disordered=1),

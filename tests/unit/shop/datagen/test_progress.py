@@ -23,7 +23,7 @@ def test_texts() -> None:
     assert [time_text(seconds) for seconds in (-1, 5, 65, 3600)] == ["0:00", "0:05", "1:05", "60:00"]
 
 
-def test_a_terminal_gets_one_line_over_and_over() -> None:
+def test_terminal_line_is_updated_in_place() -> None:
     out, clock = Terminal(), ManualClock()
     progress = Progress(out, clock)
     assert progress.is_due()
@@ -38,7 +38,7 @@ def test_a_terminal_gets_one_line_over_and_over() -> None:
     assert out.getvalue().count("\n") == 1
 
 
-def test_a_file_gets_a_line_now_and_then() -> None:
+def test_file_gets_a_line_every_interval() -> None:
     out, clock = io.StringIO(), ManualClock()
     progress = Progress(out, clock)
     progress.show("one")

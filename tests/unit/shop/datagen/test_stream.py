@@ -1,4 +1,4 @@
-"""The simulated shop: exact numbers, sound events, faults in their share, and stories that make sense."""
+"""The simulated shop: exact numbers, valid events, the requested share of faults, and plausible visits."""
 
 import itertools
 import json
@@ -39,13 +39,13 @@ def clean() -> list[Block]:
     return make(8000, **CLEAN)[1]
 
 
-def test_there_are_as_many_events_as_asked_for() -> None:
+def test_generates_the_requested_number_of_events() -> None:
     stream, blocks = make(2500, size=1000)
     assert [len(block) for block in blocks] == [1000, 1000, 500]
     assert stream.made.events == stream.made.log + stream.made.db == 2500
 
 
-def test_the_same_seed_and_start_make_the_same_events() -> None:
+def test_same_seed_and_start_give_the_same_events() -> None:
     _, one = make(size=1000)
     _, again = make(size=700)
     for topic in (LOG, DB):
@@ -119,7 +119,7 @@ def test_every_page_can_be_left() -> None:
         assert None in ways
 
 
-def test_rows_tell_of_carts_orders_and_payments(clean: list[Block]) -> None:
+def test_rows_describe_carts_orders_and_payments(clean: list[Block]) -> None:
     orders: dict[int, list[dict[str, Any]]] = defaultdict(list)
     paid: dict[int, float] = {}
     tables = set()
@@ -164,7 +164,7 @@ def test_items_are_skewed(clean: list[Block]) -> None:
     assert sum(ranked[: len(ranked) // 10]) > 0.3 * sum(ranked)
 
 
-def test_some_known_devices_call_themselves_new(clean: list[Block]) -> None:
+def test_some_known_devices_claim_to_be_new(clean: list[Block]) -> None:
     visits: dict[str, dict[str, str]] = defaultdict(dict)
     for event in parsed(clean, LOG):
         visits[event["common"]["mid"]][event["common"]["sid"]] = event["common"]["is_new"]
@@ -173,7 +173,7 @@ def test_some_known_devices_call_themselves_new(clean: list[Block]) -> None:
     assert sum(each.count("1") for each in flags) < sum(each.count("0") for each in flags)
 
 
-def test_broken_events_have_their_share_and_all_kinds() -> None:
+def test_broken_events_match_their_share_and_have_all_kinds() -> None:
     stream, blocks = make(6000, broken=0.1, late=0.0, duplicates=0.0)
     broken = sum(stream.made.broken.values())
     assert 450 < broken < 750
@@ -211,7 +211,7 @@ def test_each_kind_of_broken_event_is_broken(topic: int, kind: str, clean: list[
         assert not is_sound(topic, BREAKS[topic][kind](value, random))
 
 
-def test_duplicates_repeat_an_event_of_before() -> None:
+def test_duplicates_repeat_an_earlier_event() -> None:
     stream, blocks = make(6000, duplicates=0.1, broken=0.0, late=0.0)
     seen: set[str] = set()
     repeated = 0
@@ -226,7 +226,7 @@ def test_duplicates_repeat_an_event_of_before() -> None:
     assert len(ids) == len(seen), "duplicates are the same bytes"
 
 
-def test_late_events_tell_an_earlier_time() -> None:
+def test_late_events_have_an_earlier_time() -> None:
     stream, blocks = make(6000, late=0.1, late_by_ms=60_000, broken=0.0, duplicates=0.0)
     newest = behind = 0
     for event in parsed(blocks, LOG):
@@ -251,7 +251,7 @@ def test_late_events_tell_an_earlier_time() -> None:
         ({"span_ms": 3_600_000}, "span"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], named: str) -> None:
+def test_rejects_invalid_settings(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(HeadraceError, match=named):
         StreamSettings(**settings)
 
