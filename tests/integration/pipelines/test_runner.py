@@ -407,9 +407,9 @@ def test_restarts_failed_flow_while_others_continue(
         )
     summary = runner.stop()
     assert tries[:4] == [0, 1, 2, 2]
-    assert "flow broken failed, and goes on from its checkpoint:" in caplog.text
+    assert "Pipeline again: flow broken failed and restarts from its checkpoint:" in caplog.text
     assert values(servers, "again-out") == [*range(5)]
-    assert sum(progress.rows for progress in told) == 5 == summary.rows, "no batch's progress is missed or told twice"
+    assert sum(progress.rows for progress in told) == 5 == summary.rows, "every batch is reported exactly once"
 
 
 def test_second_failure_ends_the_flow(spark: Any, broker: EmbeddedBroker, settings: RunSettings) -> None:
