@@ -29,7 +29,7 @@ from headrace.pipelines.sessions import quiet_session
 from headrace.shop.audit import DEAD_LETTERS, Report, audit
 from headrace.shop.audit.report import table
 from headrace.shop.chart import Series, html_page, text_chart
-from headrace.shop.datagen import Made, StreamSettings, create_topics, generate
+from headrace.shop.datagen import GeneratedEvents, StreamSettings, create_topics, generate
 from headrace.shop.datagen.progress import Progress, bar, time_text
 from headrace.shop.dws_traffic import SOURCES, TRAFFIC, latest
 from headrace.shop.schemas import DWD_PAGE
@@ -169,7 +169,7 @@ class Live:
             bootstrap_servers=server, checkpoint=str(directory / "checkpoints"), warehouse=str(directory / "warehouse")
         )
         self._ods, self._dws = (Runner(load_pipeline(name), spark, how) for name in ("ods-dwd", "dws-traffic"))
-        self._made = [Made(), Made()]
+        self._made = [GeneratedEvents(), GeneratedEvents()]
         self._error: BaseException | None = None
         self._go_on = threading.Event()
         self._stop = threading.Event()
@@ -219,7 +219,7 @@ class Live:
             self._error = error
 
     def _generate(self, part: int, events: int, span_ms: int, start_ms: int) -> None:
-        def sent(made: Made, _bytes: int) -> None:
+        def sent(made: GeneratedEvents, _bytes: int) -> None:
             self._made[part] = made
 
         settings = StreamSettings(events=events, span_ms=span_ms, seed=self._seed)

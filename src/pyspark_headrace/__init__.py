@@ -1,8 +1,7 @@
-"""Makes Spark find `format("headrace")` by itself: it looks for `DefaultSource` in modules named `pyspark_*`.
+"""Registers `format("headrace")` with Spark, which looks for `DefaultSource` in modules named `pyspark_*`.
 
-Imported by a Python process that Spark starts to look for data sources. An import that fails would hide the data
-sources of all packages, so nothing here may raise: without PySpark or pyarrow there is no `DefaultSource`, and no
-error.
+Spark imports this module in a Python process that looks for data sources. A failed import would hide the data sources
+of all packages, so nothing here may raise: without PySpark or pyarrow there is no `DefaultSource` and no error.
 """
 
 try:

@@ -143,10 +143,10 @@ def _starting(flow: Flow) -> Iterator[None]:
 
 def _create_session(spark: "SparkSession", cores: int) -> "SparkSession":
     """Creates a session for the run, beside the user's session, with the settings that the runner relies on."""
-    from headrace.spark.sessions import let_streams_start_together
+    from headrace.spark.sessions import allow_concurrent_starts
 
     session = spark.newSession()
-    let_streams_start_together(session)
+    allow_concurrent_starts(session)
     for name, value in _SESSION.items():
         session.conf.set(name, value)
     if spark.conf.get("spark.sql.shuffle.partitions") == _DEFAULT_SHUFFLE_PARTITIONS:

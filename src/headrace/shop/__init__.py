@@ -1,1 +1,4 @@
-"""Pipelines of an online shop: `ods-dwd` and `dws-traffic`. See docs/shop.md."""
+"""An online shop as an example: the pipelines `ods-dwd` and `dws-traffic`, an event generator and an audit.
+
+See docs/shop.md and docs/datagen.md.
+"""

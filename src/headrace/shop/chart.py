@@ -1,6 +1,7 @@
-"""Charts of numbers over time: as text for a terminal, and as an HTML page with SVG in it that needs nothing else.
+"""Charts of numbers over time: as text for a terminal, and as a self-contained HTML page with SVG.
 
-One panel for each series, all over the same minutes: series of different units share no axis. Pure Python, no I/O.
+Each series has its own panel over the same minutes, because series of different units share no axis. Pure Python, no
+I/O.
 """
 
 import html
@@ -43,7 +44,7 @@ svg .hit:hover { fill: var(--mark); opacity: 0.25; }
 
 @dataclass(frozen=True)
 class Series:
-    """A name and a number for each minute."""
+    """A named series with one number per minute."""
 
     name: str
     values: Sequence[float]
@@ -57,7 +58,7 @@ class Series:
 
 
 def text_chart(times_ms: Sequence[int], series: Sequence[Series], width: int = 72, height: int = 7) -> list[str]:
-    """The first series as columns, the others as one line each."""
+    """Draws the first series as columns and each other series as one line."""
     if not times_ms:
         return ["no data"]
     first, *others = series
@@ -77,19 +78,19 @@ def text_chart(times_ms: Sequence[int], series: Sequence[Series], width: int = 7
         values = _buckets(each.values, columns)
         top = max(values) or 1.0
         cells = "".join(_EIGHTHS[max(1, math.ceil(value / top * 8))] if value else " " for value in values)
-        lines.append(f"{each.name:>{names}}  {cells:<{columns}}  at most {each.text(max(values))}")
+        lines.append(f"{each.name:>{names}}  {cells:<{columns}}  max {each.text(max(values))}")
     return lines
 
 
 def _buckets(values: Sequence[float], columns: int) -> list[float]:
-    """As many means as there are columns."""
+    """Averages the values into the given number of columns."""
     edges = [round(index * len(values) / columns) for index in range(columns + 1)]
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
 def _scale(times_ms: Sequence[int], columns: int) -> str:
     minutes = len(times_ms) / columns
-    return "a minute" if minutes == 1 else f"a minute; a column is {minutes:.1f} minutes"
+    return "per minute" if minutes == 1 else f"per minute; one column is {minutes:.1f} minutes"
 
 
 def _time_line(times_ms: Sequence[int], columns: int) -> str:
@@ -111,7 +112,7 @@ def clock_text(time_ms: int) -> str:
 def html_page(
     title: str, about: str, figures: Sequence[tuple[str, str]], times_ms: Sequence[int], series: Sequence[Series]
 ) -> str:
-    """A page with a few figures and a panel for each series."""
+    """Returns an HTML page with a few numbers and a panel for each series."""
     terms = "".join(f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>" for name, value in figures)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
@@ -122,7 +123,7 @@ def html_page(
 
 
 def svg(times_ms: Sequence[int], series: Sequence[Series]) -> str:
-    """All panels, one below the other."""
+    """Returns an SVG image with one panel below the other."""
     height = len(series) * (_PANEL + _GAP)
     panels = "".join(_panel(times_ms, each, index * (_PANEL + _GAP)) for index, each in enumerate(series))
     names = html.escape(", ".join(each.name for each in series))
@@ -167,7 +168,7 @@ def _ticks(count: int) -> list[int]:
 
 
 def _round_up(value: float) -> float:
-    """The next number that is easily halved: 1, 2, 3, 4, 6, 8 or 10 times a power of ten."""
+    """Rounds up to a number that is easily halved: 1, 2, 3, 4, 6, 8 or 10 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

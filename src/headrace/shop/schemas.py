@@ -1,6 +1,6 @@
-"""The events of the shop: what is in the ODS topics, and what the pipelines make of it. No Spark import, no state.
+"""The formats of the shop's events in the ODS and DWD topics. No Spark import, no state.
 
-`ods_log`, key = device (`mid`): what the app tells. JSON, about 1 KB:
+`ods_log`, key = device (`mid`): events of the app, as JSON of about 1 KB:
 
     {"event_id": "...", "ts": 1767225600000,
      "common": {"mid", "uid", "sid", "vc", "ch", "os", "ar", "md", "ba", "is_new": "0" or "1"},
@@ -10,13 +10,13 @@
              "actions": [{"action_id", "item", "item_type", "ts"}, ...],
      "err": {"error_code", "msg"}}
 
-`ods_db`, key = "<table>:<primary key>": changes of rows, as a reader of the database's log writes them:
+`ods_db`, key = "<table>:<primary key>": row changes, as change data capture writes them:
 
     {"event_id": "...", "database": "shop", "table": "order_info", "type": "insert", "update" or "delete",
      "ts": 1767225600000, "xid": 1234, "data": {"id": 17, ...}, "old": {...}}
 
-The DWD topics have JSON without nulls, one row for each item. `src` is the record that a row was made of (partition and
-offset in its ODS topic), `seq` its place in the event's list, counted from 0:
+The DWD topics contain JSON without nulls, one row per item. `src` is the source record of a row (partition and offset
+in its ODS topic), `seq` its position in the event's list, counted from 0:
 
     dwd_start    key = mid   event_id, ts, <common>, is_new, <start>, src
     dwd_page     key = mid   event_id, ts, <common>, is_new, <page>, src
@@ -26,8 +26,8 @@ offset in its ODS topic), `seq` its place in the event's list, counted from 0:
     dwd_order, dwd_payment, dwd_refund, dwd_cart
                  key = that of the record    event_id, ts, op, xid, <the row's columns, typed>, old, src
 
-`is_new` is true or false there. Amounts are numbers with two digits, times ISO 8601 in UTC. `old` is what an update has
-replaced, as it came.
+There, `is_new` is true or false, amounts are numbers with two decimals, and times are ISO 8601 in UTC. `old` contains
+the values that an update replaced, unchanged.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ ODS_LOG: Final = "ods_log"
 ODS_DB: Final = "ods_db"
 
 COMMON_FIELDS: Final = ("mid", "uid", "sid", "vc", "ch", "os", "ar", "md", "ba")
-"""Those of `common` that are text; `is_new` comes beside them."""
+"""The text fields of `common`; `is_new` is separate."""
 
 START: Final = "entry STRING, loading_time BIGINT, open_ad_id BIGINT, open_ad_ms BIGINT, open_ad_skip_ms BIGINT"
 PAGE: Final = (

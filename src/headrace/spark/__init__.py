@@ -1,7 +1,7 @@
 """Topics as Spark data frames, both ways: `format("headrace")` for `spark.read`, `readStream`, `write`, `writeStream`.
 
-Spark finds the format by itself (`pyspark_headrace`); nothing here has to be imported for it. `session` makes a Spark
-session with settings that suit it. The names below are imported when they are first used.
+Spark finds the format by itself (`pyspark_headrace`), without an import. `session` creates a Spark session with
+suitable settings. The names below are imported on first use.
 """
 
 from importlib import import_module
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["HeadraceDataSource", "session"]
 
-_HOMES = {"HeadraceDataSource": "headrace.spark.source", "session": "headrace.spark.sessions"}
+_MODULES = {"HeadraceDataSource": "headrace.spark.source", "session": "headrace.spark.sessions"}
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with requires_extra("spark"):
-        return getattr(import_module(home), name)
+        return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

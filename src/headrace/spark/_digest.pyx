@@ -1,8 +1,8 @@
-"""Hashes of rows, column by column, with no Python object per row.
+"""Hashes of rows, column by column, without a Python object per row.
 
-As in `client.producer._rows`, this knows Arrow's memory layout and not pyarrow: plain buffers come in. Each function
-folds one column into an array of uint64, one for each row; the sum of the array is the digest of the rows, whatever
-their order.
+As in `client.producer._rows`, this module knows Arrow's memory layout but not pyarrow: it takes plain buffers. Each
+function folds one column into an array of uint64 with one entry per row. The sum of the array is the digest of the rows,
+whatever their order.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -39,12 +39,12 @@ cdef extern from *:
     uint64_t hr_fold(uint64_t a, uint64_t b) nogil
     uint64_t hr_hash(const uint8_t* at, int64_t size, uint64_t seed) nogil
 
-cdef uint64_t ABSENT = 0x5851f42d4c957f2d
+cdef uint64_t NULL_VALUE = 0x5851f42d4c957f2d
 cdef uint64_t MIX = 0x2545f4914f6cdd1d
 
 
 cdef class _View:
-    """A buffer, held as long as this lives."""
+    """Holds a buffer for as long as this object lives."""
 
     cdef Py_buffer view
     cdef bint held
@@ -53,19 +53,19 @@ cdef class _View:
         PyObject_GetBuffer(buffer, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
         self.held = True
         if self.view.len < least:
-            raise ValueError(f"an Arrow buffer has {self.view.len} bytes where its column needs {least}")
+            raise ValueError(f"an Arrow buffer has {self.view.len} bytes; its column needs {least}")
 
     def __dealloc__(self):
         if self.held:
             PyBuffer_Release(&self.view)
 
 
-cdef inline bint _is_there(const uint8_t* bitmap, Py_ssize_t at) noexcept nogil:
+cdef inline bint _is_valid(const uint8_t* bitmap, Py_ssize_t at) noexcept nogil:
     return bitmap == NULL or (bitmap[at >> 3] >> (at & 7)) & 1
 
 
 def fold_bytes(hashes not None, Py_ssize_t rows, validity, offsets, data, Py_ssize_t shift):
-    """A binary or string column: `validity` None or its bitmap, `offsets` of int32, `data` None if there is none."""
+    """Folds a binary or string column: `validity` is a bitmap or None, `offsets` are int32, `data` may be None."""
     cdef _View out = _View(hashes, 8 * rows, True)
     cdef _View ends = _View(offsets, 4 * (shift + rows + 1))
     cdef _View content = None if data is None else _View(data, 0)
@@ -78,19 +78,19 @@ def fold_bytes(hashes not None, Py_ssize_t rows, validity, offsets, data, Py_ssi
     cdef Py_ssize_t row, bad = -1
     with nogil:
         for row in range(rows):
-            if not _is_there(bitmap, row + shift):
-                folded[row] = hr_fold(folded[row] ^ ABSENT, MIX)
+            if not _is_valid(bitmap, row + shift):
+                folded[row] = hr_fold(folded[row] ^ NULL_VALUE, MIX)
                 continue
             if at[row] < 0 or at[row + 1] < at[row] or at[row + 1] > total:
                 bad = row
                 break
             folded[row] = hr_hash(bytes_ + at[row], at[row + 1] - at[row], folded[row])
     if bad >= 0:
-        raise ValueError(f"row {bad} lies outside of its column")
+        raise ValueError(f"row {bad} is outside of its column's data")
 
 
 def fold_ints(hashes not None, Py_ssize_t rows, validity, data not None, Py_ssize_t shift):
-    """A column of int32."""
+    """Folds a column of int32."""
     cdef _View out = _View(hashes, 8 * rows, True)
     cdef _View content = _View(data, 4 * (shift + rows))
     cdef _View bits = None if validity is None else _View(validity, (shift + rows + 7) // 8)
@@ -100,15 +100,15 @@ def fold_ints(hashes not None, Py_ssize_t rows, validity, data not None, Py_ssiz
     cdef Py_ssize_t row
     with nogil:
         for row in range(rows):
-            if _is_there(bitmap, row + shift):
+            if _is_valid(bitmap, row + shift):
                 folded[row] = hr_fold(folded[row] ^ <uint64_t><int64_t>numbers[row], MIX)
             else:
-                folded[row] = hr_fold(folded[row] ^ ABSENT, MIX)
+                folded[row] = hr_fold(folded[row] ^ NULL_VALUE, MIX)
 
 
 def fold_lists(hashes not None, Py_ssize_t rows, validity, offsets not None, Py_ssize_t shift, items not None,
                Py_ssize_t first):
-    """A column of lists whose items are hashed already: `items` holds those from item `first` on."""
+    """Folds a column of lists whose items are already hashed: `items` has the hashes from item `first` on."""
     cdef _View out = _View(hashes, 8 * rows, True)
     cdef _View ends = _View(offsets, 4 * (shift + rows + 1))
     cdef _View content = _View(items, 0)
@@ -121,8 +121,8 @@ def fold_lists(hashes not None, Py_ssize_t rows, validity, offsets not None, Py_
     cdef Py_ssize_t row, item, bad = -1
     with nogil:
         for row in range(rows):
-            if not _is_there(bitmap, row + shift):
-                folded[row] = hr_fold(folded[row] ^ ABSENT, MIX)
+            if not _is_valid(bitmap, row + shift):
+                folded[row] = hr_fold(folded[row] ^ NULL_VALUE, MIX)
                 continue
             if at[row] < first or at[row + 1] < at[row] or at[row + 1] - first > total:
                 bad = row
@@ -131,11 +131,11 @@ def fold_lists(hashes not None, Py_ssize_t rows, validity, offsets not None, Py_
             for item in range(at[row] - first, at[row + 1] - first):
                 folded[row] = hr_fold(folded[row] ^ hashed[item], MIX)
     if bad >= 0:
-        raise ValueError(f"row {bad} lies outside of its column")
+        raise ValueError(f"row {bad} is outside of its column's data")
 
 
 def total(hashes not None, Py_ssize_t rows) -> int:
-    """The sum, modulo 2**64. Each is mixed once more: a sum of products would hide what they share."""
+    """Returns the sum modulo 2**64. Each hash is mixed once more, because a sum of products would hide common factors."""
     cdef _View out = _View(hashes, 8 * rows)
     cdef const uint64_t* folded = <const uint64_t*>out.view.buf
     cdef uint64_t found = 0

@@ -1,10 +1,10 @@
-"""Clients that outlive a task. Runs wherever clients are needed: in the driver's planners and in tasks.
+"""Clients that outlive a task. Used in the driver's planners and in tasks.
 
-Spark forks its Python workers once and uses them for many tasks, while connecting takes longer than a small task: so
-clients are kept for the life of the process, by what they were made of. A worker runs one task at a time, so a client
-has one user at a time.
+Spark forks its Python workers once and uses them for many tasks, and connecting takes longer than a small task. So
+clients are cached for the life of the process, by their configs. A worker runs one task at a time, so a client has one
+user at a time.
 
-Invariants: a client never crosses a fork; what fails in a way that leaves a client in doubt discards it (`discard`).
+Invariants: a client never crosses a fork; after an error that leaves its state uncertain, a client is discarded.
 """
 
 import os
@@ -21,35 +21,35 @@ class Closeable(Protocol):
 
 T = TypeVar("T", bound=Closeable)
 
-_MOST = 32
-"""Clients of a process; the one that was not used for longest goes first."""
+_MAX_CLIENTS = 32
+"""The maximum number of clients per process. The least recently used client is closed first."""
 _clients: dict[Hashable, Any] = {}
 _lock = threading.Lock()
 
 
 def settings_key(kind: str, settings: Mapping[str, object], *more: Hashable) -> Hashable:
-    """A key for `cached`: equal for equal settings."""
+    """Returns a key for `cached`, which is equal for equal settings."""
     return (kind, tuple(sorted((name, repr(value)) for name, value in settings.items())), *more)
 
 
-def cached(key: Hashable, make: Callable[[], T]) -> T:
-    """The client of a key, made if there is none yet."""
+def cached(key: Hashable, create: Callable[[], T]) -> T:
+    """Returns the client of a key; creates it if there is none yet."""
     evicted: list[Any] = []
     with _lock:
         client = _clients.pop(key, None)
         if client is None:
-            client = make()
+            client = create()
         _clients[key] = client
-        while len(_clients) > _MOST:
+        while len(_clients) > _MAX_CLIENTS:
             evicted.append(_clients.pop(next(iter(_clients))))
-    for each in evicted:
-        each.close()
-    found: T = client
-    return found
+    for old in evicted:
+        old.close()
+    typed: T = client
+    return typed
 
 
 def discard(key: Hashable) -> None:
-    """Closes the client of a key, if there is one; the next who asks gets a new one."""
+    """Closes and removes the client of a key, if there is one. The next call of `cached` creates a new client."""
     with _lock:
         client = _clients.pop(key, None)
     if client is not None:
@@ -65,11 +65,11 @@ def close_all() -> None:
         client.close()
 
 
-def _forget() -> None:
-    """In a child of a fork: the clients belong to the parent."""
+def _clear_after_fork() -> None:
+    """Drops the clients in the child of a fork: they belong to the parent."""
     global _lock
     _lock = threading.Lock()
     _clients.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_clear_after_fork)

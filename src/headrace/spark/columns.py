@@ -1,4 +1,4 @@
-"""The rows of a task in the form in which they are written: the columns of a record, cut by topic.
+"""Converts a task's rows to the columns of records, grouped by topic.
 
 Runs in tasks. Pure: record batches in, record batches out.
 
@@ -25,7 +25,7 @@ _TYPES = {
 
 
 def normalize(batch: pa.RecordBatch, with_topic: bool) -> pa.RecordBatch:
-    """The columns that are written, each of a type that the producer takes without a copy."""
+    """Returns the columns to write, each with a type that the producer accepts without a copy."""
     columns: dict[str, pa.Array] = {}
     for name, types in _TYPES.items():
         index = batch.schema.get_field_index(name)
@@ -38,20 +38,20 @@ def normalize(batch: pa.RecordBatch, with_topic: bool) -> pa.RecordBatch:
         lowest = pc.min(partitions).as_py()
         if lowest is not None and lowest < 0:
             raise IllegalArgumentError(
-                f"the column 'partition' holds {lowest}: expected 0 or more, or null where the key decides"
+                f"the column 'partition' contains {lowest}: expected 0 or more, or null to partition by key"
             )
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows for each topic. `topic` is where all go; without it the column says."""
+    """Yields the rows of each topic. All rows go to `topic`, if it is given; otherwise the column `topic` decides."""
     if topic is not None:
         yield topic, batch
         return
     column = batch.column("topic")
     if column.null_count:
         raise IllegalArgumentError(
-            "the column 'topic' is null in some rows: expected a topic for each, or the option 'topic' for all"
+            "the column 'topic' is null in some rows: expected a topic in every row, or the option 'topic' for all rows"
         )
     encoded = column.dictionary_encode()
     names = encoded.dictionary.to_pylist()
@@ -60,7 +60,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
         yield names[0], rows
         return
     order = pc.sort_indices(encoded.indices)
-    counts = {each["values"].as_py(): each["counts"].as_py() for each in pc.value_counts(encoded.indices)}
+    counts = {entry["values"].as_py(): entry["counts"].as_py() for entry in pc.value_counts(encoded.indices)}
     rows = rows.take(order)
     start = 0
     for number, name in enumerate(names):

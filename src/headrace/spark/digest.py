@@ -1,10 +1,10 @@
-"""A digest of the rows of a task, the same in whatever order and in whatever record batches they come.
+"""A digest of a task's rows that does not depend on their order or on how they are split into record batches.
 
-Runs in tasks. By it, a task that runs again tells whether it has the rows that it had. It is no protection against
-somebody who wants two sets of rows to look alike.
+Runs in tasks. A task that runs again compares digests to detect whether it has the same rows. The digest does not
+protect against deliberate collisions.
 
-Invariant: what of a row is written (key, value, headers, topic, partition) is in it, a null differs from what is empty,
-and nothing else is in it; so it does not depend on how Spark cuts rows into record batches.
+Invariant: the digest covers exactly what is written of a row (key, value, headers, topic, partition), and a null
+differs from an empty value.
 """
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ _MASK = 2**64 - 1
 
 
 class RowDigest:
-    """Of record batches with columns as `columns.normalize` makes them: how many rows, and their digest."""
+    """The number of rows, and their digest, of record batches that `columns.normalize` returned."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -46,7 +46,7 @@ def _fold(hashes: bytearray, column: pa.Array) -> None:
     elif pa.types.is_list(kind):
         _fold_headers(hashes, column)
     else:
-        raise TypeError(f"there is no digest for a column of {kind}")
+        raise TypeError(f"cannot compute a digest of a column of type {kind}")
 
 
 def _fold_headers(hashes: bytearray, column: pa.ListArray) -> None:

@@ -1,11 +1,11 @@
-"""The task's side: a range of a partition becomes Arrow record batches.
+"""Reads an offset range of a partition as Arrow record batches.
 
-Runs in Spark's Python workers, which are forked, used again for other tasks, and know nothing of the driver's reader:
+Runs in Spark's Python workers, which are forked, reused for other tasks, and have no access to the driver's reader:
 everything that a task needs is in its `RangePartition` and in the options.
 
-Invariants: every record of the range comes once and in order, those that compaction or transactions took out excepted.
-Records that the log has lost fail the task (`DataLossError`), or with `failOnDataLoss=false` are passed over with a
-line in the log.
+Invariants: every record of the range is returned once and in order, except records that compaction or aborted
+transactions removed. Lost records fail the task (`DataLossError`); with `failOnDataLoss=false` they are skipped and
+logged.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _BATCH_BYTES = 2 * 1024 * 1024
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The offset range that one task reads."""
 
     def __init__(self, topic: str, partition: int, start: int, end: int):
         self.topic = topic
@@ -46,18 +46,19 @@ class RangePartition(InputPartition):
         self.end = end
 
     @classmethod
-    def of(cls, each: OffsetRange) -> "RangePartition":
-        return cls(each.tp.topic, each.tp.partition, each.start, each.end)
+    def of(cls, offset_range: OffsetRange) -> "RangePartition":
+        tp, start, end = offset_range
+        return cls(tp.topic, tp.partition, start, end)
 
 
-def read_range(options: SourceOptions, schema: StructType, wanted: InputPartition) -> "Iterator[pa.RecordBatch]":
-    """The records of a range. A partition of Spark's that is no range has none: an empty plan has one such."""
-    if not isinstance(wanted, RangePartition):
+def read_range(options: SourceOptions, schema: StructType, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+    """Yields the records of a range. Any other partition is empty: Spark adds one to an empty plan."""
+    if not isinstance(partition, RangePartition):
         return
-    tp = TopicPartition(wanted.topic, wanted.partition)
+    tp = TopicPartition(partition.topic, partition.partition)
     builder = RowsBuilder(schema, tp)
     cluster = Cluster(options)
-    position, end = wanted.start, wanted.end
+    position, end = partition.start, partition.end
     while position < end:
         try:
             for columns in cluster.client.read(
@@ -67,47 +68,48 @@ def read_range(options: SourceOptions, schema: StructType, wanted: InputPartitio
             return
         except OffsetOutOfRangeError as error:
             position = getattr(error, "offset", position)
-            position = _go_on(options, cluster, tp, position, end)
+            position = _next_position(options, cluster, tp, position, end)
         except UnknownTopicOrPartitionError as error:
-            report_loss(options, f"{tp} is gone, of which offsets from {position} to {end - 1} were to be read", error)
+            report_loss(options, f"{tp} does not exist any more; offsets {position} to {end - 1} were not read", error)
             return
         except KafkaTimeoutError as error:
             latest = cluster.latest([tp])[tp]
             if latest >= end:
                 raise
-            report_loss(options, f"{tp} ends at offset {latest}, and was to be read up to {end - 1}", error)
+            report_loss(options, f"{tp} ends at offset {latest}; expected offsets up to {end - 1}", error)
             return
 
 
-def _go_on(options: SourceOptions, cluster: Cluster, tp: TopicPartition, position: int, end: int) -> int:
-    """Where to go on after offsets that are not there."""
+def _next_position(options: SourceOptions, cluster: Cluster, tp: TopicPartition, position: int, end: int) -> int:
+    """Returns the offset to continue at, after offsets that do not exist."""
     earliest, latest = cluster.earliest([tp])[tp], cluster.latest([tp])[tp]
     if position < earliest:
-        report_loss(options, f"{tp} begins at offset {earliest} by now, and was to be read from {position} on")
+        report_loss(options, f"{tp} now begins at offset {earliest}; expected offsets from {position} on")
         return min(earliest, end)
     if position > latest:
-        report_loss(options, f"{tp} ends at offset {latest}, and was to be read from {position} to {end - 1}")
+        report_loss(options, f"{tp} ends at offset {latest}; expected offsets {position} to {end - 1}")
         return end
     return position
 
 
 def report_loss(options: SourceOptions, what: str, cause: Exception | None = None) -> None:
+    """Raises `DataLossError`, or logs a warning if `failOnDataLoss` is false."""
     if options.fail_on_data_loss:
         raise DataLossError(
-            f"{what}. Records were deleted before they were read: by retention, or with their topic. To go on without "
-            "them, set the option 'failOnDataLoss' to 'false'"
+            f"{what}. Records were deleted before they were read, by retention or with their topic. To continue "
+            "without them, set the option 'failOnDataLoss' to 'false'"
         ) from cause
-    _logger.warning("%s. Records that are lost are passed over, as failOnDataLoss is false", what)
+    _logger.warning("Spark source: %s. Skipping the lost records because failOnDataLoss is false", what)
 
 
 def quick_ack() -> None:
-    """Has this worker's connection to the JVM acknowledge at once: to delay it costs 40 ms for each task."""
+    """Disables delayed TCP acknowledgements on this worker's connection to the JVM. They cost 40 ms per task."""
     if not hasattr(socket, "TCP_QUICKACK"):
         return
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                    with socket.socket(fileno=os.dup(int(name))) as each:
-                        if each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM:
-                            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                    with socket.socket(fileno=os.dup(int(name))) as sock:
+                        if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
+                            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -1,11 +1,11 @@
-"""Filters of a query, as far as they tell what need not be read. Pure.
+"""Uses the filters of a query to read less. Pure.
 
-Spark hands over filters that are joined by `and`; those on `topic`, `partition`, `offset` and `timestamp` narrow down
-what is planned. All of them go back to Spark, which applies them to the rows: what is planned may be too much, never
-too little.
+Spark passes filters that are joined by `and`. Filters on `topic`, `partition`, `offset` and `timestamp` narrow the
+plan. All filters go back to Spark, which applies them to the rows, so the plan may contain too much, but never too
+little.
 
-A time is only good as a lower bound: the log finds the first record that is not older, but records behind a later one
-may be older again.
+A timestamp is only useful as a lower bound: the log finds the first record that is not older, but older records may
+follow a newer one.
 """
 
 from collections.abc import Iterable
@@ -30,101 +30,101 @@ from headrace.spark.planning import OffsetRange
 __all__ = ["Bounds", "bounds_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ENDLESS = 2**63 - 1
+_MAX_OFFSET = 2**63 - 1
 
 
 @dataclass
 class Bounds:
-    """What a query can need: topics and partitions that pass `filters`, offsets from `low` to before `high`, times from
-    `time_ms` on."""
+    """The records that a query can need: topics and partitions that pass `filters`, offsets from `low` (inclusive) to
+    `high` (exclusive), timestamps from `time_ms` on."""
 
     filters: list[Filter] = field(default_factory=list)
     low: int = 0
-    high: int = _ENDLESS
+    high: int = _MAX_OFFSET
     time_ms: int | None = None
 
-    def needs(self, tp: TopicPartition) -> bool:
-        """Whether a partition can have rows that pass."""
+    def includes(self, tp: TopicPartition) -> bool:
+        """Returns whether a partition can have rows that pass."""
         values = {"topic": tp.topic, "partition": tp.partition}
-        return all(_holds(each, values[_column(each)]) for each in self.filters)
+        return all(_may_pass(column_filter, values[_column(column_filter)]) for column_filter in self.filters)
 
     def narrow(self, whole: OffsetRange) -> OffsetRange:
-        """A range without offsets that cannot pass; its size may be 0 or less."""
+        """Removes offsets that cannot pass from a range. The size of the result may be 0 or negative."""
         return OffsetRange(whole.tp, max(whole.start, self.low), min(whole.end, self.high))
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """The bounds that filters set; what says nothing about them is passed over."""
-    found = Bounds()
-    for each in filters:
-        column = _column(each)
-        if column in ("topic", "partition") and isinstance(each, _KNOWN):
-            found.filters.append(each)
+    """Returns the bounds that filters set; other filters are ignored."""
+    bounds = Bounds()
+    for column_filter in filters:
+        column = _column(column_filter)
+        if column in ("topic", "partition") and isinstance(column_filter, _COMPARISONS):
+            bounds.filters.append(column_filter)
         elif column == "offset":
-            _narrow_offsets(found, each)
+            _narrow_offsets(bounds, column_filter)
         elif column == "timestamp":
-            low = _lowest_time_ms(each)
+            low = _lowest_time_ms(column_filter)
             if low is not None:
-                found.time_ms = low if found.time_ms is None else max(found.time_ms, low)
-    return found
+                bounds.time_ms = low if bounds.time_ms is None else max(bounds.time_ms, low)
+    return bounds
 
 
-_KNOWN = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual)
+_COMPARISONS = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual)
 
 
-def _column(each: Filter) -> str:
-    """The column of a filter; none of a field within a column."""
-    path: tuple[str, ...] = getattr(each, "attribute", ())
+def _column(column_filter: Filter) -> str:
+    """Returns the column of a filter, or an empty string for a nested field."""
+    path: tuple[str, ...] = getattr(column_filter, "attribute", ())
     return str(path[0]).lower() if len(path) == 1 else ""
 
 
-def _holds(each: Filter, value: Any) -> bool:
-    """Whether a filter is true of a value, or cannot be told."""
+def _may_pass(column_filter: Filter, value: Any) -> bool:
+    """Returns False only if the filter certainly excludes a value."""
     try:
-        if isinstance(each, In):
-            return value in each.value
-        wanted = getattr(each, "value", None)
-        if isinstance(each, EqualTo | EqualNullSafe):
-            return bool(value == wanted)
-        if isinstance(each, GreaterThan):
-            return bool(value > wanted)
-        if isinstance(each, GreaterThanOrEqual):
-            return bool(value >= wanted)
-        if isinstance(each, LessThan):
-            return bool(value < wanted)
-        if isinstance(each, LessThanOrEqual):
-            return bool(value <= wanted)
+        if isinstance(column_filter, In):
+            return value in column_filter.value
+        expected = getattr(column_filter, "value", None)
+        if isinstance(column_filter, EqualTo | EqualNullSafe):
+            return bool(value == expected)
+        if isinstance(column_filter, GreaterThan):
+            return bool(value > expected)
+        if isinstance(column_filter, GreaterThanOrEqual):
+            return bool(value >= expected)
+        if isinstance(column_filter, LessThan):
+            return bool(value < expected)
+        if isinstance(column_filter, LessThanOrEqual):
+            return bool(value <= expected)
     except TypeError:
         pass
     return True
 
 
-def _narrow_offsets(found: Bounds, each: Filter) -> None:
-    value = getattr(each, "value", None)
-    if isinstance(each, In):
-        numbers = [offset for offset in each.value if isinstance(offset, int)]
-        if numbers and len(numbers) == len(each.value):
-            found.low, found.high = max(found.low, min(numbers)), min(found.high, max(numbers) + 1)
+def _narrow_offsets(bounds: Bounds, column_filter: Filter) -> None:
+    value = getattr(column_filter, "value", None)
+    if isinstance(column_filter, In):
+        numbers = [offset for offset in column_filter.value if isinstance(offset, int)]
+        if numbers and len(numbers) == len(column_filter.value):
+            bounds.low, bounds.high = max(bounds.low, min(numbers)), min(bounds.high, max(numbers) + 1)
     elif not isinstance(value, int) or isinstance(value, bool):
         return
-    elif isinstance(each, EqualTo | EqualNullSafe):
-        found.low, found.high = max(found.low, value), min(found.high, value + 1)
-    elif isinstance(each, GreaterThan):
-        found.low = max(found.low, value + 1)
-    elif isinstance(each, GreaterThanOrEqual):
-        found.low = max(found.low, value)
-    elif isinstance(each, LessThan):
-        found.high = min(found.high, value)
-    elif isinstance(each, LessThanOrEqual):
-        found.high = min(found.high, value + 1)
+    elif isinstance(column_filter, EqualTo | EqualNullSafe):
+        bounds.low, bounds.high = max(bounds.low, value), min(bounds.high, value + 1)
+    elif isinstance(column_filter, GreaterThan):
+        bounds.low = max(bounds.low, value + 1)
+    elif isinstance(column_filter, GreaterThanOrEqual):
+        bounds.low = max(bounds.low, value)
+    elif isinstance(column_filter, LessThan):
+        bounds.high = min(bounds.high, value)
+    elif isinstance(column_filter, LessThanOrEqual):
+        bounds.high = min(bounds.high, value + 1)
 
 
-def _lowest_time_ms(each: Filter) -> int | None:
-    """The earliest time that passes, in whole ms; None if there is none, or it cannot be told."""
-    if isinstance(each, In):
-        values = list(each.value)
-    elif isinstance(each, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual):
-        values = [each.value]
+def _lowest_time_ms(column_filter: Filter) -> int | None:
+    """Returns the earliest timestamp that passes, in whole ms; None if the filter sets no lower bound."""
+    if isinstance(column_filter, In):
+        values = list(column_filter.value)
+    elif isinstance(column_filter, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual):
+        values = [column_filter.value]
     else:
         return None
     if not values or not all(isinstance(value, datetime) and value.tzinfo is not None for value in values):

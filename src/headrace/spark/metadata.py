@@ -1,9 +1,9 @@
-"""What the driver asks of the cluster: which partitions a query reads, and where they begin and end.
+"""The driver's view of the cluster: the partitions that a query reads, and their first and last offsets.
 
-Runs in the driver's Python processes. Brokers that are away are waited for: each question is asked for
-`default.api.timeout.ms`, and `fetchOffset.numRetries` times, before it counts as failed.
+Runs in the driver's Python processes. Waits for unavailable brokers: each request is tried for
+`default.api.timeout.ms`, and `fetchOffset.numRetries` times, before it fails.
 
-Invariant: what a user says about offsets names exactly the partitions that are read; anything else is refused.
+Invariant: offsets that a user gives must name exactly the partitions that are read.
 """
 
 import logging
@@ -33,27 +33,27 @@ __all__ = ["Cluster", "DataLossError", "NoSuchTopicError", "range_client"]
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_BELIEVE_SECONDS = 5.0
-"""Brokers that have just started may not know a topic yet: only after so long it counts as gone."""
+_MISSING_TOPIC_SECONDS = 5.0
+"""A topic counts as missing only after this time, because brokers that have just started may not know it yet."""
 
 
 class NoSuchTopicError(UnknownTopicOrPartitionError):
-    """A topic that an option names does not exist, and will not by waiting."""
+    """A topic that an option names does not exist. Retrying does not help."""
 
     retriable = False
 
 
 class DataLossError(KafkaError):
-    """Records that the query has not read are gone, and `failOnDataLoss` is true."""
+    """Records were deleted before the query read them, and `failOnDataLoss` is true."""
 
 
 def range_client(settings: Mapping[str, str]) -> RangeClient:
-    """The client of this process for these settings."""
+    """Returns the client of this process for these configs."""
     return cached(settings_key("ranges", settings), lambda: RangeClient(settings))
 
 
 class Cluster:
-    """See the module."""
+    """Requests partitions and offsets for the subscription of a source, with retries."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Cluster:
         clock: Clock | None = None,
         timeout_ms: float | None = None,
     ):
-        """`timeout_ms` bounds each question, instead of `default.api.timeout.ms`."""
+        """`timeout_ms` limits each request, instead of `default.api.timeout.ms`."""
         self._options = options
         self._client = client
         self._timeout_ms = timeout_ms
@@ -72,38 +72,40 @@ class Cluster:
     def client(self) -> RangeClient:
         return self._client or range_client(self._options.settings)
 
-    def _retry(self, ask: Callable[[], T]) -> T:
+    def _retry(self, request: Callable[[], T]) -> T:
         for attempt in range(1, self._options.offset_retries + 1):
             try:
-                return ask()
+                return request()
             except KafkaError as error:
                 if not error.retriable or attempt == self._options.offset_retries:
                     raise
-                _logger.warning("the cluster does not answer: %s", error)
+                _logger.warning(
+                    "Spark source (%s): request to the cluster failed, retrying: %s", self._options.subscription, error
+                )
                 self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
-        raise AssertionError("there is at least one attempt")
+        raise AssertionError("offset_retries is at least 1")
 
     def partitions(self, expected: Iterable[TopicPartition] = (), *, lenient: bool = False) -> set[TopicPartition]:
-        """What the query reads at this moment. Where topics, or partitions that are `expected`, are missing, asks for a
-        while before it believes that, and then raises, unless it is `lenient`."""
-        deadline = self._clock.monotonic() + _BELIEVE_SECONDS
+        """Returns the partitions that the query reads now. Retries for some seconds while a topic, or a partition in
+        `expected`, is missing. Then raises `NoSuchTopicError` for missing topics, unless `lenient`."""
+        deadline = self._clock.monotonic() + _MISSING_TOPIC_SECONDS
         wait = max(0.01, self._options.offset_retry_interval_ms / 1000)
         wanted = set(expected)
         while True:
-            found, missing = self._retry(self._ask_partitions)
+            found, missing = self._retry(self._request_partitions)
             if (not missing and wanted <= found) or self._clock.monotonic() >= deadline:
                 break
             self._clock.sleep(wait)
             wait = min(1.0, 2 * wait)
         if missing and not lenient and (self._options.fail_on_data_loss or not wanted):
             raise NoSuchTopicError(
-                f"there is no topic {', '.join(sorted(missing))}, which the option "
-                f"'{'assign' if self._options.subscription.partitions else 'subscribe'}' names"
+                f"topic {', '.join(sorted(missing))} does not exist; the option "
+                f"'{'assign' if self._options.subscription.partitions else 'subscribe'}' names it"
             )
         return found
 
-    def _ask_partitions(self) -> tuple[set[TopicPartition], set[str]]:
-        """Partitions, and topics that are named and do not exist."""
+    def _request_partitions(self) -> tuple[set[TopicPartition], set[str]]:
+        """Returns the partitions, and the topics that an option names but that do not exist."""
         chosen = self._options.subscription
         if chosen.pattern is not None:
             pattern = re.compile(chosen.pattern)
@@ -115,7 +117,7 @@ class Cluster:
         parts = self.client.partitions(names, self._timeout_ms)
         found = {TopicPartition(name, number) for name, numbers in parts.items() for number in numbers}
         if chosen.partitions:
-            # As in Spark's connector, partitions that a topic does not have yet are read when it has them.
+            # As in Spark's connector, partitions that do not exist yet are read once they exist.
             found &= chosen.partitions
         return found, set() if chosen.pattern is not None else names - parts.keys()
 
@@ -126,35 +128,35 @@ class Cluster:
         return self.at_times(dict.fromkeys(tps, LATEST))
 
     def at_times(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
-        """The first offsets of records that are not older; -1 where all are."""
+        """Returns the offsets of the first records that are not older than a timestamp; -1 if all records are older."""
         return self._retry(lambda: self.client.offsets(timestamps, self._timeout_ms))
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], timeout_ms: float) -> bool:
-        """Waits until there is something new behind the ends that were found last; False if time is up before."""
+        """Waits for records after these end offsets. Returns False if the time is up first."""
         return self.client.wait_for_records(positions, timeout_ms)
 
-    # What users say
+    # ---- starting and ending offsets
 
     def start(self, tps: Iterable[TopicPartition]) -> Offsets:
-        """Where a query begins in each partition."""
+        """Returns the offset at which a query begins in each partition."""
         spec = self._options.starting
         found = self._resolve(spec, set(tps), "starting")
         unmatched = sorted(tp for tp, offset in found.items() if offset < 0)
         if unmatched and not self._options.latest_if_no_match:
             raise ConfigError(
-                f"no record of {', '.join(map(str, unmatched))} is as new as the time to start at; to begin at the end "
-                "of such partitions, set the option 'startingOffsetsByTimestampStrategy' to 'latest'"
+                f"{', '.join(map(str, unmatched))} has no record at or after the starting timestamp; to start such "
+                "partitions at their end, set the option 'startingOffsetsByTimestampStrategy' to 'latest'"
             )
         return {**found, **self.latest(unmatched)} if unmatched else found
 
     def end(self, tps: Iterable[TopicPartition]) -> Offsets:
-        """Where a batch read ends in each partition."""
+        """Returns the offset at which a batch read ends in each partition."""
         found = self._resolve(self._options.ending, set(tps), "ending")
         unmatched = [tp for tp, offset in found.items() if offset < 0]
         return {**found, **self.latest(unmatched)} if unmatched else found
 
     def _resolve(self, spec: OffsetSpec, tps: set[TopicPartition], side: str) -> Offsets:
-        """-1 where no record is as new as a time."""
+        """Returns the offset of each partition; -1 if it has no record at or after a timestamp."""
         if isinstance(spec, Earliest):
             return self.earliest(tps)
         if isinstance(spec, Latest):
@@ -168,7 +170,7 @@ class Cluster:
             given.update(self.latest(tp for tp in tps if given[tp] == LATEST_OFFSET))
             return given
         if isinstance(spec, SpecificTimestamps):
-            _check_all_named(f"{side}OffsetsByTimestamp", spec.timestamps, tps, "A time belongs to each partition")
+            _check_all_named(f"{side}OffsetsByTimestamp", spec.timestamps, tps, "Give a timestamp for every partition")
             return self.at_times(spec.timestamps)
         return self.at_times(dict.fromkeys(tps, spec.timestamp))
 
@@ -176,7 +178,7 @@ class Cluster:
 def _check_all_named(option: str, given: Mapping[TopicPartition, int], tps: set[TopicPartition], hint: str) -> None:
     if given.keys() != tps:
         raise ConfigError(
-            f"the option '{option}' has to name all partitions that are read, and no others. {hint}. "
+            f"the option '{option}' must name exactly the partitions that are read. {hint}. "
             f"Named: {_list(given)}. Read: {_list(tps)}"
         )
 

@@ -1,15 +1,15 @@
-"""Offsets as Spark sees them, and what users write about where to begin and to end. Pure.
+"""Offsets in Spark's JSON format, and the offsets that users give in options. Pure.
 
-A stream's offset is JSON of the shape that Spark's Kafka connector has in its checkpoints, so that a query can go on
-where that connector has stopped:
+A stream's offset is JSON with the shape that Spark's Kafka connector stores in its checkpoints, so that a query can
+continue where that connector stopped:
 
     {"topic": {"0": 23, "1": 7}, "other": {"0": 0}}      the next offset of each partition
-    {"topic": {...}, "@from": {"topic": {"1": 4}}}       with where partitions begin that the offset before it lacks
-    {"@from": "options"}                                 before the first one: the options say where to begin
+    {"topic": {...}, "@from": {"topic": {"1": 4}}}       with the start of partitions that the previous offset lacks
+    {"@from": "options"}                                 before the first offset: the options decide where to begin
 
-`@` is in no topic's name. Where a partition begins is kept because a replay has to begin there too, and neither Spark
-nor the log keeps it: what is the latest or the earliest offset changes. Spark compares offsets as text: topics and
-partitions always stand in order.
+`@` cannot occur in a topic name. The start of a partition is stored because a replay must begin there too, and neither
+Spark nor the log stores it: the latest and earliest offsets change. Spark compares offsets as text, so topics and
+partitions are always sorted.
 """
 
 import json
@@ -44,17 +44,17 @@ LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
 _FROM = "@from"
 INITIAL: dict[str, Any] = {_FROM: "options"}
-"""What `initialOffset` returns. It is not kept by Spark, so it must not depend on when it is asked."""
+"""The result of `initialOffset`. Spark does not store it, so it must not depend on the time of the call."""
 
 
 @dataclass(frozen=True)
 class Earliest:
-    pass
+    """The first offset of each partition."""
 
 
 @dataclass(frozen=True)
 class Latest:
-    pass
+    """The end offset of each partition."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class SpecificOffsets:
 
 @dataclass(frozen=True)
 class SpecificTimestamps:
-    """A time in ms for each partition."""
+    """A timestamp in ms for each partition."""
 
     timestamps: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class Timestamp:
-    """One time in ms for all partitions."""
+    """One timestamp in ms for all partitions."""
 
     timestamp: int
 
@@ -84,7 +84,7 @@ OffsetSpec = Earliest | Latest | SpecificOffsets | SpecificTimestamps | Timestam
 def to_spark(
     offsets: Mapping[TopicPartition, int], start: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, Any]:
-    """An offset for Spark; `start` has partitions that the offset before it lacks."""
+    """Returns an offset for Spark. `start` has the partitions that the previous offset lacks."""
     made: dict[str, Any] = _nested(offsets)
     if start:
         made[_FROM] = _nested(start)
@@ -158,7 +158,7 @@ def parse_assign(option: str, text: str) -> frozenset[TopicPartition]:
     except (TypeError, ValueError):
         raise ConfigError(f"the option '{option}' is {text!r}: expected JSON such as {example}") from None
     if not found:
-        raise ConfigError(f"the option '{option}' is {text!r}, which names no partition: expected {example}")
+        raise ConfigError(f"the option '{option}' is {text!r}, which contains no partition: expected {example}")
     return found
 
 

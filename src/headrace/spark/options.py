@@ -1,10 +1,10 @@
-"""The options of the source, read and checked, and the way from `kafka.*` options to a client's settings.
+"""Parses and checks the options of the source, and converts `kafka.*` options to client configs.
 
-Pure: no connection, no Spark. Runs in the driver's planners. Option keys are case-insensitive; names, defaults and
-what is refused are those of Spark's Kafka connector.
+Pure: no connection, no Spark. Runs in the driver's planners. Option names are case-insensitive; names, defaults and
+checks are those of Spark's Kafka connector.
 
-Invariant: what is wrong is said here, before anything is asked of a broker, with the option's name, the value that was
-given and what was expected.
+Invariant: invalid options are reported here, before any request to a broker, with the option's name, its value and the
+expected value.
 """
 
 import logging
@@ -58,30 +58,30 @@ _JAVA_ONLY = frozenset(
         "share.acknowledgement.mode",
     )
 )
-"""Keys of Kafka's own clients that have no meaning here and that nobody relies on."""
+"""Configs of Kafka's Java clients that have no meaning here and are safe to ignore."""
 
 MANAGED_BY_SOURCE: dict[str, str] = {
-    "auto.offset.reset": "set the option 'startingOffsets' to say where a query begins; it then keeps track itself",
-    "key.deserializer": "keys come as binary: cast or parse the column 'key'",
-    "value.deserializer": "values come as binary: cast or parse the column 'value'",
-    "enable.auto.commit": "the source commits no offsets: Spark's checkpoint has them",
-    "interceptor.classes": "interceptors could change what is read",
+    "auto.offset.reset": "set the option 'startingOffsets'; the query then tracks its offsets itself",
+    "key.deserializer": "keys are binary: cast or parse the column 'key'",
+    "value.deserializer": "values are binary: cast or parse the column 'value'",
+    "enable.auto.commit": "the source commits no offsets: Spark's checkpoint stores them",
+    "interceptor.classes": "interceptors could change the records",
 }
-"""Kafka keys that a reading user may not set, and why."""
+"""Kafka configs that cannot be set for a read, and why."""
 
 
 def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
-    """The options with keys in lower case, as Spark hands them over anyway."""
+    """Returns the options with lower-case names, as Spark passes them anyway."""
     return {name.lower(): value for name, value in options.items()}
 
 
 def client_settings(
     options: Mapping[str, str], kind: str = "consumer", refused: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The settings for a client ("consumer", "producer" or "admin") that the `kafka.*` options make, by Kafka's names.
+    """Returns the configs of a client ("consumer", "producer" or "admin") from the `kafka.*` options, by Kafka's names.
 
-    Keys in `refused` raise, with the reason. Keys that another kind of client has are passed over, since users give the
-    same options to reading and writing; a key that no client has is an error.
+    Configs in `refused` raise `ConfigError` with the reason. Configs of other kinds of clients are ignored, because
+    users pass the same options to reads and writes. A config that no client has raises `ConfigError`.
     """
     given = lower_keys(options)
     table = _TABLES[kind]
@@ -113,7 +113,8 @@ def _has(table: ClientTable[Any], key: str) -> bool:
 
 @dataclass(frozen=True)
 class Subscription:
-    """What is read: named topics, topics that match a pattern, or single partitions. One of the three is set."""
+    """The subscription of a read: named topics, topics that match a pattern, or single partitions. One of them is
+    set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -129,19 +130,20 @@ class Subscription:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of one read, checked. Small and picklable: it goes to tasks."""
+    """The checked options of a read. Small and picklable, because tasks receive them."""
 
     settings: Mapping[str, str]
-    """Of the client, by Kafka's names."""
+    """Client configs by Kafka's names."""
     subscription: Subscription
     starting: OffsetSpec
     ending: OffsetSpec
     latest_if_no_match: bool
-    """Where no record is as new as a starting time: the latest offset, instead of an error."""
+    """If no record is at or after the starting timestamp: start at the latest offset instead of raising an error."""
     fail_on_data_loss: bool
     include_headers: bool
     push_filters: bool
-    """A batch reads only what the filters of its query leave: an option of ours, for frames that are used once."""
+    """Use the query's filters to read less in a batch. Spark's connector has no such option; for frames used only
+    once."""
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
@@ -153,13 +155,14 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> "SourceOptions":
-        """Checks everything; with `streaming` None only what holds for batch and stream alike."""
+        """Parses and checks all options. If `streaming` is None, checks only what applies to both batches and
+        streams."""
         given = lower_keys(options)
         settings = client_settings(given, refused=MANAGED_BY_SOURCE)
         if "client.id" not in settings:
             settings["client.id"] = settings.get("group.id") or given.get("groupidprefix") or "headrace-spark"
         if "group.id" in settings and "groupidprefix" in given:
-            _logger.warning("the option 'groupIdPrefix' is ignored, since 'kafka.group.id' is set")
+            _logger.warning("Spark source: the option 'groupIdPrefix' is ignored because 'kafka.group.id' is set")
         settings.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
         try:
             CONSUMER_KEYS.load(settings)
@@ -192,7 +195,7 @@ class SourceOptions:
 
 
 _FETCH_BYTES = 4 * 1024 * 1024
-"""Asked of a partition at once, unless the user says otherwise: a task reads a long stretch of one partition."""
+"""The default of `max.partition.fetch.bytes`: large, because a task reads a long range of one partition."""
 _STRATEGIES = ("assign", "subscribe", "subscribePattern")
 _ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
@@ -201,9 +204,11 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     chosen = [name for name in _STRATEGIES if name.lower() in given]
     names = ", ".join(f"'{name}'" for name in _STRATEGIES)
     if not chosen:
-        raise ConfigError(f"no topic is named: expected one of the options {names}")
+        raise ConfigError(f"no topic to read: expected one of the options {names}")
     if len(chosen) > 1:
-        raise ConfigError(f"the options {' and '.join(repr(name) for name in chosen)} are both set: expected one")
+        raise ConfigError(
+            f"the options {' and '.join(repr(name) for name in chosen)} are set together: expected only one"
+        )
     (name,) = chosen
     value = given[name.lower()].strip()
     if name == "assign":
@@ -211,19 +216,22 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     if name == "subscribe":
         topics = tuple(sorted({topic.strip() for topic in value.split(",")} - {""}))
         if not topics:
-            raise ConfigError(f"the option 'subscribe' is {value!r}: expected names of topics, separated by commas")
+            raise ConfigError(f"the option 'subscribe' is {value!r}: expected topic names, separated by commas")
         return Subscription(topics=topics)
     if not value:
-        raise ConfigError("the option 'subscribePattern' is empty: expected a regular expression of topics")
+        raise ConfigError("the option 'subscribePattern' is empty: expected a regular expression for topic names")
     try:
         re.compile(value)
     except re.error as error:
-        raise ConfigError(f"the option 'subscribePattern' is {value!r}, no regular expression: {error}") from None
+        raise ConfigError(
+            f"the option 'subscribePattern' is {value!r}, which is not a regular expression: {error}"
+        ) from None
     return Subscription(pattern=value)
 
 
 def _spec(given: Mapping[str, str], side: str, default: OffsetSpec) -> OffsetSpec:
-    """Where to begin (`starting`) or to end (`ending`): one time for all, times, or offsets, in this order."""
+    """Returns where to begin (`starting`) or end (`ending`). A timestamp for all partitions takes precedence over
+    timestamps per partition, and these over offsets."""
     if f"{side}timestamp" in given:
         return Timestamp(_number(given, f"{side}Timestamp", 0, 0))
     if f"{side}offsetsbytimestamp" in given:
@@ -243,9 +251,9 @@ def _spec(given: Mapping[str, str], side: str, default: OffsetSpec) -> OffsetSpe
 
 def _check_batch(given: Mapping[str, str], parsed: SourceOptions) -> None:
     if isinstance(parsed.starting, Latest):
-        raise ConfigError("the option 'startingOffsets' cannot be 'latest' in a batch read, which would read nothing")
+        raise ConfigError("the option 'startingOffsets' cannot be 'latest' in a batch read: it would read nothing")
     if isinstance(parsed.ending, Earliest):
-        raise ConfigError("the option 'endingOffsets' cannot be 'earliest' in a batch read, which would read nothing")
+        raise ConfigError("the option 'endingOffsets' cannot be 'earliest' in a batch read: it would read nothing")
     for name, spec, wrong in (
         ("startingOffsets", parsed.starting, LATEST_OFFSET),
         ("endingOffsets", parsed.ending, EARLIEST_OFFSET),
@@ -257,18 +265,18 @@ def _check_batch(given: Mapping[str, str], parsed: SourceOptions) -> None:
                     raise ConfigError(f"the option '{name}' cannot be {word} ({wrong}) for {tp} in a batch read")
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in given:
-            _logger.warning("the option '%s' is for streams, and ignored in a batch read", name)
+            _logger.warning(
+                "Spark source: the option '%s' applies only to streams and is ignored in a batch read", name
+            )
 
 
 def _check_stream(given: Mapping[str, str], parsed: SourceOptions) -> None:
     for name in _ENDINGS:
         if name.lower() in given:
-            raise ConfigError(f"the option '{name}' cannot be set in a stream, which has no end")
+            raise ConfigError(f"the option '{name}' cannot be set for a stream, which has no end")
     low, high = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
-        raise ConfigError(
-            f"the option 'minOffsetsPerTrigger' ({low}) is higher than 'maxOffsetsPerTrigger' ({high}): expected less"
-        )
+        raise ConfigError(f"the option 'minOffsetsPerTrigger' ({low}) is higher than 'maxOffsetsPerTrigger' ({high})")
 
 
 def _number(given: Mapping[str, str], name: str, default: int, low: int) -> int:
@@ -280,7 +288,7 @@ def _number(given: Mapping[str, str], name: str, default: int, low: int) -> int:
     except ValueError:
         number = low - 1
     if number < low:
-        raise ConfigError(f"the option '{name}' is {value!r}: expected a whole number from {low} on")
+        raise ConfigError(f"the option '{name}' is {value!r}: expected a whole number of at least {low}")
     return number
 
 
@@ -303,8 +311,8 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 
 def parse_duration_ms(name: str, text: str) -> int:
-    """`15m`, `30s`, `100ms`, as Spark writes times; a number alone counts ms."""
-    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
-    if found is None or (found[2] and found[2] not in _UNITS_MS):
-        raise ConfigError(f"the option '{name}' is {text!r}: expected a time such as 500ms, 30s, 15m or 1h")
-    return int(found[1]) * _UNITS_MS.get(found[2], 1)
+    """Parses a duration in Spark's notation: `15m`, `30s`, `100ms`. A number without a unit is in ms."""
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    if match is None or (match[2] and match[2] not in _UNITS_MS):
+        raise ConfigError(f"the option '{name}' is {text!r}: expected a duration such as 500ms, 30s, 15m or 1h")
+    return int(match[1]) * _UNITS_MS.get(match[2], 1)

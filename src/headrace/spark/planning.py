@@ -1,10 +1,10 @@
-"""What a batch reads of each partition, and how that is cut into tasks. Pure.
+"""Decides what a batch reads of offset_range partition, and splits it into tasks. Pure.
 
-    prorate        a limit for all partitions, shared out by their backlog
-    split_ranges   stretches of partitions cut into tasks: `minPartitions`, `maxRecordsPerPartition`
+    prorate        shares a limit among all partitions by their backlog
+    split_ranges   splits offset ranges into tasks: `minPartitions`, `maxRecordsPerPartition`
 
-Invariants: ranges that a plan makes of a range follow each other without gap or overlap; the same input makes the same
-plan, since a replayed batch has to be cut as before.
+Invariants: the parts of a range follow offset_range other without gap or overlap; the same input gives the same plan,
+because a replayed batch must be split as before.
 """
 
 import heapq
@@ -19,7 +19,7 @@ __all__ = ["OffsetRange", "backlog", "prorate", "ranges_between", "split_ranges"
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of a partition from `start` to before `end`."""
+    """The offsets of a partition from `start` (inclusive) to `end` (exclusive)."""
 
     tp: TopicPartition
     start: int
@@ -31,51 +31,58 @@ class OffsetRange(NamedTuple):
 
 
 def backlog(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """How many offsets lie between."""
+    """Returns the number of offsets between start and end, over all partitions."""
     return sum(max(0, offset - start[tp]) for tp, offset in end.items())
 
 
 def prorate(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """Ends that are at most about `limit` offsets away from the starts in all, each in proportion to its backlog. A
-    partition with any backlog gets at least one offset, so that none starves; `start` has all partitions of `end`."""
+    """Returns end offsets that are in total about `limit` offsets after the starts, in proportion to the backlogs. A
+    partition with a backlog gets at least one offset, so that none starves. `start` has all partitions of `end`."""
     total = backlog(start, end)
     if total <= limit:
         return dict(end)
-    found: Offsets = {}
+    ends: Offsets = {}
     for tp, offset in end.items():
         size = offset - start[tp]
-        # The end may lie before the start where a log lost its end.
-        found[tp] = offset if size <= 0 else start[tp] + min(size, max(1, limit * size // total))
-    return found
+        # The end is before the start if a log lost its end.
+        ends[tp] = offset if size <= 0 else start[tp] + min(size, max(1, limit * size // total))
+    return ends
 
 
 def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """The ranges that are not empty, in order of topic and partition. `start` has all partitions of `end`."""
+    """Returns the ranges that are not empty, sorted by topic and partition. `start` has all partitions of `end`."""
     return [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(end) if end[tp] > start[tp]]
 
 
 def split_ranges(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Ranges of at most `max_records` offsets each, and at least `min_partitions` of them while there are as many
-    offsets. Without limits each partition is one range."""
-    found = [each for each in ranges if each.size > 0]
-    parts = [1 if max_records is None else -(-each.size // max_records) for each in found]
+    """Splits ranges into parts of at most `max_records` offsets, and into at least `min_partitions` parts if there are
+    as many offsets. Without limits offset_range range stays whole."""
+    nonempty = [offset_range for offset_range in ranges if offset_range.size > 0]
+    parts = [1 if max_records is None else -(-offset_range.size // max_records) for offset_range in nonempty]
     missing = (min_partitions or 0) - sum(parts)
     if missing > 0:
-        # The range with the largest parts gets one more, again and again; where equal, the first.
-        largest = [(-each.size / count, index) for index, (each, count) in enumerate(zip(found, parts, strict=True))]
+        # Repeatedly add a part to the range with the largest parts; to the first of equal ranges.
+        largest = [
+            (-offset_range.size / count, index)
+            for index, (offset_range, count) in enumerate(zip(nonempty, parts, strict=True))
+        ]
         heapq.heapify(largest)
         while missing > 0 and largest:
             _, index = heapq.heappop(largest)
-            if parts[index] < found[index].size:
+            if parts[index] < nonempty[index].size:
                 parts[index] += 1
                 missing -= 1
-                heapq.heappush(largest, (-found[index].size / parts[index], index))
-    return [piece for each, count in zip(found, parts, strict=True) for piece in _cut(each, count)]
+                heapq.heappush(largest, (-nonempty[index].size / parts[index], index))
+    return [
+        piece
+        for offset_range, count in zip(nonempty, parts, strict=True)
+        for piece in _split_evenly(offset_range, count)
+    ]
 
 
-def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Equal parts, but for one offset more or less."""
+def _split_evenly(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Splits a range into equal parts; sizes differ by at most one offset."""
     edges = [whole.start + whole.size * index // parts for index in range(parts + 1)]
     return [OffsetRange(whole.tp, start, end) for start, end in pairwise(edges)]

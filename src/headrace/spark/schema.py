@@ -1,9 +1,10 @@
-"""The columns of the source, and those of them that a user asks for with `.schema(...)`.
+"""The columns of the source, and the selection of columns with `.schema(...)`.
 
-Runs in the driver's planners (`source_schema`, `wanted_columns`) and in tasks (`RowsBuilder`, which makes of what was
-fetched the Arrow record batch that Spark expects).
+Runs in the driver's planners (`source_schema`, `selected_columns`) and in tasks (`RowsBuilder`, which builds the Arrow
+record batches that Spark expects).
 
-Invariant: a record batch has exactly the Arrow schema that Spark derives from the data frame's: it compares them.
+Invariant: a record batch has exactly the Arrow schema that Spark derives from the frame's schema, because Spark
+compares them.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from headrace.client.consumer.range_client import RangeColumns
 
-__all__ = ["RowsBuilder", "source_schema", "wanted_columns"]
+__all__ = ["RowsBuilder", "selected_columns", "source_schema"]
 
 HEADERS = "headers"
 _HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -47,40 +48,40 @@ _BY_LOWER_NAME = {name.lower(): name for name in _COLUMNS}
 
 
 def source_schema(include_headers: bool) -> StructType:
-    """The columns that are read unless the user asks for others."""
+    """Returns the columns that are read if the user does not select any."""
     return StructType(
         [StructField(name, kind) for name, kind in _COLUMNS.items() if include_headers or name != HEADERS]
     )
 
 
-def wanted_columns(schema: StructType) -> list[str]:
-    """The source's columns that a data frame's schema asks for, in its order. Raises for others, and other types.
+def selected_columns(schema: StructType) -> list[str]:
+    """Returns the source's columns that a schema selects, in the schema's order. Raises for unknown columns and types.
 
-    The headers need no `includeHeaders` where they are asked for by name.
+    Headers that are selected by name do not need `includeHeaders`.
     """
     found: list[str] = []
     for field in schema.fields:
         name = _BY_LOWER_NAME.get(field.name.lower())
         if name is None:
             raise ConfigError(
-                f"the schema has a column {field.name!r}, which topics do not: expected some of {', '.join(_COLUMNS)}"
+                f"the schema has an unknown column {field.name!r}: expected some of {', '.join(_COLUMNS)}"
             )
         if not _is_same(field.dataType, _COLUMNS[name]):
             raise ConfigError(
-                f"the schema has column {field.name!r} as {field.dataType.simpleString()}: expected "
+                f"column {field.name!r} of the schema has type {field.dataType.simpleString()}: expected "
                 f"{_COLUMNS[name].simpleString()}"
             )
         found.append(name)
     return found
 
 
-def _is_same(one: DataType, other: DataType) -> bool:
-    """Equal but for nullability, which is Spark's to say."""
-    return one.simpleString().lower() == other.simpleString().lower()
+def _is_same(left: DataType, right: DataType) -> bool:
+    """Returns whether two types are equal, apart from nullability, which Spark decides."""
+    return left.simpleString().lower() == right.simpleString().lower()
 
 
 class RowsBuilder:
-    """Makes Arrow record batches of the wanted columns. One for each task."""
+    """Builds Arrow record batches of the selected columns. Each task has its own."""
 
     def __init__(self, schema: StructType, tp: TopicPartition):
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -88,36 +89,36 @@ class RowsBuilder:
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._tp = tp
         self._constants: dict[str, pa.Array] = {}
-        makers: dict[str, Callable[[RangeColumns, pa.DataType], Any]] = {
+        builders: dict[str, Callable[[RangeColumns, pa.DataType], Any]] = {
             "key": lambda columns, _: columns.keys,
             "value": lambda columns, _: columns.values,
-            "topic": lambda columns, kind: self._repeated("topic", tp.topic, kind, len(columns)),
-            "partition": lambda columns, kind: self._repeated("partition", tp.partition, kind, len(columns)),
+            "topic": lambda columns, kind: self._constant("topic", tp.topic, kind, len(columns)),
+            "partition": lambda columns, kind: self._constant("partition", tp.partition, kind, len(columns)),
             "offset": lambda columns, _: columns.offsets,
             "timestamp": lambda columns, _: columns.timestamps,
             "timestampType": lambda columns, _: columns.timestamp_types,
             HEADERS: lambda columns, kind: _headers(columns.headers, kind),
         }
-        self._makers = [makers[name] for name in wanted_columns(schema)]
+        self._builders = [builders[name] for name in selected_columns(schema)]
         self._types = [field.type for field in self._schema]
 
     def build(self, columns: "RangeColumns") -> "pa.RecordBatch":
         import pyarrow as pa
 
-        arrays = [make(columns, kind) for make, kind in zip(self._makers, self._types, strict=True)]
+        arrays = [build(columns, kind) for build, kind in zip(self._builders, self._types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _repeated(self, name: str, value: object, kind: "pa.DataType", rows: int) -> "pa.Array":
+    def _constant(self, name: str, value: object, kind: "pa.DataType", rows: int) -> "pa.Array":
         import pyarrow as pa
 
-        known = self._constants.get(name)
-        if known is None or len(known) < rows:
-            known = self._constants[name] = pa.repeat(pa.scalar(value, kind), rows + rows // 4)
-        return known.slice(0, rows)
+        array = self._constants.get(name)
+        if array is None or len(array) < rows:
+            array = self._constants[name] = pa.repeat(pa.scalar(value, kind), rows + rows // 4)
+        return array.slice(0, rows)
 
 
 def _headers(headers: "pa.ListArray", kind: "pa.DataType") -> "pa.Array":
-    """Headers as Spark's connector has them: null, not empty, where a record has none."""
+    """Returns headers as Spark's connector does: null, not empty, for records without headers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -126,5 +127,5 @@ def _headers(headers: "pa.ListArray", kind: "pa.DataType") -> "pa.Array":
     has_none = pc.equal(pc.list_value_length(headers), 0)
     structs = headers.flatten()
     offsets = pc.subtract(headers.offsets, headers.offsets[0])
-    made = pa.ListArray.from_arrays(offsets, structs, type=pa.list_(structs.type), mask=has_none)
-    return made.cast(kind)
+    lists = pa.ListArray.from_arrays(offsets, structs, type=pa.list_(structs.type), mask=has_none)
+    return lists.cast(kind)

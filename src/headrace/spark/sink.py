@@ -1,12 +1,12 @@
-"""The writers that Spark sees, for `df.write` and `df.writeStream`.
+"""The writers behind `df.write` and `df.writeStream`.
 
-A writer is made in the driver, when a write is planned, checks what it was given, and is pickled to the tasks, where
-`write` gets the rows as Arrow batches. `commit` and `abort` run in the driver again; a stream makes a new writer for
-each of them, so what they need to know comes with the tasks' messages. What only tasks need is imported there: planning
-happens in a process of its own.
+A writer is created in the driver when a write is planned, checks its options, and is pickled to the tasks, where
+`write` receives the rows as Arrow batches. `commit` and `abort` run in the driver again; a stream creates a new writer
+for each of them, so the tasks' messages carry what they need. Planning runs in a separate process, so modules that only
+tasks need are imported there.
 
-A task writes its part by itself, as a transaction (`writing`): there is none over all tasks. So a batch some of whose
-tasks have succeeded is finished by the next attempt, which finds the markers of those that did.
+Each task writes its part in its own transaction (`writing`); no transaction spans all tasks. If only some tasks of a
+batch succeed, the next attempt finds their markers and writes the rest.
 """
 
 import logging
@@ -31,26 +31,26 @@ _logger = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
-"""Spark's streams have the id of their run as the group of their jobs, also in foreachBatch."""
+"""Spark uses the run id of a stream as the job group of its jobs, also in foreachBatch."""
 _ABORT_MS = 10_000
-_seen: set[tuple[str, str, str]] = set()
-"""Runs of queries that this process has had a part of. A batch that is run again is the first of its run."""
+_known_runs: set[tuple[str, str, str]] = set()
+"""The query runs that this process has taken part in. A replayed batch is always the first batch of its run."""
 
 
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a successful task to the driver."""
 
     query: str
     batch_id: int
     rows: int
     skipped: bool
     is_first: bool
-    """Whether the process had no part of this run of the query before: the batch may be one that is run again."""
+    """True if this process had not taken part in the query run before, so that the batch may be a replay."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "BatchWriter":
-    """For `df.write`. Topics are only appended to."""
+    """Returns the writer for `df.write`. Topics can only be appended to."""
     if overwrite:
         raise ConfigError("a topic cannot be overwritten: expected mode('append')")
     checked = sink_options(options, streaming=False)
@@ -59,13 +59,15 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: ARG001
-    """For `df.writeStream`. All output modes do: each row that comes out of a batch is appended."""
+    """Returns the writer for `df.writeStream`. All output modes append every row of a batch."""
     checked = sink_options(options, streaming=True)
     check_columns(schema, checked)
     return StreamWriter(checked)
 
 
 class BatchWriter(DataSourceArrowWriter):
+    """Writes the rows of `df.write`. The options `queryId` and `batchId` make it exactly once in foreachBatch."""
+
     def __init__(self, options: SinkOptions, job_id: str):
         self._options = options
         self._query = options.query_id or job_id
@@ -85,13 +87,15 @@ class BatchWriter(DataSourceArrowWriter):
             _check_tasks(self._options, messages)
 
     def abort(self, messages: list[TaskDone | None]) -> None:  # type: ignore[override]
-        """Ends what failed tasks may have left open, so that no reader waits for it. But not under a name that a later
-        run has too: that one ends it by itself, and may be at work already."""
+        """Aborts transactions that failed tasks may have left open, so that no reader waits for them. Does nothing if a
+        later run uses the same names: it aborts them itself, and may have started already."""
         if self._options.query_id is None:
             _fence(self._options, self._query, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of `df.writeStream`."""
+
     def __init__(self, options: SinkOptions):
         self._options = options
 
@@ -104,14 +108,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         query, batch_id = _property(_QUERY_ID), _property(_BATCH_ID)
         if self._options.exactly_once and (query is None or batch_id is None):
-            raise RuntimeError(f"Spark does not say which batch this is: expected {_QUERY_ID} and {_BATCH_ID}")
+            raise RuntimeError(
+                f"Spark does not provide the batch id: expected the local properties {_QUERY_ID} and {_BATCH_ID}"
+            )
         return _write(self._options, query or "", int(batch_id or 0), iterator)
 
     def commit(self, messages: list[TaskDone | None], batchId: int) -> None:  # type: ignore[override]  # noqa: ARG002, N803
         _check_tasks(self._options, messages)
 
     def abort(self, messages: list[TaskDone | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
-        """The query's next start ends what is open. It may be at work already, under the same names: nothing to do."""
+        """Does nothing: the next start of the query aborts open transactions, and may have started already."""
 
 
 def _write(options: SinkOptions, query: str, batch_id: int, rows: Iterator[pa.RecordBatch]) -> TaskDone:
@@ -127,8 +133,8 @@ def _write(options: SinkOptions, query: str, batch_id: int, rows: Iterator[pa.Re
     written = write_exactly_once(options, part, rows, lambda: check_end(stream))
     run = _property(_RUN_ID)
     key = (part.query, part.sink, run or "")
-    is_first = run is None or key not in _seen
-    _seen.add(key)
+    is_first = run is None or key not in _known_runs
+    _known_runs.add(key)
     return TaskDone(query, batch_id, written.rows, written.skipped, is_first)
 
 
@@ -148,7 +154,7 @@ def _check_tasks(options: SinkOptions, messages: Sequence[TaskDone | None]) -> N
 
 
 def _fence(options: SinkOptions, query: str, messages: Sequence[TaskDone | None]) -> None:
-    """Shuts out the tasks that have not said that they are done, and aborts what they wrote."""
+    """Fences the tasks that did not report success, and aborts their transactions."""
     from headrace.spark.writing import sink_admin
 
     if not options.exactly_once:
@@ -161,4 +167,8 @@ def _fence(options: SinkOptions, query: str, messages: Sequence[TaskDone | None]
     try:
         sink_admin(options).fence_producers(names, timeout_ms=_ABORT_MS)
     except KafkaError as error:
-        _logger.info("transactions of failed tasks are left to their timeout: %s", error)
+        _logger.info(
+            "Spark sink: cannot abort the transactions of failed tasks of %s; they end by transaction.timeout.ms: %s",
+            query,
+            error,
+        )

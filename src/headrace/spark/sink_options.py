@@ -1,9 +1,9 @@
-"""The options of the sink and the columns that it takes, read and checked.
+"""Parses and checks the options and columns of the sink.
 
-Pure: no connection. Runs in the driver, when a write is planned; what comes out is pickled to the tasks. Names and
-rules are those of Spark's Kafka connector, with a few options more, for exactly once.
+Pure: no connection. Runs in the driver when a write is planned; the result is pickled to the tasks. Names and rules are
+those of Spark's Kafka connector, with a few more options for exactly-once delivery.
 
-Invariant: what can be known to be wrong before the first row is told here.
+Invariant: every error that can be known before the first row is reported here.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from headrace.spark.options import client_settings, lower_keys
 __all__ = ["COLUMNS", "MANAGED_BY_SINK", "SinkOptions", "check_columns", "sink_options"]
 
 MANAGED_BY_SINK: dict[str, str] = {
-    "key.serializer": "keys are written as they are: cast the column 'key' to string or binary",
-    "value.serializer": "values are written as they are: cast the column 'value' to string or binary",
-    "transactional.id": "the sink makes one for each task; set the option 'sinkName' to have other names",
-    "interceptor.classes": "interceptors see no rows that come as Arrow",
+    "key.serializer": "keys are written unchanged: cast the column 'key' to string or binary",
+    "value.serializer": "values are written unchanged: cast the column 'value' to string or binary",
+    "transactional.id": "the sink creates one for field task; set the option 'sinkName' to change the names",
+    "interceptor.classes": "interceptors do not support Arrow rows",
 }
-"""Kafka keys that a writing user may not set, and why."""
+"""Kafka configs that cannot be set for a write, and why."""
 
 COLUMNS: dict[str, str] = {
     "topic": "a string",
@@ -33,22 +33,22 @@ COLUMNS: dict[str, str] = {
     "partition": "an int",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""The columns that are written, and what they hold. Others are left out, as the connector does."""
+"""The columns that are written, and their types. Other columns are ignored, as in Spark's connector."""
 
 _DEFAULTS = {"transaction.timeout.ms": "900000", "max.block.ms": "120000"}
-"""A transaction is open for as long as a task writes: the most that brokers allow by default."""
+"""A transaction is open for as long as a task writes: the default is the maximum that brokers allow by default."""
 _GUARANTEES = {"exactly-once": True, "at-least-once": False}
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What a write was asked to do."""
+    """The checked options of a write."""
 
     settings: Mapping[str, str]
-    """Of the producer, by Kafka's names."""
+    """Producer configs by Kafka's names."""
     admin_settings: Mapping[str, str]
     topic: str | None = None
-    """Where all rows go; without it, each row says."""
+    """The topic of all rows; None if the column `topic` decides."""
     exactly_once: bool = True
     query_id: str | None = None
     batch_id: int | None = None
@@ -56,6 +56,7 @@ class SinkOptions:
 
 
 def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
+    """Parses and checks the options of a write."""
     given = lower_keys(options)
     settings = {**_DEFAULTS, **client_settings(given, "producer", MANAGED_BY_SINK)}
     exactly_once = _guarantee(given)
@@ -64,14 +65,14 @@ def sink_options(options: Mapping[str, str], streaming: bool) -> SinkOptions:
     _check(settings, exactly_once)
     topic = given.get("topic")
     if topic is not None and not topic:
-        raise ConfigError("the option 'topic' is empty: expected the name of the topic that all rows go to")
+        raise ConfigError("the option 'topic' is empty: expected a topic name for all rows")
     query_id, batch_id = given.get("queryid"), given.get("batchid")
     if streaming and (query_id is not None or batch_id is not None):
-        raise ConfigError("the options 'queryId' and 'batchId' are for batch writes: a stream has its own")
+        raise ConfigError("the options 'queryId' and 'batchId' apply only to batch writes: a stream has its own")
     if (query_id is None) != (batch_id is None):
-        raise ConfigError("the options 'queryId' and 'batchId' belong together: expected both or none")
+        raise ConfigError("the options 'queryId' and 'batchId' must be set together: expected both or neither")
     if query_id is not None and not exactly_once:
-        raise ConfigError("the options 'queryId' and 'batchId' are for deliveryGuarantee 'exactly-once'")
+        raise ConfigError("the options 'queryId' and 'batchId' require deliveryGuarantee 'exactly-once'")
     return SinkOptions(
         settings=settings,
         admin_settings=client_settings(given, "admin"),
@@ -95,38 +96,43 @@ def _guarantee(given: Mapping[str, str]) -> bool:
 
 def _batch_id(text: str) -> int:
     if not text.strip().isdigit():
-        raise ConfigError(f"the option 'batchId' is {text!r}: expected the number of a batch, 0 or more")
+        raise ConfigError(f"the option 'batchId' is {text!r}: expected a batch number of at least 0")
     return int(text)
 
 
 def _check(settings: Mapping[str, str], exactly_once: bool) -> None:
-    """Has the producer's own checks done, in the driver."""
+    """Runs the producer's own checks in the driver."""
     try:
         more = {"transactional_id": "-"} if exactly_once else {}
         check_settings(PRODUCER_KEYS.load(settings, **more))
     except ConfigError as error:
-        hint = "; the option deliveryGuarantee 'at-least-once' writes without transactions" if exactly_once else ""
+        hint = (
+            "; set the option deliveryGuarantee to 'at-least-once' to write without transactions"
+            if exactly_once
+            else ""
+        )
         raise ConfigError(f"the options for Kafka's producer (kafka.*): {error}{hint}") from None
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Raises if the data frame has not what a record needs. Columns are found by their exact names."""
-    found: dict[str, DataType] = {each.name: each.dataType for each in schema.fields}
-    if "value" not in found:
-        raise ConfigError(f"the data frame has no column 'value': it has {_names(schema)}")
-    if options.topic is None and "topic" not in found:
+    """Raises if the data frame lacks a column that a record needs, or a column has a wrong type. Names are
+    case-sensitive."""
+    columns: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
+    if "value" not in columns:
+        raise ConfigError(f"the data frame has no column 'value'; its columns: {_names(schema)}")
+    if options.topic is None and "topic" not in columns:
         raise ConfigError(
-            "no topic to write to: expected the option 'topic', or a column 'topic' that names one for each row; "
-            f"the data frame has {_names(schema)}"
+            "no topic to write to: expected the option 'topic', or a column 'topic' with the topic of field row; "
+            f"the data frame's columns: {_names(schema)}"
         )
     for name, expected in COLUMNS.items():
-        kind = found.get(name)
+        kind = columns.get(name)
         if kind is not None and not _fits(name, kind):
-            raise ConfigError(f"the column '{name}' holds {kind.simpleString()}: expected {expected}")
+            raise ConfigError(f"the column '{name}' has type {kind.simpleString()}: expected {expected}")
 
 
 def _names(schema: StructType) -> str:
-    return ", ".join(repr(each) for each in schema.names) or "no columns"
+    return ", ".join(repr(name) for name in schema.names) or "no columns"
 
 
 def _fits(name: str, kind: DataType) -> bool:
@@ -140,7 +146,7 @@ def _fits(name: str, kind: DataType) -> bool:
         return False
     fields = kind.elementType.fields
     return (
-        [each.name for each in fields] == ["key", "value"]
+        [field.name for field in fields] == ["key", "value"]
         and isinstance(fields[0].dataType, StringType)
         and isinstance(fields[1].dataType, BinaryType)
     )

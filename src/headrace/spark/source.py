@@ -1,7 +1,7 @@
-"""The data source that Spark sees: `format("headrace")`. It makes readers and writers, which check their options.
+"""The data source that Spark sees: `format("headrace")`. It creates readers and writers, which check their options.
 
-Runs in short-lived Python processes that the driver starts for planning; the object is pickled on its way there, so it
-holds nothing but the options. Everything heavy is imported when it is needed.
+Runs in short-lived Python processes that the driver starts for planning. The object is pickled on its way there, so it
+contains nothing but the options. Heavy modules are imported on use.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ __all__ = ["HeadraceDataSource"]
 
 
 class HeadraceDataSource(DataSource):
-    """Options, columns and defaults are those of Spark's Kafka connector; see docs/spark.md."""
+    """`format("headrace")`. Options, columns and defaults are those of Spark's Kafka connector. See docs/spark.md."""
 
     options: "MutableMapping[str, str]"
 
@@ -31,7 +31,8 @@ class HeadraceDataSource(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
-        """What is read without `.schema(...)`. Spark asks when `load()` is called, so wrong options fail there."""
+        """Returns the columns that are read without `.schema(...)`. Spark calls this in `load()`, so invalid options
+        fail there."""
         from headrace.spark.options import SourceOptions
         from headrace.spark.schema import source_schema
 

@@ -1,11 +1,11 @@
-"""Whether the rows that Spark hands to a task are all of them.
+"""Detects whether Spark gave a task all of its rows.
 
-Runs in tasks. When something before the sink fails (a source, a function of the user's, a task that is killed), Spark
-closes its side of the worker's socket. The iterator over Arrow batches takes that for the end, as it would a real one,
-and only after the writer has returned does the worker notice. A writer that commits by itself has to know before.
+Runs in tasks. If something before the sink fails (a source, a user's function, a killed task), Spark closes its side of
+the worker's socket. The iterator over Arrow batches takes that for a normal end, and the worker notices only after the
+writer has returned. A writer that commits by itself must know earlier.
 
-What tells them apart are the bytes behind the Arrow stream: after a real end, Spark has written its sign of the end.
-They are looked at and left for the worker, which reads them later.
+The bytes after the Arrow stream tell the two apart: after a normal end, Spark writes an end marker. The marker is only
+peeked at, so that the worker can read it later.
 """
 
 import sys
@@ -17,37 +17,39 @@ __all__ = ["InputBrokenOffError", "check_end", "find_input"]
 _END_OF_STREAM = (-4).to_bytes(4, "big", signed=True)
 _WORKER = "pyspark.worker"
 _NAMES = ("input_data_stream", "infile")
-"""What the worker calls its input; the second before Spark 4.2."""
+"""The names of the worker's input variable; the second before Spark 4.2."""
 
 
 class InputBrokenOffError(Exception):
-    """The rows of a task are not all of them: what makes them has failed."""
+    """A task did not receive all of its rows, because the part of the query that produces them failed."""
 
 
 def find_input(frame: FrameType | None = None) -> Any:
-    """The stream that the worker reads rows from, or None outside of a worker. Called from within the writer."""
+    """Returns the stream that the worker reads rows from, or None outside of a worker. Call it from the writer."""
     frame = frame or sys._getframe(1)
     in_worker = False
     while frame is not None:
         if frame.f_globals.get("__name__") in (_WORKER, "__main__") and frame.f_code.co_filename.endswith("worker.py"):
             in_worker = True
             for name in _NAMES:
-                found = frame.f_locals.get(name)
-                if hasattr(found, "peek"):
-                    return found
+                stream = frame.f_locals.get(name)
+                if hasattr(stream, "peek"):
+                    return stream
         frame = frame.f_back
     if in_worker:
         raise RuntimeError(
-            "this version of Spark does not show a writer whether its rows are all there, so it cannot write exactly "
-            "once: expected Spark 4.1 to 4.3, or the option deliveryGuarantee 'at-least-once'"
+            "in this version of Spark a writer cannot detect whether it received all rows, so exactly-once delivery is "
+            "not possible: expected Spark 4.1 to 4.3, or the option deliveryGuarantee 'at-least-once'"
         )
     return None
 
 
 def check_end(stream: Any) -> None:
-    """Waits for the end of the input, after the last row, and raises if it broke off."""
+    """Waits for the end of the input after the last row. Raises if the input broke off."""
     if stream is None:
         return
-    sign = bytes(stream.peek(len(_END_OF_STREAM))[: len(_END_OF_STREAM)])
-    if not sign or not _END_OF_STREAM.startswith(sign):
-        raise InputBrokenOffError("Spark's input broke off: what makes the rows has failed, or the task was killed")
+    end_marker = bytes(stream.peek(len(_END_OF_STREAM))[: len(_END_OF_STREAM)])
+    if not end_marker or not _END_OF_STREAM.startswith(end_marker):
+        raise InputBrokenOffError(
+            "Spark's input broke off: the part of the query that produces the rows failed, or the task was killed"
+        )

@@ -1,15 +1,15 @@
-"""How a task writes its rows: in a transaction with a marker (exactly once), or just so (at least once).
+"""Writes a task's rows: in a transaction with a marker (exactly once), or without one (at least once).
 
-Runs in tasks. The producer, with its connections, is kept for the process's next tasks; each takes the transactional id
-of its part of the query, whichever process had it before.
+Runs in tasks. The producer and its connections are cached for later tasks of the process. Each task acquires the
+transactional id of its part of the query, whichever process had it before.
 
-    first rows ─▶ get the transactional id (fences, aborts) ─▶ read the marker ─┬─▶ of a later batch: refuse
-                                                                                ├─▶ of this one: count, compare, skip
-                                                                                └─▶ older, or none
-                                                      ─▶ begin ─▶ rows, marker ─▶ was that all? ─▶ commit
+    first rows ─▶ acquire the transactional id (fences, aborts) ─▶ read the marker ─┬─▶ later batch: raise
+                                                                                    ├─▶ this batch: compare, skip
+                                                                                    └─▶ older or none
+                                                      ─▶ begin ─▶ rows, marker ─▶ input complete? ─▶ commit
 
-Invariants: a transaction is committed only if Spark's input came to its end (`worker_input`), and only by who has read
-an older marker after getting the id. After any error the producer is closed, which aborts, and never used again.
+Invariants: a transaction is committed only after a complete input (`worker_input`), and only by a task that has read an
+older marker after acquiring the id. After any error the producer is closed, which aborts, and is never used again.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,17 +32,17 @@ from headrace.spark.digest import RowDigest
 from headrace.spark.markers import Marker
 from headrace.spark.sink_options import SinkOptions
 
-__all__ = ["TaskPart", "Written", "sink_admin", "write_at_least_once", "write_exactly_once"]
+__all__ = ["TaskPart", "WriteResult", "sink_admin", "write_at_least_once", "write_exactly_once"]
 
 _CLOSE_SECONDS = 5.0
-"""How long a task that has failed may take to abort; brokers end by themselves what is left open."""
+"""How long a failed task may take to abort. Brokers abort open transactions themselves after their timeout."""
 
 Rows = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class TaskPart:
-    """Which part of which batch a task writes."""
+    """The part of a batch that a task writes."""
 
     query: str
     sink: str
@@ -55,14 +55,16 @@ class TaskPart:
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteResult:
+    """The rows of a task that are written."""
+
     rows: int
     skipped: bool = False
-    """Whether an earlier attempt had written them."""
+    """True if an earlier attempt had written them."""
 
 
-class _Sender:
-    """A producer that is closed quickly."""
+class _ClosableProducer:
+    """A producer with a short timeout for its close."""
 
     def __init__(self, settings: dict[str, str]):
         self.producer = Producer(settings)
@@ -71,14 +73,14 @@ class _Sender:
         self.producer.close(_CLOSE_SECONDS)
 
 
-class _Borrowed(AbstractContextManager["_Borrowed"]):
-    """The process's producer of some settings. Who leaves with an error closes it."""
+class _CachedProducer(AbstractContextManager["_CachedProducer"]):
+    """The cached producer for some configs. It is closed if the block raises."""
 
     def __init__(self, settings: dict[str, str], transactional_id: str | None = None):
         self._key = clients.settings_key("sink", settings, transactional_id is not None)
         if transactional_id is not None:
             settings = {**settings, "transactional.id": transactional_id}
-        self.producer = clients.cached(self._key, lambda: _Sender(settings)).producer
+        self.producer = clients.cached(self._key, lambda: _ClosableProducer(settings)).producer
 
     def __enter__(self) -> Self:
         return self
@@ -90,8 +92,9 @@ class _Borrowed(AbstractContextManager["_Borrowed"]):
             clients.discard(self._key)
 
 
-def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_end: Callable[[], None]) -> Written:
-    """`check_end` raises if the rows were not all of them."""
+def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_end: Callable[[], None]) -> WriteResult:
+    """Writes rows in a transaction, unless an earlier attempt has written them. `check_end` raises if rows are
+    missing."""
     digest = RowDigest()
     batches = (normalize(batch, options.topic is None) for batch in rows if batch.num_rows)
     first = next(batches, None)
@@ -100,50 +103,50 @@ def write_exactly_once(options: SinkOptions, part: TaskPart, rows: Rows, check_e
         marker = markers.read(sink_admin(options), part.name, is_owner=False)
         if marker is not None:
             markers.check_replay(marker, part.batch_id, 0, str(digest), part.name)
-        return Written(0)
-    with _Borrowed(dict(options.settings), part.name) as borrowed:
+        return WriteResult(0)
+    with _CachedProducer(dict(options.settings), part.name) as borrowed:
         producer = borrowed.producer
-        _get_id(producer, part.name)
+        _acquire_transactional_id(producer, part.name)
         marker = markers.read(sink_admin(options), part.name, is_owner=True)
         if marker is not None and marker.batch_id >= part.batch_id:
             for batch in _chain(first, batches):
                 digest.update(batch)
             check_end()
             markers.check_replay(marker, part.batch_id, digest.rows, str(digest), part.name)
-            return Written(digest.rows, skipped=True)
+            return WriteResult(digest.rows, skipped=True)
         producer.begin_transaction()
-        home: str | None = None
+        marker_topic: str | None = None
         for batch in _chain(first, batches):
             digest.update(batch)
             for topic, share in by_topic(batch, options.topic):
-                home = home or topic
+                marker_topic = marker_topic or topic
                 producer.send_arrow(topic, share)
         check_end()
-        assert home is not None
+        assert marker_topic is not None
         offset: OffsetAndMetadata = Marker(part.batch_id, digest.rows, str(digest)).as_offset()
-        producer.send_offsets_to_transaction({TopicPartition(home, 0): offset}, part.name)
+        producer.send_offsets_to_transaction({TopicPartition(marker_topic, 0): offset}, part.name)
         producer.commit_transaction()
-    return Written(digest.rows)
+    return WriteResult(digest.rows)
 
 
-def _get_id(producer: Producer, name: str) -> None:
+def _acquire_transactional_id(producer: Producer, name: str) -> None:
     try:
         producer.init_transactions(name)
     except InvalidTransactionTimeoutError as error:
         raise ConfigError(
-            f"{error}: expected the option kafka.transaction.timeout.ms to be at most the brokers' "
-            "transaction.max.timeout.ms"
+            f"{error}: set the option kafka.transaction.timeout.ms to at most the brokers' transaction.max.timeout.ms"
         ) from error
     except KafkaTimeoutError as error:
         raise KafkaTimeoutError(
-            f"{error}. Exactly once needs brokers that offer transactions; the option deliveryGuarantee "
-            "'at-least-once' does without"
+            f"{error}. Exactly-once delivery needs brokers with transactions; set the option deliveryGuarantee "
+            "to 'at-least-once' to write without them"
         ) from error
 
 
-def write_at_least_once(options: SinkOptions, rows: Rows) -> Written:
+def write_at_least_once(options: SinkOptions, rows: Rows) -> WriteResult:
+    """Writes rows without a transaction."""
     count = 0
-    with _Borrowed(dict(options.settings)) as borrowed:
+    with _CachedProducer(dict(options.settings)) as borrowed:
         futures: list[Any] = []
         for batch in rows:
             if not batch.num_rows:
@@ -157,11 +160,11 @@ def write_at_least_once(options: SinkOptions, rows: Rows) -> Written:
                     future.get(0)
         for future in futures:
             future.get()
-    return Written(count)
+    return WriteResult(count)
 
 
 def sink_admin(options: SinkOptions) -> Admin:
-    """The process's admin client, for markers."""
+    """Returns the cached admin client, which reads markers."""
     settings = dict(options.admin_settings)
     return clients.cached(clients.settings_key("admin", settings), lambda: Admin(settings))
 

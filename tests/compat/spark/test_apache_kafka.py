@@ -27,7 +27,7 @@ def on_kafka(spark: Any, kafka_connector: str, tmp_path_factory: pytest.TempPath
         both.close()
 
 
-def test_rows_written_and_read(on_kafka: Formats) -> None:
+def test_writes_and_reads_rows(on_kafka: Formats) -> None:
     topic = on_kafka.new_topic(3)
     frame = on_kafka.spark.range(200).selectExpr(
         "string(id % 10) key",
@@ -40,7 +40,7 @@ def test_rows_written_and_read(on_kafka: Formats) -> None:
     assert sorted(int(row[1]) for row in ours) == list(range(200))
 
 
-def test_parts_of_a_topic(on_kafka: Formats) -> None:
+def test_starting_and_ending_offsets(on_kafka: Formats) -> None:
     topic = on_kafka.new_topic(2)
     on_kafka.send_numbers(topic, range(20), 2)
     for options in (
@@ -54,7 +54,7 @@ def test_parts_of_a_topic(on_kafka: Formats) -> None:
         assert ours
 
 
-def test_only_committed_records(on_kafka: Formats) -> None:
+def test_reads_only_committed_records(on_kafka: Formats) -> None:
     topic = on_kafka.new_topic()
     with Producer(bootstrap_servers=on_kafka.bootstrap, transactional_id=topic) as producer:
         producer.init_transactions()
@@ -73,7 +73,7 @@ def test_only_committed_records(on_kafka: Formats) -> None:
         producer.abort_transaction()
 
 
-def test_a_batch_that_is_replayed_is_written_once(on_kafka: Formats, tmp_path: Path) -> None:
+def test_replayed_batch_is_written_once(on_kafka: Formats, tmp_path: Path) -> None:
     source, target = on_kafka.new_topic(2), on_kafka.new_topic(2)
     on_kafka.send(source, [Sent(b"%d" % number, b"k%d" % number, number % 2) for number in range(60)])
 

@@ -35,7 +35,7 @@ def test_columns_are_named_and_typed(formats: Formats, name: str) -> None:
 
 
 @each_format
-def test_everything_in_a_record_comes(formats: Formats, name: str) -> None:
+def test_reads_all_parts_of_a_record(formats: Formats, name: str) -> None:
     topic = formats.new_topic(2)
     headers = (("a", b"1"), ("a", b"2"), ("ü", None), ("empty", b""))
     formats.send(
@@ -73,7 +73,7 @@ def test_compressed_batches(formats: Formats, name: str, codec: str) -> None:
 
 
 @each_format
-def test_time_of_the_log(formats: Formats, name: str) -> None:
+def test_log_append_time(formats: Formats, name: str) -> None:
     topic = formats.new_topic(message_timestamp_type="LogAppendTime")
     formats.send_numbers(topic, range(3))
     rows = formats.rows(name, subscribe=topic)
@@ -82,7 +82,7 @@ def test_time_of_the_log(formats: Formats, name: str) -> None:
 
 
 @each_format
-def test_topics_are_listed_matched_and_assigned(formats: Formats, name: str) -> None:
+def test_subscribe_pattern_and_assign(formats: Formats, name: str) -> None:
     prefix = f"match-{name}"
     one, two = formats.new_topic(2, prefix=f"{prefix}-x"), formats.new_topic(1, prefix=f"{prefix}-x")
     other = formats.new_topic(1, prefix=f"{prefix}-y")
@@ -98,7 +98,7 @@ def test_topics_are_listed_matched_and_assigned(formats: Formats, name: str) -> 
 
 
 @each_format
-def test_parts_of_a_topic(formats: Formats, name: str) -> None:
+def test_starting_and_ending_offsets(formats: Formats, name: str) -> None:
     """Numbers 0 to 19, even in partition 0 and odd in 1, a second from one to the next."""
     topic = formats.new_topic(2)
     formats.send_numbers(topic, range(20), 2)
@@ -132,7 +132,7 @@ def test_parts_of_a_topic(formats: Formats, name: str) -> None:
 
 
 @each_format
-def test_ranges_are_split_for_more_tasks(formats: Formats, name: str) -> None:
+def test_min_partitions_splits_ranges(formats: Formats, name: str) -> None:
     topic = formats.new_topic(2)
     formats.send(topic, [Sent(b"%d" % number, partition=int(number >= 30)) for number in range(40)])
 
@@ -154,7 +154,7 @@ def test_ranges_are_split_for_more_tasks(formats: Formats, name: str) -> None:
 
 
 @each_format
-def test_records_that_are_gone(formats: Formats, name: str) -> None:
+def test_deleted_records(formats: Formats, name: str) -> None:
     topic = formats.new_topic()
     formats.send_numbers(topic, range(10))
     formats.admin.delete_records({TopicPartition(topic, 0): 6})
@@ -166,7 +166,7 @@ def test_records_that_are_gone(formats: Formats, name: str) -> None:
 
 
 @each_format
-def test_a_compacted_topic_has_gaps(formats: Formats, name: str) -> None:
+def test_compacted_topic_has_gaps(formats: Formats, name: str) -> None:
     topic = formats.new_topic(
         cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01, max_compaction_lag_ms=100
     )
@@ -239,7 +239,7 @@ ROWS = [("k1", "v1"), (None, "v2"), ("k3", None), ("", "")]
 
 
 @each_format
-def test_rows_are_written(formats: Formats, name: str) -> None:
+def test_writes_rows(formats: Formats, name: str) -> None:
     topic = formats.new_topic(3)
     formats.write(name, formats.frame(ROWS, "key string, value string"), topic=topic)
     stored = [record for records in formats.stored(topic).values() for record in records]
@@ -251,7 +251,7 @@ def test_rows_are_written(formats: Formats, name: str) -> None:
 
 
 @each_format
-def test_keys_choose_the_partition_that_every_client_chooses(formats: Formats, name: str) -> None:
+def test_partitions_by_key_like_every_client(formats: Formats, name: str) -> None:
     topic = formats.new_topic(5)
     formats.write(name, formats.spark.range(50).selectExpr("string(id) key", "string(id) value"), topic=topic)
     placed = {record.value: partition for partition, records in formats.stored(topic).items() for record in records}
@@ -263,7 +263,7 @@ def test_keys_choose_the_partition_that_every_client_chooses(formats: Formats, n
 
 
 @each_format
-def test_columns_of_the_sink(formats: Formats, name: str) -> None:
+def test_sink_columns(formats: Formats, name: str) -> None:
     one, two = formats.new_topic(3), formats.new_topic(3)
     rows = [
         (b"k", b"v1", one, 2, [("h", b"1"), ("h", None)]),
@@ -291,7 +291,7 @@ def test_columns_of_the_sink(formats: Formats, name: str) -> None:
 
 @each_format
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_written_in_compressed_batches(formats: Formats, name: str, codec: str) -> None:
+def test_writes_compressed_batches(formats: Formats, name: str, codec: str) -> None:
     topic = formats.new_topic()
     formats.write(
         name, formats.spark.range(200).selectExpr("string(id) value"), topic=topic, kafka__compression__type=codec
@@ -301,7 +301,7 @@ def test_written_in_compressed_batches(formats: Formats, name: str, codec: str) 
 
 @each_format
 @pytest.mark.parametrize("other", BOTH)
-def test_either_reads_what_either_wrote(formats: Formats, name: str, other: str) -> None:
+def test_formats_read_each_others_records(formats: Formats, name: str, other: str) -> None:
     topic = formats.new_topic(2)
     frame = formats.spark.range(300).selectExpr(
         "string(id % 10) key",

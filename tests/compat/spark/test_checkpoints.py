@@ -40,7 +40,7 @@ def read_what_is_there(spark: Any, name: str, broker: EmbeddedBroker, topic: str
             query.stop()
 
 
-def test_a_checkpoint_goes_with_the_query(
+def test_formats_share_checkpoints(
     spark: Any, kafka_connector: str, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
 ) -> None:
     batches: dict[int, Any] = {}

@@ -118,7 +118,7 @@ BAD: list[tuple[dict[str, object], str]] = [
 ]
 
 
-def test_both_take_it(filled: Formats) -> None:
+def test_both_formats_accept(filled: Formats) -> None:
     for options in GOOD:
         theirs, ours = (filled.outcome(lambda n=name, o=options: filled.load(n, **o)) for name in (KAFKA, HEADRACE))
         assert not isinstance(theirs, Failed), (options, theirs)
@@ -126,7 +126,7 @@ def test_both_take_it(filled: Formats) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD, ids=[f"{number}-{word}" for number, (_, word) in enumerate(BAD)])
-def test_both_refuse_it(filled: Formats, bad: tuple[dict[str, object], str]) -> None:
+def test_both_formats_reject(filled: Formats, bad: tuple[dict[str, object], str]) -> None:
     options, word = bad
     theirs, ours = (filled.outcome(lambda n=name: filled.load(n, **options)) for name in (KAFKA, HEADRACE))
     assert isinstance(theirs, Failed), theirs
@@ -149,7 +149,7 @@ BAD_STREAMS: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize("bad", BAD_STREAMS, ids=[f"{number}-{word}" for number, (_, word) in enumerate(BAD_STREAMS)])
-def test_both_refuse_a_stream(filled: Formats, bad: tuple[dict[str, object], str], tmp_path: Path) -> None:
+def test_both_formats_reject_for_streams(filled: Formats, bad: tuple[dict[str, object], str], tmp_path: Path) -> None:
     options, word = bad
 
     def run(name: str) -> Any:
@@ -182,7 +182,7 @@ BAD_WRITES: list[tuple[str, tuple[Any, ...], dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize("bad", BAD_WRITES, ids=[f"{number}-{each[-1]}" for number, each in enumerate(BAD_WRITES)])
-def test_both_refuse_to_write(
+def test_both_formats_reject_for_writes(
     filled: Formats, bad: tuple[str, tuple[Any, ...], dict[str, object], str], tmp_path: Path
 ) -> None:
     schema, row, options, word = bad

@@ -13,7 +13,7 @@ each_format = pytest.mark.parametrize("name", BOTH)
 
 
 @each_format
-def test_a_query_goes_on_from_its_checkpoint(formats: Formats, name: str, tmp_path: Path) -> None:
+def test_resumes_from_checkpoint(formats: Formats, name: str, tmp_path: Path) -> None:
     topic = formats.new_topic(2)
     formats.send_numbers(topic, range(10), 2)
 
@@ -32,7 +32,7 @@ def test_a_query_goes_on_from_its_checkpoint(formats: Formats, name: str, tmp_pa
 
 
 @each_format
-def test_where_a_query_starts(formats: Formats, name: str, tmp_path: Path) -> None:
+def test_starting_offsets(formats: Formats, name: str, tmp_path: Path) -> None:
     topic = formats.new_topic(2)
     formats.send_numbers(topic, range(10), 2)
 
@@ -53,7 +53,7 @@ def test_where_a_query_starts(formats: Formats, name: str, tmp_path: Path) -> No
 
 
 @each_format
-def test_a_limit_is_shared_out_by_what_is_waiting(formats: Formats, name: str, tmp_path: Path) -> None:
+def test_shares_a_limit_by_backlog(formats: Formats, name: str, tmp_path: Path) -> None:
     topic = formats.new_topic(2)
     formats.send(topic, [Sent(b"%d" % number, partition=int(number >= 40)) for number in range(60)])
 
@@ -66,7 +66,7 @@ def test_a_limit_is_shared_out_by_what_is_waiting(formats: Formats, name: str, t
 
 
 @each_format
-def test_tasks_of_a_stream(formats: Formats, name: str, tmp_path: Path) -> None:
+def test_number_of_tasks(formats: Formats, name: str, tmp_path: Path) -> None:
     topic = formats.new_topic(2)
     formats.send(topic, [Sent(b"%d" % number, partition=int(number >= 30)) for number in range(40)])
 
@@ -86,7 +86,7 @@ def test_tasks_of_a_stream(formats: Formats, name: str, tmp_path: Path) -> None:
 
 
 @each_format
-def test_a_pattern_finds_topics_that_come_later(formats: Formats, name: str, tmp_path: Path) -> None:
+def test_pattern_finds_new_topics(formats: Formats, name: str, tmp_path: Path) -> None:
     prefix = f"later-{name}"
     one = formats.new_topic(prefix=prefix)
     formats.send_numbers(one, range(3))
@@ -103,7 +103,7 @@ def test_a_pattern_finds_topics_that_come_later(formats: Formats, name: str, tmp
 
 
 @each_format
-def test_records_that_went_while_a_query_was_down(formats: Formats, name: str, tmp_path: Path) -> None:
+def test_records_deleted_while_the_query_was_down(formats: Formats, name: str, tmp_path: Path) -> None:
     topic = formats.new_topic()
     formats.send_numbers(topic, range(5))
 
@@ -120,7 +120,7 @@ def test_records_that_went_while_a_query_was_down(formats: Formats, name: str, t
 
 
 @each_format
-def test_only_committed_records(formats: Formats, name: str, tmp_path: Path) -> None:
+def test_reads_only_committed_records(formats: Formats, name: str, tmp_path: Path) -> None:
     topic = formats.new_topic()
 
     def run() -> list[int]:
@@ -156,7 +156,7 @@ def test_from_topic_to_topic(formats: Formats, name: str, sink: str, tmp_path: P
 
 
 @each_format
-def test_a_running_query_sees_what_comes(formats: Formats, name: str, tmp_path: Path) -> None:
+def test_running_query_reads_new_records(formats: Formats, name: str, tmp_path: Path) -> None:
     source, target = formats.new_topic(1), formats.new_topic(1)
     frame = formats.load_stream(name, subscribe=source)
     query = (

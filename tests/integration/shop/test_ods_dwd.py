@@ -23,7 +23,7 @@ from tests.support.spark.topic_rows import put, records, values
 
 from headrace.pipelines import PipelineError, RunSettings
 from headrace.shop.audit import audit
-from headrace.shop.audit.expected import judge_db, judge_log
+from headrace.shop.audit.expected import db_verdicts, log_verdicts
 from headrace.shop.datagen.stream import EventStream, StreamSettings
 from headrace.shop.datagen.visits import DB, LOG
 from headrace.shop.ods_dwd import make_ods_dwd, ods_dwd
@@ -103,7 +103,7 @@ def test_missing_lists_are_empty_in_any_sql_mode(spark: Any, tmp_path: Path) -> 
         frame = source_frame(spark, "ods_log", [page("e1", err={"error_code": 1})])
         rows = Run(spark, ods_dwd, "log", tmp_path).batch(frame)
         assert {topic: len(found) for topic, found in rows.items()} == {"dwd_page": 1, "dwd_error": 1}
-        (verdict,) = judge_log(frame).collect()
+        (verdict,) = log_verdicts(frame).collect()
     assert [tuple(each) for each in verdict["rows"]] == [("dwd_page", 1), ("dwd_error", 1)]
 
 
@@ -264,7 +264,7 @@ def test_rejects_text_that_only_looks_like_json(spark: Any, tmp_path: Path) -> N
     assert reasons(rows) == wrong
     assert [row.get("old") for row in rows["dwd_order"]] == [*map(json.loads, sound), {"a": 1}, None, None]
     assert [row["data"] for row in rows["dwd_sku"]] == [*map(json.loads, sound)]
-    verdicts = judge_db(frame, routes).where("problem is not null").collect()
+    verdicts = db_verdicts(frame, routes).where("problem is not null").collect()
     assert {verdict["offset"] for verdict in verdicts} == set(wrong)
 
 

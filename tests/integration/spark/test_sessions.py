@@ -10,7 +10,7 @@ from typing import Any
 from tests.support.spark.session import session_settings, worker_environment
 
 from headrace.spark import session
-from headrace.spark.sessions import SETTINGS, let_streams_start_together
+from headrace.spark.sessions import SETTINGS, allow_concurrent_starts
 from headrace.testing import EmbeddedBroker
 
 ZONE = "spark.sql.session.timeZone"
@@ -27,7 +27,7 @@ spark.stop()
 """
 
 
-def test_the_users_files_count_more(spark: Any, tmp_path: Path) -> None:
+def test_user_configuration_takes_precedence(spark: Any, tmp_path: Path) -> None:
     settings = {**session_settings(tmp_path), ZONE: "Europe/Vienna", "spark.driver.memory": "600m"}
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     environment = {**os.environ, **worker_environment(), "SPARK_CONF_DIR": str(tmp_path)}
@@ -36,7 +36,7 @@ def test_the_users_files_count_more(spark: Any, tmp_path: Path) -> None:
     assert json.loads(ran.stdout) == ["Europe/Vienna", "true", "3", "mine", "local[1]", "600m"]
 
 
-def test_a_session_that_is_there_is_taken_as_it_is(spark: Any) -> None:
+def test_reuses_active_session(spark: Any) -> None:
     before = {name: spark.conf.get(name, None) for name in SETTINGS}
     spark.conf.set(ZONE, "Asia/Tokyo")
     try:
@@ -48,9 +48,9 @@ def test_a_session_that_is_there_is_taken_as_it_is(spark: Any) -> None:
     assert {name: spark.conf.get(name, None) for name in SETTINGS} == before
 
 
-def test_streams_that_start_together_add_nothing_to_what_they_share(spark: Any) -> None:
+def test_concurrent_stream_starts_do_not_grow_the_environment(spark: Any) -> None:
     """Spark has one map of environment variables for the format, in which streams set theirs without a lock."""
-    let_streams_start_together(spark)
+    allow_concurrent_starts(spark)
     shared = (
         spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("headrace").dataSourceCls().envVars()
     )

@@ -36,7 +36,7 @@ def rows(spark: Any, count: int = 20, tasks: int = 2, first: int = 0) -> Any:
 
 
 @two_partitions
-def test_rows_become_records(spark: Any, bootstrap: str, headrace_topic: str) -> None:
+def test_writes_rows_as_records(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     frame = spark.range(0, 40, 1, 2).select(
         expr("concat('k', id % 5)").alias("key"),
         expr("if(id % 4 = 0, null, cast(id as string))").alias("value"),
@@ -61,7 +61,7 @@ def test_rows_become_records(spark: Any, bootstrap: str, headrace_topic: str) ->
 
 
 @two_partitions
-def test_a_column_says_where_each_row_goes(spark: Any, bootstrap: str, headrace_topic: str) -> None:
+def test_routes_rows_by_topic_column(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     other = f"{headrace_topic}-other"
     frame = rows(spark).select(
         "value",
@@ -76,7 +76,7 @@ def test_a_column_says_where_each_row_goes(spark: Any, bootstrap: str, headrace_
     assert len(read_records(bootstrap, headrace_topic)) == 10
 
 
-def test_what_is_wrong_is_told_when_the_write_is_planned(spark: Any, bootstrap: str) -> None:
+def test_reports_errors_when_the_write_is_planned(spark: Any, bootstrap: str) -> None:
     frame = rows(spark)
     for data, options, words in [
         (frame, {}, "no topic to write to"),
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_told_when_the_write_is_planned(spark: Any, bootstrap: 
         frame.write.format("headrace").mode("overwrite").option("kafka.bootstrap.servers", bootstrap).save()
 
 
-def test_rows_that_cannot_be_written_leave_nothing(spark: Any, bootstrap: str, headrace_topic: str) -> None:
+def test_failed_write_leaves_no_records(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     frame = rows(spark, tasks=1)
     for column, words in [
         (expr(f"if(value = 19, null, '{headrace_topic}')").alias("topic"), "'topic' is null"),
@@ -105,16 +105,16 @@ def test_rows_that_cannot_be_written_leave_nothing(spark: Any, bootstrap: str, h
 
 
 @two_partitions
-def test_a_batch_with_an_id_is_written_once(spark: Any, bootstrap: str, headrace_topic: str) -> None:
+def test_writes_batch_with_id_once(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     for batch_id in (0, 1, 1, 2):
         save(rows(spark), bootstrap, topic=headrace_topic, queryId=headrace_topic, batchId=batch_id)
-    with pytest.raises(PySparkException, match=r"batch 1 comes after batch 2 was written.*'queryId'"):
+    with pytest.raises(PySparkException, match=r"batch 1 is older than batch 2.*'queryId'"):
         save(rows(spark), bootstrap, topic=headrace_topic, queryId=headrace_topic, batchId=1)
     assert numbers(bootstrap, headrace_topic) == sorted([*range(20)] * 3)
 
 
 @two_partitions
-def test_a_batch_that_has_other_rows_is_refused(spark: Any, bootstrap: str, headrace_topic: str) -> None:
+def test_rejects_replay_with_other_rows(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     options = {"topic": headrace_topic, "queryId": headrace_topic, "batchId": 3}
     save(rows(spark, tasks=1), bootstrap, **options)
     for changed in (rows(spark, first=1, tasks=1), rows(spark, tasks=1).where("value < 0")):
@@ -126,17 +126,17 @@ def test_a_batch_that_has_other_rows_is_refused(spark: Any, bootstrap: str, head
     assert len(numbers(bootstrap, headrace_topic)) == 23
 
 
-def test_a_batch_that_has_fewer_tasks_is_refused(spark: Any, bootstrap: str, headrace_topic: str) -> None:
+def test_rejects_replay_with_fewer_tasks(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     options = {"topic": headrace_topic, "queryId": headrace_topic, "batchId": 3}
     # Of three tasks only the last had rows and left a marker, as if the run had ended when it was the only one done.
     save(rows(spark, 3, tasks=3).where("value = 2"), bootstrap, **options)
-    with pytest.raises(PySparkException, match="batch 3 has 2 tasks now"):
+    with pytest.raises(PySparkException, match="batch 3 now has 2 tasks"):
         save(rows(spark, 3, tasks=2), bootstrap, **options)
 
 
 @two_partitions
 @pytest.mark.parametrize("fault", ["raise-after", "kill-after", "kill-before"])
-def test_a_task_that_fails_is_run_again_and_rows_are_there_once(
+def test_retried_task_writes_rows_once(
     spark: Any, bootstrap: str, headrace_topic: str, faulty: str, fault: str
 ) -> None:
     save(rows(spark), bootstrap, faulty, topic=headrace_topic, fault=fault)
@@ -145,7 +145,7 @@ def test_a_task_that_fails_is_run_again_and_rows_are_there_once(
     assert (len(written) > 20) == (fault == "kill-before")
 
 
-def test_rows_that_break_off_are_not_taken_for_all(spark: Any, bootstrap: str, headrace_topic: str) -> None:
+def test_incomplete_input_is_not_committed(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     frame = spark.range(0, 3000, 1, 1).select(
         expr("cast(if(id < 2500, id, raise_error('no')) as string)").alias("value")
     )
@@ -157,7 +157,7 @@ def test_rows_that_break_off_are_not_taken_for_all(spark: Any, bootstrap: str, h
     assert numbers(bootstrap, headrace_topic) == [*range(3000)]
 
 
-def test_a_zombie_is_fenced(spark: Any, bootstrap: str, headrace_topic: str) -> None:
+def test_fences_zombie_task(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     name = task_name(headrace_topic, headrace_topic, 0)
     with headrace.Producer(bootstrap_servers=bootstrap, transactional_id=name) as zombie:
         zombie.init_transactions()
@@ -170,7 +170,7 @@ def test_a_zombie_is_fenced(spark: Any, bootstrap: str, headrace_topic: str) -> 
     assert numbers(bootstrap, headrace_topic) == [*range(20)]
 
 
-def test_a_job_that_is_cancelled_leaves_nothing_open(
+def test_cancelled_job_leaves_no_open_transaction(
     spark: Any, bootstrap: str, headrace_topic: str, faulty: str, tmp_path: Path
 ) -> None:
     context = spark.sparkContext
@@ -196,7 +196,7 @@ def test_a_job_that_is_cancelled_leaves_nothing_open(
     assert len(numbers(bootstrap, headrace_topic, isolation="read_uncommitted")) == 21
 
 
-def test_a_broker_that_crashes_within_a_transaction_goes_on_with_it(
+def test_transaction_survives_broker_crash(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, faulty: str, tmp_path: Path
 ) -> None:
     bootstrap = headrace_broker.bootstrap_servers

@@ -59,7 +59,7 @@ def stream(spark: Any, tmp_path: Path, headrace_broker: EmbeddedBroker, headrace
     return Stream(spark, tmp_path, headrace_broker.bootstrap_servers, headrace_topic)
 
 
-def test_a_stream_goes_on_where_it_was(stream: Stream) -> None:
+def test_stream_resumes_from_checkpoint(stream: Stream) -> None:
     stream.feed(range(5), range(5, 10), range(10, 15))
     stream.run()
     assert stream.numbers() == [*range(15)]
@@ -68,7 +68,7 @@ def test_a_stream_goes_on_where_it_was(stream: Stream) -> None:
     assert stream.numbers() == [*range(20)]
 
 
-def test_a_batch_that_is_run_again_is_not_written_again(stream: Stream) -> None:
+def test_replayed_batch_is_not_written_again(stream: Stream) -> None:
     stream.feed(range(5), range(5, 10), range(10, 15), range(15, 20))
     stream.run()
     stream.forget_commit(1)
@@ -77,7 +77,7 @@ def test_a_batch_that_is_run_again_is_not_written_again(stream: Stream) -> None:
     assert stream.numbers() == [*range(24)]
 
 
-def test_a_batch_that_was_half_done_is_finished(stream: Stream, tmp_path: Path) -> None:
+def test_completes_half_written_batch(stream: Stream, tmp_path: Path) -> None:
     stream.feed(range(5), range(5, 10))
     broken = tmp_path / "broken"
     broken.touch()
@@ -91,13 +91,13 @@ def test_a_batch_that_was_half_done_is_finished(stream: Stream, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("fault", ["kill-after", "kill-before"])
-def test_a_worker_that_dies_doubles_and_loses_nothing(stream: Stream, fault: str) -> None:
+def test_killed_worker_neither_duplicates_nor_loses_rows(stream: Stream, fault: str) -> None:
     stream.feed(range(5), range(5, 10))
     stream.run(FaultySource.name(), fault=fault)
     assert stream.numbers() == [*range(10)]
 
 
-def test_a_plan_with_other_rows_is_refused(stream: Stream) -> None:
+def test_rejects_replay_with_other_rows(stream: Stream) -> None:
     stream.feed(range(5), range(5, 10))
     stream.run()
     stream.forget_commit(0)
@@ -109,7 +109,7 @@ def test_a_plan_with_other_rows_is_refused(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("columns", [(), ("value",)])
-def test_rows_that_are_dealt_out_again_are_dealt_out_alike(stream: Stream, columns: tuple[str, ...]) -> None:
+def test_replay_distributes_rows_to_the_same_tasks(stream: Stream, columns: tuple[str, ...]) -> None:
     stream.feed(range(15), range(15, 30))
     stream.run(change=lambda frame: frame.repartition(3, *columns))
     stream.forget_commit(0)
@@ -117,7 +117,7 @@ def test_rows_that_are_dealt_out_again_are_dealt_out_alike(stream: Stream, colum
     assert stream.numbers() == [*range(30)]
 
 
-def test_at_least_once_writes_again(stream: Stream) -> None:
+def test_at_least_once_writes_replayed_batch_again(stream: Stream) -> None:
     stream.feed(range(5), range(5, 10))
     stream.run(deliveryGuarantee="at-least-once")
     stream.forget_commit(0)
@@ -125,7 +125,7 @@ def test_at_least_once_writes_again(stream: Stream) -> None:
     assert stream.numbers() == sorted([*range(10)] * 2)
 
 
-def test_each_batch_of_foreach_batch_is_written_once(stream: Stream) -> None:
+def test_foreach_batch_writes_each_batch_once(stream: Stream) -> None:
     def write(frame: Any, batch_id: int) -> None:
         query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         for name in ("one", "two"):
@@ -143,7 +143,7 @@ def test_each_batch_of_foreach_batch_is_written_once(stream: Stream) -> None:
     assert stream.numbers() == sorted([*range(10)] * 4)
 
 
-def test_a_broker_that_restarts_is_waited_for(stream: Stream, headrace_broker: EmbeddedBroker) -> None:
+def test_waits_for_broker_restart(stream: Stream, headrace_broker: EmbeddedBroker) -> None:
     stream.feed(range(5), range(5, 10))
     stream.run()
     headrace_broker.kill()

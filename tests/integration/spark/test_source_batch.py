@@ -66,7 +66,7 @@ def test_all_columns(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic
 
 
 @pytest.mark.headrace_topic(partitions=2)
-def test_columns_that_are_asked_for(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_selected_columns(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     send(headrace_broker, headrace_topic, {0: 3, 1: 2}, headers=[("h", b"1")])
     pruned = reader(spark, headrace_broker, subscribe=headrace_topic).schema("offset long, VALUE binary").load()
     assert pruned.columns == ["offset", "VALUE"]
@@ -75,14 +75,14 @@ def test_columns_that_are_asked_for(spark: Any, headrace_broker: EmbeddedBroker,
         "headers array<struct<key:string,value:binary>>"
     )
     assert {row.headers[0].key for row in with_headers.load().collect()} == {"h"}
-    with pytest.raises(Exception, match="column 'colour', which topics do not"):
+    with pytest.raises(Exception, match="unknown column 'colour'"):
         reader(spark, headrace_broker, subscribe=headrace_topic).schema("colour string").load().collect()
-    with pytest.raises(Exception, match="column 'value' as string: expected binary"):
+    with pytest.raises(Exception, match="column 'value' of the schema has type string: expected binary"):
         reader(spark, headrace_broker, subscribe=headrace_topic).schema("value string").load().collect()
 
 
 @pytest.mark.headrace_topic(partitions=3)
-def test_where_to_begin_and_to_end(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_starting_and_ending_offsets(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     send(headrace_broker, headrace_topic, {0: 10, 1: 5})
 
     def read(**options: object) -> list[str]:
@@ -100,14 +100,14 @@ def test_where_to_begin_and_to_end(spark: Any, headrace_broker: EmbeddedBroker, 
     times = {"endingOffsetsByTimestamp": named(T0 + 2000, T0 + 1000, T0)}
     assert read(**times) == expected((0, 0, 2), (1, 0, 1))
     assert read(startingOffsets="earliest", endingOffsets="latest") == read()
-    with pytest.raises(AnalysisException, match=r"no record of .*-1, .*-2 is as new as the time to start at"):
+    with pytest.raises(AnalysisException, match=r".*-1, .*-2 has no record at or after the starting timestamp"):
         read(startingTimestamp=T0 + 7000)
-    with pytest.raises(AnalysisException, match="has to name all partitions"):
+    with pytest.raises(AnalysisException, match="must name exactly the partitions"):
         read(startingOffsets=f'{{"{headrace_topic}": {{"0": 1}}}}')
 
 
 @pytest.mark.headrace_topic(partitions=2)
-def test_what_is_read(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_subscriptions(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     other = headrace_topic + "-other"
     headrace_broker.create_topic(other, 1)
     send(headrace_broker, headrace_topic, {0: 2, 1: 3})
@@ -123,7 +123,7 @@ def test_what_is_read(spark: Any, headrace_broker: EmbeddedBroker, headrace_topi
 
 
 @pytest.mark.headrace_topic(partitions=2)
-def test_tasks(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_number_of_tasks(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     send(headrace_broker, headrace_topic, {0: 90, 1: 10})
 
     def tasks(**options: object) -> int:
@@ -148,22 +148,24 @@ def test_tasks(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str)
         ({"subscribe": "x", "failOnDataLoss": "perhaps"}, "expected 'true' or 'false'"),
     ],
 )
-def test_wrong_options_fail_when_the_frame_is_made(
+def test_invalid_options_fail_in_load(
     spark: Any, headrace_broker: EmbeddedBroker, options: dict[str, str], words: str
 ) -> None:
     with pytest.raises(AnalysisException, match=words):
         reader(spark, headrace_broker, **options).load()
 
 
-def test_options_that_are_wrong_in_a_batch(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_rejects_options_that_are_invalid_in_a_batch(
+    spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str
+) -> None:
     frame = reader(spark, headrace_broker, subscribe=headrace_topic, startingOffsets="latest").load()
     with pytest.raises(AnalysisException, match="'startingOffsets' cannot be 'latest' in a batch read"):
         frame.collect()
-    with pytest.raises(AnalysisException, match="there is no topic nowhere"):
+    with pytest.raises(AnalysisException, match="topic nowhere does not exist"):
         reader(spark, headrace_broker, subscribe="nowhere").load().collect()
 
 
-def test_filters_narrow_down_what_is_read(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_filters_reduce_what_is_read(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     send(headrace_broker, headrace_topic, {0: 12})
     after = datetime.fromtimestamp((T0 + 8000) / 1000, UTC)
     offsets = "offset >= 3 and offset < 7 and partition = 0 and topic is not null"
@@ -176,7 +178,7 @@ def test_filters_narrow_down_what_is_read(spark: Any, headrace_broker: EmbeddedB
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])
-def test_a_frame_is_used_several_times_with_different_filters(
+def test_frame_may_be_used_with_different_filters(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, enabled: str
 ) -> None:
     send(headrace_broker, headrace_topic, {0: 12})
@@ -187,7 +189,7 @@ def test_a_frame_is_used_several_times_with_different_filters(
         assert values(frame) == expected((0, 0, 12))
 
 
-def test_committed_records_only(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_reads_only_committed_records(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     with headrace.Producer(
         bootstrap_servers=headrace_broker.bootstrap_servers, transactional_id=headrace_topic
     ) as producer:
@@ -205,23 +207,23 @@ def test_committed_records_only(spark: Any, headrace_broker: EmbeddedBroker, hea
     assert values(reader(spark, headrace_broker, **committed).load()) == ["good"]
 
 
-def test_records_that_are_lost(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_lost_records(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     send(headrace_broker, headrace_topic, {0: 10})
     with headrace.Admin(bootstrap_servers=headrace_broker.bootstrap_servers) as admin:
         admin.delete_records({TopicPartition(headrace_topic, 0): 4})
     start = {"subscribe": headrace_topic, "startingOffsets": f'{{"{headrace_topic}": {{"0": 1}}}}'}
-    with pytest.raises(PythonException, match="begins at offset 4 by now, and was to be read from 1 on"):
+    with pytest.raises(PythonException, match="now begins at offset 4; expected offsets from 1 on"):
         reader(spark, headrace_broker, **start).load().collect()
     lenient = reader(spark, headrace_broker, **start, failOnDataLoss=False).load()
     assert values(lenient) == expected((0, 4, 10))
     beyond = {"subscribe": headrace_topic, "endingOffsets": f'{{"{headrace_topic}": {{"0": 99}}}}'}
-    with pytest.raises(AnalysisException, match="ends at offset 10, and 'endingOffsets' has 99"):
+    with pytest.raises(AnalysisException, match="ends at offset 10, but 'endingOffsets' is 99"):
         reader(spark, headrace_broker, **beyond).load().collect()
     assert values(reader(spark, headrace_broker, **beyond, failOnDataLoss=False).load()) == expected((0, 4, 10))
 
 
 @pytest.mark.headrace_topic(configs={"cleanup.policy": "compact"})
-def test_sql_and_joins_use_it_as_any_table(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
+def test_works_in_sql_and_joins(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str) -> None:
     send(headrace_broker, headrace_topic, {0: 20})
     frame = reader(spark, headrace_broker, subscribe=headrace_topic).load()
     frame.createOrReplaceTempView("records")

@@ -95,7 +95,7 @@ def logged_offsets(checkpoint: Path) -> dict[int, Any]:
 
 
 @pytest.mark.headrace_topic(partitions=2)
-def test_a_stream_goes_on_as_records_come_and_finds_new_partitions(
+def test_reads_new_records_and_new_partitions(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
 ) -> None:
     send(headrace_broker, headrace_topic, range(5))
@@ -116,7 +116,7 @@ def test_a_stream_goes_on_as_records_come_and_finds_new_partitions(
     headrace_broker.delete_topic(headrace_topic + "-new")
 
 
-def test_available_now_reads_in_portions_and_goes_on_from_the_checkpoint(
+def test_available_now_reads_in_batches_and_resumes_from_checkpoint(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
 ) -> None:
     send(headrace_broker, headrace_topic, range(10))
@@ -131,7 +131,7 @@ def test_available_now_reads_in_portions_and_goes_on_from_the_checkpoint(
     assert logged_offsets(tmp_path)[3] == {headrace_topic: {"0": 13}}
 
 
-def test_a_first_batch_that_never_committed_is_replayed_as_it_was(
+def test_replays_uncommitted_first_batch(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
 ) -> None:
     """From `latest`: what that was is known only from the first run."""
@@ -151,7 +151,7 @@ def test_a_first_batch_that_never_committed_is_replayed_as_it_was(
     assert whole.found == {0: [], 1: [3, 4, 5, 6, 7]}
 
 
-def test_a_batch_that_failed_is_replayed_with_the_same_records(
+def test_replays_failed_batch_with_the_same_records(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
 ) -> None:
     send(headrace_broker, headrace_topic, range(6))
@@ -166,7 +166,7 @@ def test_a_batch_that_failed_is_replayed_with_the_same_records(
     assert whole.found == {0: [0, 1, 2, 3], 1: [4, 5, 6, 7], 2: [8]}
 
 
-def test_retention_that_overtakes_a_query(
+def test_retention_deletes_unread_records(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
 ) -> None:
     send(headrace_broker, headrace_topic, range(4))
@@ -175,16 +175,14 @@ def test_retention_that_overtakes_a_query(
     send(headrace_broker, headrace_topic, range(4, 10))
     with headrace.Admin(bootstrap_servers=headrace_broker.bootstrap_servers) as admin:
         admin.delete_records({TopicPartition(headrace_topic, 0): 7})
-    with pytest.raises(StreamingQueryException, match="begins at offset 7 by now, and was to be read from 4 on"):
+    with pytest.raises(StreamingQueryException, match="now begins at offset 7; expected offsets from 4 on"):
         run_to_end(reader(spark, headrace_broker, **options), tmp_path, Batches())
     lenient = Batches()
     run_to_end(reader(spark, headrace_broker, **options, failOnDataLoss=False), tmp_path, lenient)
     assert lenient.values == [7, 8, 9]
 
 
-def test_a_topic_that_was_deleted(
-    spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
-) -> None:
+def test_deleted_topic(spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path) -> None:
     other = headrace_topic + "-other"
     headrace_broker.create_topic(other, 1)
     send(headrace_broker, headrace_topic, range(2))
@@ -193,14 +191,14 @@ def test_a_topic_that_was_deleted(
     run_to_end(reader(spark, headrace_broker, **options), tmp_path, Batches())
     headrace_broker.delete_topic(other)
     send(headrace_broker, headrace_topic, range(4, 6))
-    with pytest.raises(StreamingQueryException, match="is gone, which was read up to offset 2"):
+    with pytest.raises(StreamingQueryException, match="does not exist any more; it was read up to offset 2"):
         run_to_end(reader(spark, headrace_broker, **options), tmp_path, Batches())
     lenient = Batches()
     run_to_end(reader(spark, headrace_broker, **options, failOnDataLoss=False), tmp_path, lenient)
     assert lenient.values == [4, 5]
 
 
-def test_a_broker_that_is_away_for_a_while(
+def test_survives_broker_outage(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
 ) -> None:
     batches = Batches()
@@ -229,7 +227,7 @@ def _is_waiting(query: Any) -> bool:
         ({"startingOffsets": '{"elsewhere": {"0": 1}}'}, "has to name all partitions"),
     ],
 )
-def test_wrong_options_end_the_query(
+def test_invalid_options_end_the_query(
     spark: Any,
     headrace_broker: EmbeddedBroker,
     headrace_topic: str,

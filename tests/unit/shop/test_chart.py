@@ -12,21 +12,21 @@ REVENUE = Series("revenue", [0, 0.5, 1, 2, 4, 2, 1, 0.5], digits=2)
 
 def test_text_chart() -> None:
     assert text_chart(MINUTES, [VIEWS, REVENUE], height=4) == [
-        "views (a minute)",
+        "views (per minute)",
         "     80 ┤    █",
         "        ┤    █",
         "        ┤   ███",
         "      0 ┤ ▄█████▄",
         "        └────────",
         "         12:00",
-        "revenue   ▁▂▄█▄▂▁  at most 4.00",
+        "revenue   ▁▂▄█▄▂▁  max 4.00",
     ]
 
 
 def test_averages_minutes_if_there_are_more_than_columns() -> None:
     times = [NOON_MS + 60_000 * minute for minute in range(120)]
     lines = text_chart(times, [Series("views", [1.0] * 120)], width=60, height=2)
-    assert lines[0] == "views (a minute; a column is 2.0 minutes)"
+    assert lines[0] == "views (per minute; one column is 2.0 minutes)"
     assert lines[1] == "1 ┤" + "█" * 60
     assert lines[-1].split() == ["12:00", "13:00", "13:59"]
 

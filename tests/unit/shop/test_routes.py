@@ -9,7 +9,7 @@ from headrace.pipelines import PipelineError
 from headrace.pipelines.loading import load_pipeline
 from headrace.pipelines.pipeline import Topic
 from headrace.shop.ods_dwd import make_ods_dwd
-from headrace.shop.routes import ROUTES, Route, check_columns, extended, load_routes
+from headrace.shop.routes import ROUTES, Route, check_columns, extend_routes, load_routes
 
 
 def test_the_shop_has_four_routes() -> None:
@@ -37,20 +37,20 @@ def test_a_file_adds_changes_and_removes_routes(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ([], "expected an object of routes by table, not list"),
-        ({"": {"topic": "a"}}, "'' is no name of a table"),
+        ({"": {"topic": "a"}}, "'' is not a valid table name"),
         ({"t": "dwd_t"}, 'table t: expected {"topic": ..., "columns": ...} or null, not "dwd_t"'),
         ({"t": {"topic": "a", "keys": 1}}, "table t: expected"),
-        ({"t": {}}, "topic None is no name of a topic"),
-        ({"t": {"topic": "a b"}}, "topic 'a b' is no name of a topic"),
-        ({"t": {"topic": "dwd_page"}}, "topic dwd_page has other rows"),
-        ({"t": {"topic": "ods_db"}}, "topic ods_db has other rows"),
-        ({"t": {"topic": "a", "columns": " "}}, "expected a schema"),
-        ({"t": {"topic": "a", "columns": ["id"]}}, "expected a schema"),
+        ({"t": {}}, "topic None is not a valid topic name"),
+        ({"t": {"topic": "a b"}}, "topic 'a b' is not a valid topic name"),
+        ({"t": {"topic": "dwd_page"}}, "topic dwd_page already has other rows"),
+        ({"t": {"topic": "ods_db"}}, "topic ods_db already has other rows"),
+        ({"t": {"topic": "a", "columns": " "}}, "expected a SQL schema"),
+        ({"t": {"topic": "a", "columns": ["id"]}}, "expected a SQL schema"),
     ],
 )
 def test_rejects_invalid_routes(given: object, message: str) -> None:
     with pytest.raises(PipelineError) as raised:
-        extended(ROUTES, given, where="routes mine.json")
+        extend_routes(ROUTES, given, where="routes mine.json")
     assert message in str(raised.value)
     assert "routes mine.json" in str(raised.value)
 

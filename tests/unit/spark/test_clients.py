@@ -1,4 +1,4 @@
-"""Clients that outlive a task; what a session is made with; that Spark finds the format."""
+"""Cached clients, the lazy package, the worker daemon, and the registration of the format."""
 
 import importlib
 import subprocess
@@ -24,7 +24,7 @@ def _no_clients_are_left() -> object:
     clients.close_all()
 
 
-def test_equal_settings_make_one_client() -> None:
+def test_equal_settings_share_a_client() -> None:
     one = clients.settings_key("x", {"a": "1", "b": "2"})
     other = clients.settings_key("x", {"b": "2", "a": "1"})
     first = clients.cached(one, Client)
@@ -33,7 +33,7 @@ def test_equal_settings_make_one_client() -> None:
     assert clients.cached(clients.settings_key("x", {"a": "1", "b": "3"}), Client) is not first
 
 
-def test_a_client_in_doubt_is_discarded() -> None:
+def test_discarded_client_is_replaced() -> None:
     first = clients.cached("k", Client)
     clients.discard("k")
     clients.discard("k")
@@ -41,7 +41,7 @@ def test_a_client_in_doubt_is_discarded() -> None:
     assert clients.cached("k", Client) is not first
 
 
-def test_the_one_that_was_not_used_for_longest_goes_first() -> None:
+def test_evicts_the_least_recently_used_client() -> None:
     first = clients.cached(0, Client)
     second = clients.cached(1, Client)
     for key in range(2, 32):
@@ -58,14 +58,14 @@ def test_spark_finds_the_format() -> None:
     assert module.DefaultSource.name() == "headrace"
 
 
-def test_without_pyspark_the_module_is_empty_and_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_without_pyspark_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("headrace.spark", "pyspark_headrace"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
     assert not hasattr(importlib.import_module("pyspark_headrace"), "DefaultSource")
 
 
-def test_names_of_the_package() -> None:
+def test_package_exports_its_names_lazily() -> None:
     import headrace.spark
     from headrace.spark import session
     from headrace.spark.sessions import session as made
@@ -76,10 +76,10 @@ def test_names_of_the_package() -> None:
         headrace.spark.nothing  # noqa: B018
 
 
-def test_the_daemon_has_no_threads_when_it_forks() -> None:
+def test_daemon_has_no_threads_when_it_forks() -> None:
     code = (
         "import os, sys; from headrace.spark import daemon\n"
-        "for names in daemon._NEEDED.values(): [daemon.import_module(name) for name in names]\n"
+        "for names in daemon._MODULES_BY_WORKER.values(): [daemon.import_module(name) for name in names]\n"
         "print(len(os.listdir('/proc/self/task')), 'pyarrow' in sys.modules, 'numpy' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

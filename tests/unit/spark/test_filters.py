@@ -1,4 +1,4 @@
-"""What filters of a query leave to be read."""
+"""How the filters of a query reduce what is read."""
 
 from datetime import UTC, datetime
 
@@ -24,7 +24,7 @@ WHOLE = OffsetRange(TPS[0], 10, 100)
 
 def needed(*filters: Filter) -> list[TopicPartition]:
     bounds = bounds_of(filters)
-    return [tp for tp in TPS if bounds.needs(tp)]
+    return [tp for tp in TPS if bounds.includes(tp)]
 
 
 def offsets(*filters: Filter) -> tuple[int, int]:
@@ -32,7 +32,7 @@ def offsets(*filters: Filter) -> tuple[int, int]:
     return found.start, found.end
 
 
-def test_partitions_and_topics() -> None:
+def test_filters_on_topic_and_partition() -> None:
     assert needed(EqualTo(("partition",), 1)) == [TPS[1], TPS[4]]
     assert needed(In(("partition",), (0, 2)), EqualTo(("topic",), "b")) == [TPS[3], TPS[5]]
     assert needed(GreaterThan(("partition",), 1)) == [TPS[2], TPS[5]]
@@ -40,13 +40,13 @@ def test_partitions_and_topics() -> None:
     assert needed(EqualTo(("partition",), 7)) == []
 
 
-def test_what_says_nothing_leaves_all() -> None:
+def test_ignores_other_filters() -> None:
     assert needed(IsNotNull(("partition",)), Not(EqualTo(("partition",), 1)), EqualTo(("key",), b"x")) == TPS
     assert needed(EqualTo(("headers", "partition"), 1), GreaterThan(("partition",), None)) == TPS
     assert offsets(EqualTo(("offset",), None), Not(EqualTo(("offset",), 5)), IsNotNull(("offset",))) == (10, 100)
 
 
-def test_offsets() -> None:
+def test_filters_on_offset() -> None:
     assert offsets(GreaterThan(("offset",), 20), LessThanOrEqual(("offset",), 30)) == (21, 31)
     assert offsets(GreaterThanOrEqual(("offset",), 20), LessThan(("offset",), 30)) == (20, 30)
     assert offsets(EqualTo(("OFFSET",), 20)) == (20, 21)
@@ -54,7 +54,7 @@ def test_offsets() -> None:
     assert bounds_of([EqualTo(("offset",), 5)]).narrow(WHOLE).size <= 0
 
 
-def test_times_are_lower_bounds() -> None:
+def test_filters_on_timestamp_are_lower_bounds() -> None:
     noon, later = datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 1, 13, tzinfo=UTC)
     noon_ms = int(noon.timestamp() * 1000)
     assert bounds_of([GreaterThanOrEqual(("timestamp",), noon)]).time_ms == noon_ms

@@ -1,4 +1,4 @@
-"""What the driver asks of the cluster."""
+"""Partitions and offsets of the cluster."""
 
 import pytest
 from tests.support.spark.fake_ranges import FakeRanges
@@ -18,7 +18,7 @@ def make(ranges: FakeRanges, **options: str) -> Cluster:
     return Cluster(SourceOptions.parse(given), ranges, ManualClock())  # type: ignore[arg-type]
 
 
-def test_topics_patterns_and_partitions() -> None:
+def test_resolves_topics_patterns_and_partitions() -> None:
     ranges = FakeRanges(a=2, b=1, ab=1)
     assert make(ranges, subscribe="a,b").partitions() == {A0, A1, B0}
     assert make(ranges, subscribePattern="a|b").partitions() == {A0, A1, B0}
@@ -26,14 +26,14 @@ def test_topics_patterns_and_partitions() -> None:
     assert make(ranges, assign='{"a": [1], "b": [0, 9]}').partitions() == {A1, B0}
 
 
-def test_a_topic_that_is_not_there_is_asked_for_again_and_then_an_error() -> None:
+def test_missing_topic_is_an_error_after_retries() -> None:
     ranges = FakeRanges(a=1)
-    with pytest.raises(NoSuchTopicError, match="no topic c, which the option 'subscribe' names"):
+    with pytest.raises(NoSuchTopicError, match="topic c does not exist; the option 'subscribe' names it"):
         make(ranges, subscribe="a,c").partitions()
     assert ranges.asked > 3
 
 
-def test_brokers_that_do_not_answer_are_asked_again() -> None:
+def test_retries_failed_requests() -> None:
     ranges = FakeRanges(a=1)
     ranges.outage = 2
     assert make(ranges, subscribe="a").latest([A0]) == {A0: 0}
@@ -42,7 +42,7 @@ def test_brokers_that_do_not_answer_are_asked_again() -> None:
         make(ranges, subscribe="a", **{"fetchOffset.numRetries": "2"}).latest([A0])
 
 
-def test_start_and_end_of_offsets() -> None:
+def test_resolves_offsets() -> None:
     ranges = FakeRanges()
     ranges.logs = {A0: (5, 50), A1: (0, 7)}
     cluster = make(
@@ -50,13 +50,13 @@ def test_start_and_end_of_offsets() -> None:
     )
     assert cluster.start([A0, A1]) == {A0: 5, A1: 3}
     assert cluster.end([A0, A1]) == {A0: 9, A1: 7}
-    with pytest.raises(ConfigError, match=r"has to name all partitions .* Named: a-0, a-1\. Read: a-0"):
+    with pytest.raises(ConfigError, match=r"must name exactly the partitions .* Named: a-0, a-1\. Read: a-0"):
         cluster.start([A0])
-    with pytest.raises(ConfigError, match="'endingOffsets' has to name all"):
+    with pytest.raises(ConfigError, match="'endingOffsets' must name exactly"):
         cluster.end([A0, A1, B0])
 
 
-def test_start_and_end_by_time() -> None:
+def test_resolves_timestamps() -> None:
     ranges = FakeRanges()
     ranges.logs = {A0: (5, 50), A1: (0, 7)}
     ranges.times = {(A0, 1000): 20, (A1, 1000): 2, (A0, 2000): 30}
@@ -65,9 +65,9 @@ def test_start_and_end_by_time() -> None:
     assert make(ranges, subscribe="a", endingTimestamp="2000").end(both) == {A0: 30, A1: 7}
     by_partition = '{"a": {"0": 1000, "1": 2000}}'
     late = make(ranges, subscribe="a", startingOffsetsByTimestamp=by_partition)
-    with pytest.raises(ConfigError, match="no record of a-1 is as new"):
+    with pytest.raises(ConfigError, match="a-1 has no record at or after"):
         late.start(both)
     lenient = {"startingOffsetsByTimestamp": by_partition, "startingOffsetsByTimestampStrategy": "latest"}
     assert make(ranges, subscribe="a", **lenient).start(both) == {A0: 20, A1: 7}
-    with pytest.raises(ConfigError, match="'startingOffsetsByTimestamp' has to name all"):
+    with pytest.raises(ConfigError, match="'startingOffsetsByTimestamp' must name exactly"):
         late.start([A0])

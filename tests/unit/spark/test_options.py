@@ -1,4 +1,4 @@
-"""Options of the source: defaults, what is refused, and the way to a client's settings."""
+"""Options of the source: defaults, errors, and the client configs."""
 
 import pytest
 
@@ -26,13 +26,13 @@ def test_defaults() -> None:
     assert found.settings["bootstrap.servers"] == "localhost:9092"
 
 
-def test_keys_are_taken_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     found = SourceOptions.parse({"Kafka.Bootstrap.Servers": "a:1", "SUBSCRIBE": "t", "minpartitions": "3"})
     assert found.min_partitions == 3
     assert found.subscription.topics == ("t",)
 
 
-def test_what_is_read() -> None:
+def test_subscriptions() -> None:
     assert parse(subscribe=" b, a ,,b").subscription.topics == ("a", "b")
     assign = {"kafka.bootstrap.servers": "x:1", "assign": '{"t": [0, 2]}'}
     assert SourceOptions.parse(assign).subscription.partitions == {TopicPartition("t", 0), TopicPartition("t", 2)}
@@ -44,16 +44,16 @@ def test_what_is_read() -> None:
     ("options", "words"),
     [
         ({}, "expected one of the options 'assign', 'subscribe', 'subscribePattern'"),
-        ({"subscribe": "a", "subscribePattern": "b"}, "'subscribe' and 'subscribePattern' are both set"),
+        ({"subscribe": "a", "subscribePattern": "b"}, "'subscribe' and 'subscribePattern' are set together"),
         ({"subscribe": " , "}, "'subscribe' is ','"),
         ({"subscribePattern": " "}, "'subscribePattern' is empty"),
-        ({"subscribePattern": "("}, "no regular expression"),
+        ({"subscribePattern": "("}, "not a regular expression"),
         ({"assign": "orders"}, "expected JSON such as"),
-        ({"assign": "{}"}, "names no partition"),
+        ({"assign": "{}"}, "contains no partition"),
         ({"assign": '{"t": 1}'}, "expected JSON such as"),
     ],
 )
-def test_what_is_read_has_to_be_one_thing(options: dict[str, str], words: str) -> None:
+def test_rejects_invalid_subscriptions(options: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         SourceOptions.parse({"kafka.bootstrap.servers": "x:1", **options})
 
@@ -63,7 +63,7 @@ def test_bootstrap_servers_are_required() -> None:
         SourceOptions.parse({"subscribe": "orders"})
 
 
-def test_a_time_counts_more_than_times_and_those_more_than_offsets() -> None:
+def test_precedence_of_timestamps_and_offsets() -> None:
     offsets = {"startingOffsets": '{"orders": {"0": 5}}', "endingOffsets": '{"orders": {"0": -1}}'}
     times = {"startingOffsetsByTimestamp": '{"orders": {"0": 7}}', "endingOffsetsByTimestamp": '{"orders": {"0": 8}}'}
     time = {"startingTimestamp": "9", "endingTimestamp": "10"}
@@ -89,37 +89,37 @@ def test_a_time_counts_more_than_times_and_those_more_than_offsets() -> None:
         (False, {"startingOffsets": '{"orders": {"0": "x"}}'}, "expected JSON"),
         (False, {"startingOffsets": '{"orders": {"zero": 1}}'}, "expected JSON"),
         (False, {"startingTimestamp": "noon"}, "expected a whole number"),
-        (True, {"endingOffsets": "latest"}, "'endingOffsets' cannot be set in a stream"),
-        (True, {"endingTimestamp": "1"}, "'endingTimestamp' cannot be set in a stream"),
-        (True, {"endingOffsetsByTimestamp": '{"orders": {"0": 1}}'}, "cannot be set in a stream"),
+        (True, {"endingOffsets": "latest"}, "'endingOffsets' cannot be set for a stream"),
+        (True, {"endingTimestamp": "1"}, "'endingTimestamp' cannot be set for a stream"),
+        (True, {"endingOffsetsByTimestamp": '{"orders": {"0": 1}}'}, "cannot be set for a stream"),
         (True, {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "9"}, "is higher than"),
-        (None, {"minPartitions": "0"}, "'minPartitions' is '0': expected a whole number from 1 on"),
+        (None, {"minPartitions": "0"}, "'minPartitions' is '0': expected a whole number of at least 1"),
         (None, {"minPartitions": "many"}, "'minPartitions' is 'many'"),
         (None, {"maxRecordsPerPartition": "-1"}, "'maxRecordsPerPartition' is '-1'"),
         (None, {"maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger'"),
         (None, {"failOnDataLoss": "maybe"}, "expected 'true' or 'false'"),
         (None, {"includeHeaders": "1"}, "expected 'true' or 'false'"),
         (None, {"startingOffsetsByTimestampStrategy": "earliest"}, "expected 'error' or 'latest'"),
-        (None, {"maxTriggerDelay": "soon"}, "expected a time such as"),
+        (None, {"maxTriggerDelay": "soon"}, "expected a duration such as"),
         (None, {"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),
-        (None, {"kafka.key.deserializer": "x"}, "cannot be set: keys come as binary"),
-        (None, {"kafka.value.deserializer": "x"}, "cannot be set: values come as binary"),
+        (None, {"kafka.key.deserializer": "x"}, "cannot be set: keys are binary"),
+        (None, {"kafka.value.deserializer": "x"}, "cannot be set: values are binary"),
         (None, {"kafka.enable.auto.commit": "true"}, "commits no offsets"),
         (None, {"kafka.interceptor.classes": "x"}, "cannot be set"),
         (None, {"kafka.fetch.min.byte": "1"}, r"did you mean 'fetch\.min\.bytes'"),
     ],
 )
-def test_what_is_wrong_is_said(streaming: bool | None, options: dict[str, str], words: str) -> None:
+def test_rejects_invalid_options(streaming: bool | None, options: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse(streaming, **options)
 
 
-def test_options_of_streams_are_ignored_in_batches(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignores_stream_options_in_batches(caplog: pytest.LogCaptureFixture) -> None:
     assert parse(False, maxOffsetsPerTrigger="5").max_offsets_per_trigger == 5
-    assert "'maxOffsetsPerTrigger' is for streams" in caplog.text
+    assert "'maxOffsetsPerTrigger' applies only to streams" in caplog.text
 
 
-def test_client_settings_take_what_the_client_knows_and_pass_over_what_others_know() -> None:
+def test_client_settings_ignore_configs_of_other_clients() -> None:
     options = {**BASE, "kafka.fetch.min.bytes": "7", "kafka.acks": "all", "kafka.metrics.recording.level": "INFO"}
     assert client_settings(options) == {"bootstrap.servers": "localhost:9092", "fetch.min.bytes": "7"}
     assert client_settings(options, "producer") == {"bootstrap.servers": "localhost:9092", "acks": "all"}
@@ -127,7 +127,7 @@ def test_client_settings_take_what_the_client_knows_and_pass_over_what_others_kn
         client_settings(options, "producer", {"acks": "no"})
 
 
-def test_a_group_names_the_client(caplog: pytest.LogCaptureFixture) -> None:
+def test_group_id_is_the_default_client_id(caplog: pytest.LogCaptureFixture) -> None:
     assert parse().settings["client.id"] == "headrace-spark"
     assert parse(groupIdPrefix="reports").settings["client.id"] == "reports"
     found = parse(groupIdPrefix="reports", **{"kafka.group.id": "billing"})

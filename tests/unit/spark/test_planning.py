@@ -1,4 +1,4 @@
-"""Which offsets a batch reads, and how they are cut into tasks."""
+"""The offsets that a batch reads, and how they are split into tasks."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ from headrace.spark.planning import OffsetRange, backlog, prorate, ranges_betwee
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
 
-def test_a_limit_is_shared_out_by_backlog() -> None:
+def test_shares_a_limit_by_backlog() -> None:
     start, end = {P0: 0, P1: 100, P2: 5}, {P0: 900, P1: 200, P2: 5}
     assert prorate(start, end, 100) == {P0: 90, P1: 110, P2: 5}
     assert prorate(start, end, 1000) == end
@@ -21,7 +21,7 @@ def test_no_partition_starves() -> None:
     assert prorate(start, end, 10) == {P0: 9, P1: 1}
 
 
-def test_a_log_that_lost_its_end_goes_back() -> None:
+def test_end_before_start_is_kept() -> None:
     assert prorate({P0: 10, P1: 0}, {P0: 5, P1: 100}, 10) == {P0: 5, P1: 10}
 
 
@@ -30,7 +30,7 @@ tps = st.sampled_from([P0, P1, P2])
 
 
 @given(st.dictionaries(tps, st.tuples(offsets, offsets)), st.integers(1, 5000))
-def test_prorating_moves_on_and_never_too_far(bounds: dict[TopicPartition, tuple[int, int]], limit: int) -> None:
+def test_prorating_makes_progress_within_the_backlog(bounds: dict[TopicPartition, tuple[int, int]], limit: int) -> None:
     start = {tp: min(pair) for tp, pair in bounds.items()}
     end = {tp: max(pair) for tp, pair in bounds.items()}
     found = prorate(start, end, limit)
@@ -41,13 +41,13 @@ def test_prorating_moves_on_and_never_too_far(bounds: dict[TopicPartition, tuple
     assert backlog(start, found) <= max(limit, 0) + len(bounds)
 
 
-def test_one_task_for_each_partition_with_records() -> None:
+def test_one_task_per_partition_with_records() -> None:
     ranges = ranges_between({P1: 5, P0: 0, P2: 3}, {P1: 9, P0: 10, P2: 3})
     assert ranges == [OffsetRange(P0, 0, 10), OffsetRange(P1, 5, 9)]
     assert split_ranges(ranges) == ranges
 
 
-def test_more_tasks_than_partitions() -> None:
+def test_splits_partitions_into_min_partitions() -> None:
     ranges = [OffsetRange(P0, 0, 90), OffsetRange(P1, 0, 10)]
     found = split_ranges(ranges, min_partitions=4)
     assert found == [OffsetRange(P0, 0, 30), OffsetRange(P0, 30, 60), OffsetRange(P0, 60, 90), OffsetRange(P1, 0, 10)]
@@ -55,7 +55,7 @@ def test_more_tasks_than_partitions() -> None:
     assert len(split_ranges([OffsetRange(P0, 0, 3)], min_partitions=10)) == 3
 
 
-def test_no_task_has_too_many() -> None:
+def test_limits_records_per_task() -> None:
     found = split_ranges([OffsetRange(P0, 0, 10), OffsetRange(P1, 7, 9)], max_records=4)
     assert found == [OffsetRange(P0, 0, 3), OffsetRange(P0, 3, 6), OffsetRange(P0, 6, 10), OffsetRange(P1, 7, 9)]
 
@@ -65,7 +65,7 @@ def test_no_task_has_too_many() -> None:
     st.none() | st.integers(1, 20),
     st.none() | st.integers(1, 50),
 )
-def test_pieces_make_up_the_whole(
+def test_parts_cover_the_ranges(
     parts: list[tuple[int, int]], min_partitions: int | None, max_records: int | None
 ) -> None:
     ranges = [OffsetRange(TopicPartition("t", number), at, at + size) for number, (at, size) in enumerate(parts)]

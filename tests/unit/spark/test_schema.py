@@ -1,4 +1,4 @@
-"""Columns of the source: those that are asked for, and the Arrow record batches that Spark expects."""
+"""Columns of the source, and the Arrow record batches that Spark expects."""
 
 import pyarrow as pa
 import pytest
@@ -8,7 +8,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from headrace.client.consumer.range_client import RangeColumns
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
-from headrace.spark.schema import RowsBuilder, source_schema, wanted_columns
+from headrace.spark.schema import RowsBuilder, selected_columns, source_schema
 
 TP = TopicPartition("orders", 3)
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -27,7 +27,7 @@ def columns(rows: int, headers: list[list[dict[str, object]]] | None = None) -> 
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_batches_are_what_spark_compares_them_with(include_headers: bool) -> None:
+def test_batches_have_the_schema_that_spark_expects(include_headers: bool) -> None:
     schema = source_schema(include_headers)
     made = RowsBuilder(schema, TP).build(columns(3))
     assert made.schema.equals(to_arrow_schema(schema, timezone="UTC"))
@@ -38,7 +38,7 @@ def test_batches_are_what_spark_compares_them_with(include_headers: bool) -> Non
     assert made.num_columns == (8 if include_headers else 7)
 
 
-def test_one_builder_makes_batches_of_any_length() -> None:
+def test_builder_handles_batches_of_any_length() -> None:
     builder = RowsBuilder(source_schema(False), TP)
     for rows in (5, 2, 100, 1, 0, 101):
         made = builder.build(columns(rows))
@@ -46,7 +46,7 @@ def test_one_builder_makes_batches_of_any_length() -> None:
         assert made.column("topic").to_pylist() == ["orders"] * rows
 
 
-def test_records_without_headers_have_null() -> None:
+def test_records_without_headers_have_null_headers() -> None:
     given: list[list[dict[str, object]]] = [[], [{"key": "a", "value": b"1"}, {"key": "a", "value": None}], []]
     builder = RowsBuilder(source_schema(True), TP)
     expected = [None, [{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]
@@ -58,16 +58,16 @@ def test_records_without_headers_have_null() -> None:
     assert builder.build(columns(2)).column("headers").to_pylist() == [None, None]
 
 
-def test_columns_in_the_order_that_is_asked_for() -> None:
+def test_columns_have_the_order_of_the_schema() -> None:
     schema = StructType([StructField("OFFSET", LongType()), StructField("value", BinaryType())])
-    assert wanted_columns(schema) == ["offset", "value"]
+    assert selected_columns(schema) == ["offset", "value"]
     made = RowsBuilder(schema, TP).build(columns(2))
     assert made.schema.names == ["OFFSET", "value"]
     assert made.column("value").to_pylist() == [b"0", b"1"]
 
 
-def test_columns_that_there_are_not() -> None:
-    with pytest.raises(ConfigError, match="column 'colour', which topics do not: expected some of key, value, topic"):
-        wanted_columns(StructType([StructField("colour", StringType())]))
-    with pytest.raises(ConfigError, match="column 'key' as timestamp: expected binary"):
-        wanted_columns(StructType([StructField("key", TimestampType())]))
+def test_rejects_unknown_columns_and_types() -> None:
+    with pytest.raises(ConfigError, match="unknown column 'colour': expected some of key, value, topic"):
+        selected_columns(StructType([StructField("colour", StringType())]))
+    with pytest.raises(ConfigError, match="column 'key' of the schema has type timestamp: expected binary"):
+        selected_columns(StructType([StructField("key", TimestampType())]))

@@ -1,4 +1,4 @@
-"""Markers: what they say, and when a batch that is run again is refused."""
+"""Markers: their content, and when a replayed batch is rejected."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -25,25 +25,25 @@ class Offsets:
         return {name: SimpleNamespace(offsets=self.groups.get(name, {}), errors=self.errors) for name in names}
 
 
-def test_a_marker_is_an_offset_and_back() -> None:
+def test_marker_round_trip() -> None:
     marker = Marker(7, 20, "00ff")
     assert Marker.latest({TopicPartition("t", 0): marker.as_offset()}) == marker
 
 
-def test_the_last_batch_counts_wherever_its_rows_went() -> None:
+def test_latest_marker_of_any_topic_counts() -> None:
     offsets = {TopicPartition(name, 0): Marker(batch, batch, "d").as_offset() for name, batch in [("a", 3), ("b", 9)]}
     assert Marker.latest(offsets) == Marker(9, 9, "d")
     assert Marker.latest({}) is None
 
 
-def test_a_foreign_offset_still_says_which_batch() -> None:
+def test_foreign_offset_still_has_a_batch_id() -> None:
     marker = Marker.latest({TopicPartition("t", 0): OffsetAndMetadata(5, "by hand")})
     assert marker is not None
     assert marker.batch_id == 5
     check_replay(marker, 5, 1, "x", "task")
 
 
-def test_read_raises_what_the_broker_says() -> None:
+def test_read_raises_broker_errors() -> None:
     admin: Any = Offsets({"g": {TopicPartition("t", 0): Marker(1, 2, "d").as_offset()}})
     assert markers.read(admin, "g", is_owner=True) == Marker(1, 2, "d")
     assert markers.read(admin, "other", is_owner=False) is None
@@ -52,18 +52,18 @@ def test_read_raises_what_the_broker_says() -> None:
         markers.read(refused, "g", is_owner=True)
 
 
-def test_the_same_rows_may_be_skipped_and_others_not() -> None:
+def test_replay_with_other_rows_is_rejected() -> None:
     marker = Marker(4, 10, "aa")
     check_replay(marker, 4, 10, "aa", "task")
     check_replay(marker, 5, 1, "bb", "task")
-    with pytest.raises(NotDeterministicError, match=r"task: batch 3 comes after batch 4 was written.*queryId"):
+    with pytest.raises(NotDeterministicError, match=r"task: batch 3 is older than batch 4.*queryId"):
         check_replay(marker, 3, 10, "aa", "task")
     for rows, digest in [(9, "aa"), (10, "bb")]:
         with pytest.raises(NotDeterministicError, match=r"task: batch 4 was written before with 10 rows.*sinkName"):
             check_replay(marker, 4, rows, digest, "task")
 
 
-def test_tasks_that_are_no_more_must_not_have_written_the_batch() -> None:
+def test_replay_with_fewer_tasks_is_rejected() -> None:
     def groups(batch: int, *tasks: int) -> Any:
         return Offsets(
             {task_name("q", "s", task): {TopicPartition("t", 0): Marker(batch, 1, "d").as_offset()} for task in tasks}
@@ -72,17 +72,17 @@ def test_tasks_that_are_no_more_must_not_have_written_the_batch() -> None:
     prefix = markers.names_prefix("q", "s")
     check_tasks(groups(4, 0, 1, 2), prefix, 3, 4)
     check_tasks(groups(3, 0, 1, 2, 3), prefix, 3, 4)
-    with pytest.raises(NotDeterministicError, match=r"batch 4 has 2 tasks now.*headrace-spark-q/s/3"):
+    with pytest.raises(NotDeterministicError, match=r"batch 4 now has 2 tasks.*headrace-spark-q/s/3"):
         check_tasks(groups(4, 3), prefix, 2, 4)
 
 
-def test_other_sinks_and_groups_are_left_alone() -> None:
+def test_ignores_other_sinks_and_groups() -> None:
     offset = {TopicPartition("t", 0): Marker(4, 1, "d").as_offset()}
     names = [task_name("q", "s-1", 9), task_name("q2", "s", 9), "headrace-spark-q/s/x", "shop"]
     admin: Any = Offsets(dict.fromkeys(names, offset))
     check_tasks(admin, markers.names_prefix("q", "s"), 1, 4)
 
 
-def test_no_two_sinks_have_the_same_names() -> None:
+def test_names_of_sinks_are_unique() -> None:
     parts = [("daily", "orders-eu"), ("daily-orders", "eu"), ("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c")]
     assert len({task_name(query, sink, 0) for query, sink in parts}) == len(parts)

@@ -1,4 +1,4 @@
-"""The sink's options and columns: what is taken, what is refused, and what the refusal says."""
+"""Options and columns of the sink: defaults and errors."""
 
 import pytest
 from pyspark.sql.types import (
@@ -45,21 +45,21 @@ def struct(text: str) -> StructType:
     return made
 
 
-def test_defaults_are_exactly_once_and_as_long_as_brokers_allow() -> None:
+def test_defaults_are_exactly_once_with_the_longest_timeout() -> None:
     found = options()
     assert found.exactly_once
     assert found.settings["transaction.timeout.ms"] == "900000"
     assert found.topic is None
 
 
-def test_keys_are_found_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     found = sink_options(
         {"KAFKA.Bootstrap.Servers": "a:1", "TOPIC": "t", "QueryId": "q", "BATCHID": "4", "SinkName": "s"}, False
     )
     assert (found.topic, found.query_id, found.batch_id, found.sink_name) == ("t", "q", 4, "s")
 
 
-def test_the_topic_names_the_sink() -> None:
+def test_topic_is_the_default_sink_name() -> None:
     assert options(topic="orders").sink_name == "orders"
     assert options().sink_name == ""
 
@@ -76,34 +76,34 @@ def test_at_least_once(text: str) -> None:
     [
         ({"deliveryGuarantee": "maybe"}, "'maybe': expected 'exactly-once' or 'at-least-once'"),
         ({"topic": ""}, "'topic' is empty"),
-        ({"queryId": "q"}, "belong together"),
-        ({"batchId": "1"}, "belong together"),
+        ({"queryId": "q"}, "must be set together"),
+        ({"batchId": "1"}, "must be set together"),
         ({"queryId": "q", "batchId": "x"}, "'batchId' is 'x'"),
-        ({"queryId": "q", "batchId": "1", "deliveryGuarantee": "at-least-once"}, "are for deliveryGuarantee"),
+        ({"queryId": "q", "batchId": "1", "deliveryGuarantee": "at-least-once"}, "require deliveryGuarantee"),
         ({"kafka__key__serializer": "x"}, "kafka.key.serializer.*cast the column 'key'"),
         ({"kafka__value__serializer": "x"}, "kafka.value.serializer.*cast the column 'value'"),
         ({"kafka__transactional__id": "x"}, "kafka.transactional.id.*sinkName"),
-        ({"kafka__acks": "1"}, "acks=1.*at-least-once"),
+        ({"kafka__acks": "1"}, "acks.*at-least-once"),
         ({"kafka__linger__ms": "soon"}, "linger.ms"),
         ({"kafka__no__such__key": "1"}, "no.such.key"),
     ],
 )
-def test_what_is_refused(given: dict[str, str], words: str) -> None:
+def test_rejects_invalid_options(given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         options(**given)
 
 
-def test_brokers_are_needed() -> None:
+def test_bootstrap_servers_are_required() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers"):
         sink_options({"topic": "t"}, False)
 
 
-def test_a_stream_has_ids_of_its_own() -> None:
+def test_rejects_batch_ids_for_streams() -> None:
     with pytest.raises(ConfigError, match="a stream has its own"):
         sink_options({**BOOTSTRAP, "queryId": "q", "batchId": "1"}, True)
 
 
-def test_settings_of_readers_are_passed_over() -> None:
+def test_ignores_consumer_configs() -> None:
     assert "max.poll.records" not in options(kafka__max__poll__records="5", subscribe="x").settings
 
 
@@ -115,35 +115,35 @@ def test_settings_of_readers_are_passed_over() -> None:
         "key binary, value binary, headers headers",
     ],
 )
-def test_columns_that_do(columns: str) -> None:
+def test_accepts_valid_columns(columns: str) -> None:
     check_columns(struct(columns), options(topic="t"))
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ("key string", "no column 'value': it has 'key'"),
+        ("key string", "no column 'value'; its columns: 'key'"),
         ("Value string", "no column 'value'"),
-        ("value int", "'value' holds int: expected a string or binary"),
-        ("value string, key long", "'key' holds bigint"),
-        ("value string, topic int", "'topic' holds int: expected a string"),
-        ("value string, partition long", "'partition' holds bigint: expected an int"),
-        ("value string, headers map", "'headers' holds map"),
-        ("value string, headers text_headers", "'headers' holds array"),
-        ("value string, headers texts", "'headers' holds array<string>: expected array<struct"),
+        ("value int", "'value' has type int: expected a string or binary"),
+        ("value string, key long", "'key' has type bigint"),
+        ("value string, topic int", "'topic' has type int: expected a string"),
+        ("value string, partition long", "'partition' has type bigint: expected an int"),
+        ("value string, headers map", "'headers' has type map"),
+        ("value string, headers text_headers", "'headers' has type array"),
+        ("value string, headers texts", "'headers' has type array<string>: expected array<struct"),
     ],
 )
-def test_columns_that_do_not(columns: str, words: str) -> None:
+def test_rejects_invalid_columns(columns: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         check_columns(struct(columns), options(topic="t"))
 
 
-def test_a_topic_comes_from_the_option_or_the_column() -> None:
+def test_topic_comes_from_option_or_column() -> None:
     check_columns(struct("value string, topic string"), options())
     with pytest.raises(ConfigError, match="no topic to write to"):
         check_columns(struct("value string"), options())
 
 
-def test_topics_are_not_overwritten() -> None:
+def test_rejects_overwrite() -> None:
     with pytest.raises(ConfigError, match="append"):
         batch_writer({**BOOTSTRAP, "topic": "t"}, struct("value string"), True)

@@ -1,4 +1,4 @@
-"""Rows on their way out: columns, topics, the digest (against a slow one), and the end of Spark's input."""
+"""Rows to write: columns, topics, the digest (against a slow reference), and the end of Spark's input."""
 
 import io
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ rows = st.fixed_dictionaries(
 
 
 @given(st.lists(rows, max_size=12), st.data())
-def test_the_digest_is_that_of_the_rows(given: list[dict[str, Any]], data: Any) -> None:
+def test_digest_depends_only_on_the_rows(given: list[dict[str, Any]], data: Any) -> None:
     expected = (len(given), sum(map(of_row, given)) & MASK)
     assert digest(table(given)) == expected
     mixed = table(data.draw(st.permutations(given)))
@@ -109,7 +109,7 @@ def test_the_digest_is_that_of_the_rows(given: list[dict[str, Any]], data: Any) 
     assert digest(mixed.slice(0, cut), mixed.slice(cut)) == expected
 
 
-def test_what_is_absent_is_not_what_is_empty() -> None:
+def test_null_differs_from_empty() -> None:
     row = {"key": b"k", "value": "v", "topic": "t", "partition": 0, "headers": []}
     variants = [
         row,
@@ -130,13 +130,13 @@ def test_what_is_absent_is_not_what_is_empty() -> None:
 # ---- columns
 
 
-def test_only_what_is_written_stays() -> None:
+def test_keeps_only_written_columns() -> None:
     batch = pa.RecordBatch.from_pydict({"offset": [1], "value": ["v"], "timestamp": [5], "topic": ["t"], "key": [b"k"]})
     assert normalize(batch, True).schema.names == ["key", "value", "topic"]
     assert normalize(batch, False).schema.names == ["key", "value"]
 
 
-def test_large_types_become_those_that_the_producer_takes() -> None:
+def test_converts_large_types() -> None:
     large = pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
     batch = pa.RecordBatch.from_arrays(
         [
@@ -157,27 +157,27 @@ def test_large_types_become_those_that_the_producer_takes() -> None:
     assert made.column("headers").to_pylist() == [[{"key": "h", "value": b"x"}], None]
 
 
-def test_partitions_are_not_negative() -> None:
+def test_rejects_negative_partitions() -> None:
     batch = pa.RecordBatch.from_pydict({"value": ["v", "w"], "partition": pa.array([None, -1], pa.int32())})
-    with pytest.raises(IllegalArgumentError, match="'partition' holds -1"):
+    with pytest.raises(IllegalArgumentError, match="'partition' contains -1"):
         normalize(batch, False)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 99)), min_size=1))
-def test_rows_are_cut_by_topic_and_keep_their_order(given: list[tuple[str, int]]) -> None:
+def test_groups_rows_by_topic_in_order(given: list[tuple[str, int]]) -> None:
     batch = pa.RecordBatch.from_pydict({"value": [str(n) for _, n in given], "topic": [name for name, _ in given]})
     found = {name: part.column("value").to_pylist() for name, part in by_topic(batch, None)}
     assert found == {name: [str(n) for each, n in given if each == name] for name in {name for name, _ in given}}
 
 
-def test_the_option_counts_more_than_the_column() -> None:
+def test_topic_option_overrides_column() -> None:
     batch = pa.RecordBatch.from_pydict({"value": ["v"], "topic": ["column"]})
     ((topic, part),) = by_topic(normalize(batch, False), "option")
     assert topic == "option"
     assert part.schema.names == ["value"]
 
 
-def test_every_row_has_a_topic() -> None:
+def test_rejects_rows_without_topic() -> None:
     batch = pa.RecordBatch.from_pydict({"value": ["v", "w"], "topic": ["t", None]})
     with pytest.raises(IllegalArgumentError, match="'topic' is null"):
         list(by_topic(batch, None))
@@ -186,24 +186,24 @@ def test_every_row_has_a_topic() -> None:
 # ---- the end of the input
 
 
-def test_a_real_end_has_a_sign_which_stays_for_the_worker() -> None:
+def test_end_marker_stays_for_the_worker() -> None:
     stream = io.BufferedReader(io.BytesIO(b"\xff\xff\xff\xfc"))
     check_end(stream)
     assert stream.read() == b"\xff\xff\xff\xfc"
 
 
 @pytest.mark.parametrize("left", [b"", b"\x00\x00\x00\x01"])
-def test_without_it_the_input_broke_off(left: bytes) -> None:
+def test_missing_end_marker_is_an_error(left: bytes) -> None:
     with pytest.raises(InputBrokenOffError):
         check_end(io.BufferedReader(io.BytesIO(left)))
 
 
-def test_outside_of_a_worker_there_is_nothing_to_see() -> None:
+def test_no_input_outside_of_a_worker() -> None:
     assert find_input() is None
     check_end(None)
 
 
-def test_a_worker_that_hides_its_input_is_refused() -> None:
+def test_rejects_worker_without_visible_input() -> None:
     code = compile("def process(look):\n    return look()\n", "site-packages/pyspark/worker.py", "exec")
     names: dict[str, Any] = {"__name__": "pyspark.worker"}
     exec(code, names)

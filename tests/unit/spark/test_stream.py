@@ -1,4 +1,4 @@
-"""The stream's offsets and plans, against a cluster without sockets."""
+"""Offsets and plans of a stream, with a cluster without sockets."""
 
 import json
 import pickle
@@ -38,7 +38,7 @@ def plan(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> li
     return [(each.topic, each.partition, each.start, each.end) for each in reader.partitions(start, end)]
 
 
-def test_batches_follow_each_other() -> None:
+def test_batches_are_contiguous() -> None:
     ranges = FakeRanges(t=2)
     ranges.append("t", 0, 5)
     reader = make(ranges, startingOffsets="earliest")
@@ -53,7 +53,7 @@ def test_batches_follow_each_other() -> None:
     assert reader.reportLatestOffset() == second
 
 
-def test_the_first_batch_is_replayed_from_where_it_began() -> None:
+def test_replays_first_batch_from_its_start() -> None:
     """Spark keeps the end of the first batch only: a second reader must find the same beginning, also if by then the
     latest offset is another."""
     ranges = FakeRanges(t=1)
@@ -68,7 +68,7 @@ def test_the_first_batch_is_replayed_from_where_it_began() -> None:
     assert plan(restarted, logged, following) == [("t", 0, 10, 17)]
 
 
-def test_an_unfinished_first_batch_is_the_same_after_a_restart() -> None:
+def test_unfinished_first_batch_is_the_same_after_restart() -> None:
     ranges = FakeRanges(t=2)
     ranges.append("t", 0, 10)
     reader = make(ranges, startingOffsets="earliest")
@@ -79,7 +79,7 @@ def test_an_unfinished_first_batch_is_the_same_after_a_restart() -> None:
     assert plan(restarted, restarted.initialOffset(), logged) == before == [("t", 0, 0, 10)]
 
 
-def test_limits() -> None:
+def test_max_offsets_per_trigger() -> None:
     ranges = FakeRanges(t=2)
     ranges.append("t", 0, 90)
     ranges.append("t", 1, 10)
@@ -93,7 +93,7 @@ def test_limits() -> None:
     assert reader.latestOffset(second, ALL) == {"t": {"0": 90, "1": 10}}
 
 
-def test_a_batch_waits_for_enough_or_for_long_enough() -> None:
+def test_min_offsets_per_trigger_and_max_delay() -> None:
     ranges, clock = FakeRanges(t=1), ManualClock()
     ranges.append("t", 0, 1)
     reader = make(ranges, clock, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="1m")
@@ -113,7 +113,7 @@ def test_a_batch_waits_for_enough_or_for_long_enough() -> None:
     assert reader.latestOffset(second, limit) == {"t": {"0": 12}}
 
 
-def test_min_and_max_together() -> None:
+def test_min_and_max_offsets_per_trigger() -> None:
     ranges = FakeRanges(t=1)
     reader = make(ranges, startingOffsets="earliest", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="15")
     limit = reader.getDefaultReadLimit()
@@ -124,7 +124,7 @@ def test_min_and_max_together() -> None:
     assert reader.latestOffset(start, limit) == {"t": {"0": 15}}
 
 
-def test_available_now_ends_where_the_log_ended_at_the_start() -> None:
+def test_available_now_ends_at_the_initial_end_of_the_log() -> None:
     ranges = FakeRanges(t=1)
     ranges.append("t", 0, 10)
     reader = make(ranges, startingOffsets="earliest", maxOffsetsPerTrigger="6", minOffsetsPerTrigger="6")
@@ -139,7 +139,7 @@ def test_available_now_ends_where_the_log_ended_at_the_start() -> None:
     assert reader.latestOffset(second, limit) is second
 
 
-def test_available_now_from_the_end() -> None:
+def test_available_now_starting_at_latest() -> None:
     ranges = FakeRanges(t=1)
     reader = make(ranges, startingOffsets="latest")
     reader.prepareForTriggerAvailableNow()
@@ -149,7 +149,7 @@ def test_available_now_from_the_end() -> None:
     assert reader.latestOffset(first, ALL) is first
 
 
-def test_new_partitions_and_topics_are_read_from_their_begin() -> None:
+def test_reads_new_partitions_from_earliest() -> None:
     ranges, clock = FakeRanges(t=1), ManualClock()
     reader = make(ranges, clock, startingOffsets="latest")
     first = reader.latestOffset(reader.initialOffset(), ALL)
@@ -165,25 +165,25 @@ def test_new_partitions_and_topics_are_read_from_their_begin() -> None:
     assert plan(reader, second, third) == [("t2", 0, 0, 2)]
 
 
-def test_a_new_partition_that_lost_its_begin_already() -> None:
+def test_new_partition_with_deleted_records() -> None:
     ranges, clock = FakeRanges(t=1), ManualClock()
     reader = make(ranges, clock)
     first = reader.latestOffset(reader.initialOffset(), ALL)
     ranges.add("t2", 1, begin=7)
     clock.advance(2000)
-    with pytest.raises(DataLossError, match="t2-0 is new and begins at offset 7"):
+    with pytest.raises(DataLossError, match="t2-0 is new, but already begins at offset 7"):
         reader.latestOffset(first, ALL)
     lenient = make(ranges, clock, failOnDataLoss="false")
     assert lenient.latestOffset(first, ALL)["@from"] == {"t2": {"0": 7}}
 
 
-def test_partitions_that_are_gone() -> None:
+def test_deleted_partitions() -> None:
     ranges, clock = FakeRanges(t=1, t2=1), ManualClock()
     reader = make(ranges, clock)
     first = reader.latestOffset(reader.initialOffset(), ALL)
     del ranges.logs[TopicPartition("t2", 0)]
     clock.advance(2000)
-    with pytest.raises(DataLossError, match=r"t2-0 is gone, .*'failOnDataLoss' to 'false'"):
+    with pytest.raises(DataLossError, match=r"t2-0 does not exist any more; .*'failOnDataLoss' to 'false'"):
         reader.latestOffset(first, ALL)
     lenient = make(ranges, clock, failOnDataLoss="false")
     second = lenient.latestOffset(first, ALL)
@@ -192,30 +192,30 @@ def test_partitions_that_are_gone() -> None:
     assert lenient.latestOffset(second, ALL) is second
 
 
-def test_a_topic_that_is_gone_when_all_that_is_there_is_read() -> None:
+def test_deleted_topic_with_available_now() -> None:
     ranges, clock = FakeRanges(t=1, t2=1), ManualClock()
     named = {"subscribe": "t,t2"}
     first = {"t": {"0": 0}, "t2": {"0": 0}}
     del ranges.logs[TopicPartition("t2", 0)]
     ranges.append("t", 0, 3)
-    with pytest.raises(NoSuchTopicError, match="there is no topic t2"):
+    with pytest.raises(NoSuchTopicError, match="topic t2 does not exist"):
         make(ranges, clock, **named).prepareForTriggerAvailableNow()
     lenient = make(ranges, clock, **named, failOnDataLoss="false")
     lenient.prepareForTriggerAvailableNow()
     assert lenient.latestOffset(first, ALL) == {"t": {"0": 3}}
     new = make(ranges, clock, **named, failOnDataLoss="false")
     new.prepareForTriggerAvailableNow()
-    with pytest.raises(NoSuchTopicError, match="there is no topic t2"):
+    with pytest.raises(NoSuchTopicError, match="topic t2 does not exist"):
         new.latestOffset(new.initialOffset(), ALL)
 
 
-def test_a_log_that_became_shorter() -> None:
+def test_log_that_became_shorter() -> None:
     ranges = FakeRanges(t=1)
     ranges.append("t", 0, 10)
     reader = make(ranges, startingOffsets="earliest")
     first = reader.latestOffset(reader.initialOffset(), ALL)
     ranges.logs[TopicPartition("t", 0)] = (0, 4)
-    with pytest.raises(DataLossError, match="t-0 ends at offset 4, but was read up to 10"):
+    with pytest.raises(DataLossError, match="t-0 ends at offset 4, but was already read up to 10"):
         reader.latestOffset(first, ALL)
     lenient = make(ranges, failOnDataLoss="false")
     second = lenient.latestOffset(first, ALL)
@@ -223,22 +223,22 @@ def test_a_log_that_became_shorter() -> None:
     assert plan(lenient, first, second) == []
 
 
-def test_a_replay_of_what_is_gone() -> None:
+def test_replay_of_deleted_records() -> None:
     ranges = FakeRanges(t=1, t2=1)
     for name in ("t", "t2"):
         ranges.append(name, 0, 10)
     start, end = {"t": {"0": 2}, "t2": {"0": 2}}, {"t": {"0": 10}, "t2": {"0": 10}}
     assert plan(make(ranges), start, end) == [("t", 0, 2, 10), ("t2", 0, 2, 10)]
     ranges.logs[TopicPartition("t", 0)] = (0, 6)
-    with pytest.raises(DataLossError, match="t-0 ends at offset 6, but is needed up to 9"):
+    with pytest.raises(DataLossError, match="t-0 ends at offset 6; the replay needs offsets up to 9"):
         plan(make(ranges), start, end)
     del ranges.logs[TopicPartition("t2", 0)]
-    with pytest.raises(DataLossError, match="t2-0 is gone"):
+    with pytest.raises(DataLossError, match="t2-0 does not exist any more"):
         plan(make(ranges), start, end)
     assert plan(make(ranges, failOnDataLoss="false"), start, end) == [("t", 0, 2, 6)]
 
 
-def test_brokers_that_are_away_are_waited_for() -> None:
+def test_waits_for_unavailable_brokers() -> None:
     ranges = FakeRanges(t=1)
     reader = make(ranges, startingOffsets="earliest")
     first = reader.latestOffset(reader.initialOffset(), ALL)
@@ -250,7 +250,7 @@ def test_brokers_that_are_away_are_waited_for() -> None:
     assert offset == {"t": {"0": 3}}
 
 
-def test_brokers_that_stay_away_end_the_query_at_last() -> None:
+def test_query_fails_if_brokers_stay_unavailable() -> None:
     ranges, clock = FakeRanges(t=1), ManualClock()
     reader = make(ranges, clock)
     first = reader.latestOffset(reader.initialOffset(), ALL)
@@ -261,16 +261,16 @@ def test_brokers_that_stay_away_end_the_query_at_last() -> None:
         reader.latestOffset(first, ALL)
 
 
-def test_a_topic_that_does_not_exist_is_an_error_at_the_start() -> None:
+def test_missing_topic_is_an_error_at_start() -> None:
     given = {"kafka.bootstrap.servers": "x:1", "subscribe": "nothing"}
     options = SourceOptions.parse(given, streaming=True)
     cluster = Cluster(options, FakeRanges(t=1), ManualClock())  # type: ignore[arg-type]
     reader = StreamReader(given, source_schema(False), cluster)
-    with pytest.raises(NoSuchTopicError, match="no topic nothing"):
+    with pytest.raises(NoSuchTopicError, match="topic nothing does not exist"):
         reader.latestOffset(reader.initialOffset(), ALL)
 
 
-def test_tasks_are_cut_by_options() -> None:
+def test_splits_tasks_by_options() -> None:
     ranges = FakeRanges(t=1)
     ranges.append("t", 0, 10)
     reader = make(ranges, startingOffsets="earliest", minPartitions="2")
@@ -278,7 +278,7 @@ def test_tasks_are_cut_by_options() -> None:
     assert plan(reader, reader.initialOffset(), first) == [("t", 0, 0, 5), ("t", 0, 5, 10)]
 
 
-def test_a_checkpoint_of_sparks_own_connector() -> None:
+def test_reads_checkpoint_of_sparks_connector() -> None:
     ranges = FakeRanges(t=2)
     ranges.append("t", 0, 10)
     ranges.append("t", 1, 10)
@@ -287,7 +287,7 @@ def test_a_checkpoint_of_sparks_own_connector() -> None:
     assert reader.latestOffset({"t": {"0": 4, "1": 0}}, ALL) == {"t": {"0": 10, "1": 10}}
 
 
-def test_options_and_schema_are_checked_and_travel() -> None:
+def test_checks_and_pickles_options_and_schema() -> None:
     with pytest.raises(ConfigError, match="endingOffsets"):
         make(FakeRanges(), endingOffsets="latest")
     reader = make(FakeRanges(t=1))

@@ -17,7 +17,7 @@ from headrace.common.errors import HeadraceError
 from headrace.common.properties import read_properties
 
 if TYPE_CHECKING:
-    from headrace.shop.datagen import Made
+    from headrace.shop.datagen import GeneratedEvents
 
 DEFAULT_EVENTS = 100_000
 DEFAULT_SPAN_SECONDS = 3600.0
@@ -163,7 +163,7 @@ class _Display:
         self._progress = Progress(sys.stderr, self._clock)
         self._began = 0.0
 
-    def show(self, made: "Made", sent_bytes: int) -> None:
+    def show(self, made: "GeneratedEvents", sent_bytes: int) -> None:
         from headrace.shop.datagen.progress import bar, rate_text, time_text
 
         if made.events == 0:
@@ -186,7 +186,7 @@ class _Display:
         self._progress.end()
 
 
-def summary(made: "Made", log_topic: str, db_topic: str) -> str:
+def summary(made: "GeneratedEvents", log_topic: str, db_topic: str) -> str:
     broken = sum(made.broken.values())
     return (
         f"{made.events:,} events: {made.log:,} in {log_topic}, {made.db:,} in {db_topic}; "

@@ -1,4 +1,4 @@
-"""Reconciles what `ods-dwd` has read, written and put aside: `headrace pipeline audit`. See docs/datagen.md."""
+"""Reconciles the inputs, outputs and dead letters of `ods-dwd`: `headrace pipeline audit`. See docs/datagen.md."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["Report", "audit"]
 
 DEAD_LETTERS = "ods_dwd_dead_letters"
-_SPARK_SHUFFLES = "200"
-"""Spark's default: far more tasks than a few machines need for some millions of rows."""
+_DEFAULT_SHUFFLE_PARTITIONS = "200"
+"""Spark's default: far too many tasks for a few machines and some millions of rows."""
 
 
 def audit(
@@ -28,20 +28,22 @@ def audit(
     client: Mapping[str, str] | None = None,
     since_ms: int = 0,
 ) -> Report:
-    """Reads the ODS topics, the DWD topics and the dead letters as they are now, from the first record to the last, and
-    compares them. `routes` are those that the pipeline ran with, `client` has more client settings. Records that
-    were sent before `since_ms` do not count for the latency."""
+    """Reads all records that the ODS topics, the DWD topics and the dead letters have now, and compares them.
+
+    `routes` are the routes that the pipeline ran with; `client` are additional client configs. The latency ignores
+    records that were sent before `since_ms`.
+    """
     from headrace.shop.audit.checks import reconcile
 
-    # What a killed task left behind in a transaction that was aborted is in the log, and was never written.
+    # Records of aborted transactions, left by killed tasks, must not count.
     settings = {"isolation.level": "read_committed", **(client or {})}
-    own = spark.newSession()
-    if own.conf.get("spark.sql.shuffle.partitions") == _SPARK_SHUFFLES:
-        own.conf.set("spark.sql.shuffle.partitions", str(count_executor_cores(spark, SystemClock()) * 2))
+    session = spark.newSession()
+    if session.conf.get("spark.sql.shuffle.partitions") == _DEFAULT_SHUFFLE_PARTITIONS:
+        session.conf.set("spark.sql.shuffle.partitions", str(count_executor_cores(spark, SystemClock()) * 2))
     options = {f"kafka.{name}": value for name, value in settings.items()}
 
     def read(*topics: str) -> "DataFrame":
-        reader = own.read.format("headrace").options(**options).option("kafka.bootstrap.servers", bootstrap_servers)
+        reader = session.read.format("headrace").options(**options).option("kafka.bootstrap.servers", bootstrap_servers)
         return reader.option("subscribe", ",".join(topics)).load()
 
     return reconcile(

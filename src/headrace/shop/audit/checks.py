@@ -1,10 +1,10 @@
-"""The audit itself: what the input asks for beside what the outputs have, joined by id. Runs in the driver, on Spark.
+"""The audit: joins the rows that the input requires with the rows of the outputs, by id. Runs in the driver, on Spark.
 
 records    a verdict on each ODS record (`expected`)
-events     sound ones, once for each id: the first copy says what has to be there
-found      rows of the outputs, of each only its id, its place in its event, and its origin
-events x found by (topic, event_id)   ->  lost, doubled, unexpected, misplaced
-found by key in the order of offsets  ->  disordered
+events     valid records, once per id: the first copy determines the expected rows
+rows       rows of the outputs: only the id, the position in the event, and the origin of each
+events x rows by (topic, event_id)    ->  lost, doubled, unexpected, misplaced
+rows by key in the order of offsets   ->  disordered
 broken records x dead letters by (topic, partition, offset)
 """
 
@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from headrace.shop import schemas
-from headrace.shop.audit.expected import judge_db, judge_log
+from headrace.shop.audit.expected import db_verdicts, log_verdicts
 from headrace.shop.audit.report import DeadLetters, Input, Latency, Output, Report
 from headrace.shop.routes import Route
 
@@ -25,7 +25,7 @@ _ROW = "event_id STRING, seq INT, src STRUCT<p: INT, o: BIGINT>"
 _LETTER = "reason STRING, topic STRING, partition INT, offset BIGINT"
 _BITS = 60
 _EXAMPLES = 5
-_NOT_THERE = ("lost", "doubled", "unexpected")
+_VIOLATIONS = ("lost", "doubled", "unexpected")
 
 
 def reconcile(
@@ -36,11 +36,11 @@ def reconcile(
     routes: Mapping[str, Route],
     since_ms: int = 0,
 ) -> Report:
-    """Judges the outputs of `ods-dwd` by its inputs. All frames have the columns of `format("headrace")`: the two ODS
-    topics, all DWD topics together, and the dead letters. `routes` are those of the pipeline; records
-    that were sent before `since_ms` do not count for the latency."""
-    records = judge_log(log).unionByName(judge_db(db, routes)).persist()
-    found = _found(outputs).persist()
+    """Compares the outputs of `ods-dwd` with its inputs. All frames have the columns of `format("headrace")`: the two
+    ODS topics, all DWD topics together, and the dead letters. `routes` are the routes of the pipeline. The latency
+    ignores records that were sent before `since_ms`."""
+    records = log_verdicts(log).unionByName(db_verdicts(db, routes)).persist()
+    found = _output_rows(outputs).persist()
     try:
         events = (
             records.where(sf.col("problem").isNull())
@@ -73,7 +73,7 @@ def reconcile(
 # ---- rows and events
 
 
-def _found(outputs: DataFrame) -> DataFrame:
+def _output_rows(outputs: DataFrame) -> DataFrame:
     row = sf.from_json(sf.col("value").cast("string"), _ROW)
     return outputs.select("topic", "partition", "offset", "timestamp", "key", row.alias("row")).select(
         "topic",
@@ -89,8 +89,8 @@ def _found(outputs: DataFrame) -> DataFrame:
 
 
 def _compare(events: DataFrame, found: DataFrame) -> DataFrame:
-    """For each topic and event what is wrong there, as numbers. The rows of long lists are compared 60 at a time: which
-    of them are there is a bit for each, so that Spark needs nothing but numbers of fixed size to add up."""
+    """Returns the number of violations for each topic and event. Rows of long lists are compared 60 at a time, with one
+    bit per row, so that Spark only has to aggregate integers of fixed size."""
     first = sf.col("first")
     parts = sf.sequence(sf.lit(0), sf.floor((sf.col("out.rows") - 1) / _BITS).cast("int"))
     wanted = (
@@ -146,7 +146,7 @@ def _number(name: str) -> Column:
 
 
 def _disorder(found: DataFrame) -> DataFrame:
-    """Rows that come too late: their key has a row from behind their origin already, or one in another partition."""
+    """Returns the rows that follow a row of the same key with a later origin, or in another partition."""
     window = Window.partitionBy(sf.xxhash64("topic", "key")).orderBy("partition", "offset")
     before = sf.lag(sf.struct("partition", "p", "o", "seq")).over(window)
     moved = sf.col("before.partition") != sf.col("partition")
@@ -182,7 +182,7 @@ def _inputs(records: DataFrame, events: DataFrame) -> list[Input]:
 
 
 def _outputs(compared: DataFrame, disorder: DataFrame, topics: list[str]) -> list[Output]:
-    names = ("rows", "expected", *_NOT_THERE, "misplaced")
+    names = ("rows", "expected", *_VIOLATIONS, "misplaced")
     sums = {
         row["topic"]: row
         for row in compared.groupBy("topic").agg(*(sf.sum(name).alias(name) for name in names)).collect()
@@ -213,7 +213,7 @@ def _latency(compared: DataFrame, since_ms: int) -> Latency | None:
 
 
 def _compare_letters(records: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """For each broken record, and each record that has a letter, what is wrong, as numbers."""
+    """Returns the number of violations for each broken record, and for each record that has a dead letter."""
     place = ["topic", "partition", "offset"]
     letter = sf.from_json(sf.col("value").cast("string"), _LETTER)
     letters = (
@@ -237,7 +237,7 @@ def _compare_letters(records: DataFrame, dead_letters: DataFrame) -> DataFrame:
 
 
 def _dead_letters(letters: DataFrame) -> list[DeadLetters]:
-    names = ("letters", "expected", *_NOT_THERE)
+    names = ("letters", "expected", *_VIOLATIONS)
     sums: dict[str, Any] = {
         row["topic"] or "an unknown topic": row
         for row in letters.groupBy("topic").agg(*(sf.sum(name).alias(name) for name in names)).collect()
@@ -254,7 +254,7 @@ def _dead_letters(letters: DataFrame) -> list[DeadLetters]:
 
 def _examples(compared: DataFrame) -> list[str]:
     wrong = sf.col("lost") + sf.col("doubled") + sf.col("unexpected") + sf.col("misplaced") > 0
-    kinds = (*_NOT_THERE, "misplaced")
+    kinds = (*_VIOLATIONS, "misplaced")
     return [
         f"{row['topic']}: event {row['event_id']} has {row['rows']} of {row['expected']} rows, "
         + ", ".join(f"{row[kind]} {kind}" for kind in kinds if row[kind])
@@ -266,7 +266,7 @@ def _disorder_examples(disorder: DataFrame) -> list[str]:
     rows = disorder.orderBy("topic", "partition", "offset").limit(_EXAMPLES).collect()
     return [
         f"{row['topic']}: key {row['key']} at partition {row['partition']}, offset {row['offset']} is out of order: "
-        f"made of offset {row['o']}, behind one of offset {row['before']['o']} "
+        f"its origin is offset {row['o']}, the row before it has the origin {row['before']['o']} "
         f"in partition {row['before']['partition']}"
         for row in rows
     ]
@@ -276,6 +276,6 @@ def _letter_examples(letters: DataFrame) -> list[str]:
     wrong = sf.col("lost") + sf.col("doubled") + sf.col("unexpected") > 0
     return [
         f"dead letters: {row['topic']}, partition {row['partition']}, offset {row['offset']} "
-        f"({row['problem'] or 'sound, or not there'}) has {row['letters']} of {row['expected']}"
+        f"({row['problem'] or 'valid, or not in the input'}) has {row['letters']} of {row['expected']}"
         for row in letters.where(wrong).orderBy("topic", "partition", "offset").limit(_EXAMPLES).collect()
     ]

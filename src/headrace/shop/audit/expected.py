@@ -1,15 +1,15 @@
-"""What the records of the ODS topics ask for: which rows have to be in which topics, and what is broken.
+"""Derives from the records of the ODS topics which rows each output topic must contain, and which records are broken.
 
-Written apart from the pipeline, from the description of formats and routes alone (`shop.schemas`, `shop.routes`): an
-audit that used the code that it judges would share its mistakes. Makes columns in the driver; Spark's JVMs do the work.
+Written independently of the pipeline, only from the formats and routes (`shop.schemas`, `shop.routes`): an audit that
+shared code with the pipeline would share its mistakes. Builds columns in the driver; Spark's JVMs evaluate them.
 
-A record's verdict has the columns
+A verdict on a record has these columns:
 
-    topic, partition, offset, timestamp   where it is, and when it was sent
-    event_id                              null if it is broken
+    topic, partition, offset, timestamp   the record's position and timestamp
+    event_id                              null if the record is broken
     problem                               what is broken, or null
-    key                                   that its rows must have
-    rows                                  array of (topic, rows): what has to be in the outputs
+    key                                   the key that its rows must have
+    rows                                  array of (topic, rows): the rows that the outputs must contain
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from headrace.shop import schemas
 from headrace.shop.routes import Route
 
 _TIMES = {"timestampFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSS][.SSS]", "timeZone": "UTC"}
-"""As databases write times."""
+"""The timestamp format of databases."""
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": schemas.CORRUPT}
 _ROWS = "array<struct<topic:string,rows:int>>"
 
 
-def judge_log(frame: DataFrame) -> DataFrame:
-    """The verdict on each record of `ods_log`."""
+def log_verdicts(frame: DataFrame) -> DataFrame:
+    """Returns the verdict on each record of `ods_log`."""
     event = sf.col("event")
     problem = (
         _problem(event)
@@ -48,12 +48,12 @@ def judge_log(frame: DataFrame) -> DataFrame:
             for topic, count in counts.items()
         )
     )
-    rows = sf.filter(rows, lambda each: each["rows"] > 0)
+    rows = sf.filter(rows, lambda row: row["rows"] > 0)
     return _verdicts(frame, schemas.LOG_EVENT, problem, rows, sf.trim(event["common"]["mid"]))
 
 
-def judge_db(frame: DataFrame, routes: Mapping[str, Route]) -> DataFrame:
-    """The verdict on each record of `ods_db`, with the routes of tables that have one."""
+def db_verdicts(frame: DataFrame, routes: Mapping[str, Route]) -> DataFrame:
+    """Returns the verdict on each record of `ods_db`."""
     event = sf.col("event")
     problem = (
         _problem(event)
@@ -70,20 +70,20 @@ def judge_db(frame: DataFrame, routes: Mapping[str, Route]) -> DataFrame:
                 is_here & ~_fits(event["data"], route.columns), sf.lit("data does not fit its table")
             )
         else:
-            problem = problem.when(is_here & ~_is_json(event["data"]), sf.lit("data is no JSON object"))
-    problem = problem.when(event["old"].startswith("{") & ~_is_json(event["old"]), sf.lit("old is no JSON object"))
+            problem = problem.when(is_here & ~_is_json(event["data"]), sf.lit("data is not a JSON object"))
+    problem = problem.when(event["old"].startswith("{") & ~_is_json(event["old"]), sf.lit("old is not a JSON object"))
     one = sf.array(sf.struct(topic.alias("topic"), sf.lit(1).alias("rows")))
     return _verdicts(frame, schemas.DB_EVENT, problem, sf.when(topic.isNotNull(), one), sf.col("key"))
 
 
 def _fits(row: Column, columns: str) -> Column:
-    """Whether a row of a table, as JSON, has what its columns say."""
+    """Returns whether a table's row, as JSON, fits the table's columns."""
     parsed = sf.from_json(row, f"{columns}, {schemas.CORRUPT} STRING", {**_OPTIONS, **_TIMES})
     return parsed[schemas.CORRUPT].isNull()
 
 
 def _is_json(text: Column) -> Column:
-    """Whether it is one value. It is one if what is put behind it, whatever that is, becomes the second of a list."""
+    """Returns whether a text is one JSON value: a value appended to it must become the second element of a list."""
     seconds = (
         sf.try_variant_get(sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit(f",{number}]"))), "$[1]", "int")
         == number
@@ -103,25 +103,25 @@ def _verdicts(frame: DataFrame, schema: str, problem: Column, rows: Column, key:
         sf.coalesce(sf.ltrim(text).startswith("{") & sf.is_valid_utf8(text), sf.lit(False)).alias("is_object"),
         sf.from_json(text, schema, _OPTIONS).alias("event"),
     )
-    judged = parsed.withColumn("problem", problem)
-    sound = sf.col("problem").isNull()
-    return judged.select(
+    verdicts = parsed.withColumn("problem", problem)
+    is_valid = sf.col("problem").isNull()
+    return verdicts.select(
         "topic",
         "partition",
         "offset",
         "timestamp",
         key.alias("key"),
-        sf.when(sound, sf.col("event")["event_id"]).alias("event_id"),
+        sf.when(is_valid, sf.col("event")["event_id"]).alias("event_id"),
         "problem",
-        sf.coalesce(sf.when(sound, rows).cast(_ROWS), sf.array().cast(_ROWS)).alias("rows"),
+        sf.coalesce(sf.when(is_valid, rows).cast(_ROWS), sf.array().cast(_ROWS)).alias("rows"),
     )
 
 
 def _problem(event: Column) -> Column:
-    """What can be wrong with any event."""
+    """Returns the problems that any event can have."""
     in_time = event["ts"].between(schemas.EARLIEST_TS, schemas.LATEST_TS)
     return (
-        sf.when(~sf.col("is_object"), sf.lit("no JSON object"))
+        sf.when(~sf.col("is_object"), sf.lit("not a JSON object"))
         .when(event.isNull() | event[schemas.CORRUPT].isNotNull(), sf.lit("does not fit the format"))
         .when(_is_blank(event["event_id"]), sf.lit("no event_id"))
         .when(~sf.coalesce(in_time, sf.lit(False)), sf.lit("no usable ts"))

@@ -1,4 +1,4 @@
-"""What an audit found, as figures, as a table and as a verdict. Pure Python, no Spark."""
+"""The result of an audit: numbers, a table and a verdict. Pure Python, no Spark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Input:
-    """The records of an ODS topic: each is one of the four."""
+    """The records of an ODS topic. Each record is counted in exactly one of the last four fields."""
 
     topic: str
     records: int
     sound: int
-    """Events that were not there before, and have to be in the outputs."""
+    """First copies of valid events, which must be in the outputs."""
     duplicates: int
-    """Later copies of such."""
+    """Later copies of valid events."""
     unrouted: int
-    """Changes of tables that go nowhere."""
+    """Changes of tables without a route."""
     broken: int
-    """What has to be in the dead letters."""
+    """Invalid records, which must be in the dead letters."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """The rows of an output topic, and how many the input asks for. What follows these two is violations."""
+    """The rows of an output topic and the number that the input requires. The other fields are violations."""
 
     topic: str
     rows: int
@@ -30,16 +30,16 @@ class Output:
     lost: int = 0
     doubled: int = 0
     unexpected: int = 0
-    """Rows of events or of list elements that are not in the input."""
+    """Rows of events or list elements that are not in the input."""
     misplaced: int = 0
-    """Events whose rows have another key than their record, or were made of a later copy of it."""
+    """Events whose rows have another key than their record, or originate from a later copy."""
     disordered: int = 0
-    """Rows that come before a row of their key that was there earlier, or in another partition."""
+    """Rows that are out of order within their key, or in another partition than other rows of their key."""
 
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """The dead letters of an ODS topic. All but `letters` and `expected` are violations."""
+    """The dead letters of an ODS topic. All fields except `letters` and `expected` are violations."""
 
     topic: str
     letters: int
@@ -47,12 +47,12 @@ class DeadLetters:
     lost: int = 0
     doubled: int = 0
     unexpected: int = 0
-    """Letters about records that are sound, or not there."""
+    """Dead letters of records that are valid or not in the input."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """From the time a record was sent to the time the last of its rows was, in milliseconds."""
+    """The time from the timestamp of a record to the timestamp of its last row, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
@@ -61,29 +61,31 @@ class Latency:
 
 @dataclass(frozen=True)
 class Report:
+    """The result of an audit."""
+
     inputs: Sequence[Input]
     outputs: Sequence[Output]
     dead_letters: Sequence[DeadLetters]
     latency: Latency | None = None
     examples: Sequence[str] = field(default_factory=tuple)
-    """A few of the violations, each with the ids that it takes to look for it."""
+    """A few of the violations, with the ids that are needed to investigate them."""
 
     @property
     def violations(self) -> list[str]:
-        """What is wrong, a line for each kind; none if all is well."""
-        found = []
+        """One line per kind of violation; empty if there are none."""
+        lines = []
         for name, meaning in (
             ("lost", "lost"),
             ("doubled", "written more than once"),
             ("unexpected", "without an origin in the input"),
         ):
             rows = sum(getattr(output, name) for output in self.outputs)
-            letters = sum(getattr(each, name) for each in self.dead_letters)
-            found += _line(rows, "row", meaning)
-            found += _line(letters, "dead letter", meaning)
-        found += _line(sum(output.misplaced for output in self.outputs), "event", "with a wrong key or origin")
-        found += _line(sum(output.disordered for output in self.outputs), "row", "out of order within their key")
-        return found
+            letters = sum(getattr(dead_letters, name) for dead_letters in self.dead_letters)
+            lines += _line(rows, "row", meaning)
+            lines += _line(letters, "dead letter", meaning)
+        lines += _line(sum(output.misplaced for output in self.outputs), "event", "with a wrong key or origin")
+        lines += _line(sum(output.disordered for output in self.outputs), "row", "out of order within their key")
+        return lines
 
     @property
     def ok(self) -> bool:
@@ -96,12 +98,12 @@ class Report:
         return f"FAILED: {'; '.join(self.violations)}"
 
     def lines(self) -> list[str]:
-        """The report as text."""
+        """Returns the report as lines of text."""
         lines = table(
             ["input", "records", "sound", "duplicates", "unrouted", "broken"],
             [
-                [each.topic, each.records, each.sound, each.duplicates, each.unrouted, each.broken]
-                for each in self.inputs
+                [topic.topic, topic.records, topic.sound, topic.duplicates, topic.unrouted, topic.broken]
+                for topic in self.inputs
             ],
         )
         lines.append("")
@@ -113,11 +115,11 @@ class Report:
             latency = self.latency
             lines += [
                 "",
-                f"from event to clean rows: {seconds(latency.p50_ms)} in the middle (p50), "
-                f"{seconds(latency.p99_ms)} for 99 of 100, {seconds(latency.max_ms)} at most",
+                f"latency from event to clean rows: p50 {seconds(latency.p50_ms)}, "
+                f"p99 {seconds(latency.p99_ms)}, maximum {seconds(latency.max_ms)}",
             ]
         if self.examples:
-            lines += ["", "for example", *(f"  {example}" for example in self.examples)]
+            lines += ["", "examples", *(f"  {example}" for example in self.examples)]
         return [*lines, "", f"audit {self.verdict}"]
 
 
@@ -138,14 +140,14 @@ def seconds(milliseconds: float) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str | int | None]]) -> list[str]:
-    """Columns of text: the first to the left, numbers to the right; None stays blank."""
-    shown = [[each if isinstance(each, str) else "" if each is None else f"{each:,}" for each in row] for row in rows]
+    """Formats rows as lines: the first column is left-aligned, numbers are right-aligned, None is blank."""
+    shown = [[cell if isinstance(cell, str) else "" if cell is None else f"{cell:,}" for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [list(head), *shown]) for column in range(len(head))]
     lines = []
     for row in [list(head), ["-" * width for width in widths], *shown]:
         cells = [
-            f"{cell:<{width}}" if not place else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            f"{cell:<{width}}" if not column else f"{cell:>{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     return lines

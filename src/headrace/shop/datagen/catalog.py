@@ -1,12 +1,12 @@
-"""The shop that is simulated: what it sells, who visits it, and the shelves that its pages show.
+"""The simulated shop: its items, its visitors' devices, and the lists of items that its pages display.
 
-Made once, from a seed, before the first event. What most of an event's bytes consist of is ready here as JSON text:
-the fields of a device, and lists of displayed items (`shelves`). An event then is a few pieces put together, which is
-how one process makes tens of thousands a second. As in real logs there is more in them than pipelines ask for.
+Built once, from a seed, before the first event. Most of an event's bytes are prepared here as JSON text: the fields of
+a device, and lists of displayed items (`shelves`). An event only joins a few pieces, so one process generates tens of
+thousands of events per second. As in real logs, events contain more than pipelines need.
 
-Items and devices are skewed as they are in shops: the item of rank r is chosen in proportion to 1/(r+5), so that a
-twentieth of the items gets half of the attention; a quarter of the devices makes most of the visits. Item and device
-ids do not depend on the seed: two runs tell of the same shop and the same customers.
+Items and devices are skewed as in real shops: the item of rank r is chosen in proportion to 1/(r+5), so a twentieth of
+the items gets half of the attention; a quarter of the devices makes most of the visits. Item and device ids do not
+depend on the seed: two runs simulate the same shop and the same customers.
 
 Pure Python, no I/O.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 ITEMS = 1000
 SHELVES = 1500
-"""So many lists of displays for each kind of page: what recommendation caches show again and again."""
+"""The number of display lists for each kind of page, like the entries of a recommendation cache."""
 
 _MATERIALS = ("walnut", "linen", "steel", "cotton", "glass", "wool", "bamboo", "cork", "brass", "leather")
 _THINGS = ("lamp", "mug", "rug", "chair", "clock", "bag", "kettle", "shelf", "scarf", "bottle", "notebook", "pillow")
@@ -41,12 +41,12 @@ SHELVES_OF: Mapping[str, tuple[str, int, int]] = {
     "cart": ("recommend", 4, 7),
     "payment_done": ("promotion", 6, 9),
 }
-"""Pages that display items: why the items are there, and how many, at least and at most."""
+"""Pages that display items: the display type, and the minimum and maximum number of items."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something to buy. Prices are in cents."""
+    """An item of the shop. Prices are in cents."""
 
     id: int
     name: str
@@ -55,7 +55,7 @@ class Item:
 
 
 class Device:
-    """A phone or browser with the shop's app on it. `common` is the constant part of its events, as JSON text."""
+    """A phone or browser with the shop's app. `common` is the constant part of its events, as JSON text."""
 
     __slots__ = ("common", "is_known", "mid", "user_id")
 
@@ -64,11 +64,11 @@ class Device:
         self.user_id = user_id
         self.common = common
         self.is_known = is_known
-        """Whether it was here before, so that its next visit is not its first."""
+        """True if the device has visited the shop before."""
 
 
 class Skewed(Generic[T]):
-    """Values of which `draw` prefers the first."""
+    """A sequence of values; `draw` prefers values near its beginning."""
 
     def __init__(self, values: Sequence[T], random: Random, flatness: float = 5.0):
         self.values = values
@@ -77,21 +77,21 @@ class Skewed(Generic[T]):
         self._ready: list[T] = []
 
     def draw(self) -> T:
-        if not self._ready:  # many at once are several times cheaper
+        if not self._ready:  # drawing many at once is several times cheaper
             self._ready = self._random.choices(self.values, cum_weights=self._weights, k=1000)
         return self._ready.pop()
 
 
 class Catalog:
-    """Items, devices and shelves of a shop with so many devices."""
+    """The items, devices and shelves of the shop."""
 
     def __init__(self, random: Random, devices: int):
-        self.items = Skewed(_make_items(), random)
-        self.devices = Skewed(_make_devices(devices), random, flatness=devices / 10)
-        self.shelves = {page: self._make_shelves(random, *kind) for page, kind in SHELVES_OF.items()}
+        self.items = Skewed(_create_items(), random)
+        self.devices = Skewed(_create_devices(devices), random, flatness=devices / 10)
+        self.shelves = {page: self._create_shelves(random, *kind) for page, kind in SHELVES_OF.items()}
         """Lists of displays as JSON text, by the page that shows them."""
 
-    def _make_shelves(self, random: Random, display_type: str, fewest: int, most: int) -> list[str]:
+    def _create_shelves(self, random: Random, display_type: str, fewest: int, most: int) -> list[str]:
         shelves = []
         for _ in range(SHELVES):
             displays = [
@@ -108,8 +108,8 @@ class Catalog:
         return shelves
 
 
-def _make_items() -> list[Item]:
-    """The same items for every seed: a shop's stock is what it is."""
+def _create_items() -> list[Item]:
+    """Creates the same items for every seed."""
     fixed = Random(20_260_101)
     return [
         Item(
@@ -122,9 +122,9 @@ def _make_items() -> list[Item]:
     ]
 
 
-def _make_devices(count: int) -> list[Device]:
+def _create_devices(count: int) -> list[Device]:
     fixed = Random(20_260_102)
-    made = []
+    devices = []
     for number in range(1, count + 1):
         brand, model = fixed.choice(_MODELS)
         common = {
@@ -140,5 +140,5 @@ def _make_devices(count: int) -> list[Device]:
             "net": fixed.choice(("wifi", "5g", "4g")),
         }
         text = json.dumps(common, separators=(",", ":"))[:-1]  # sid and is_new follow with each visit
-        made.append(Device(str(common["mid"]), number, text, is_known=fixed.random() < 0.6))
-    return made
+        devices.append(Device(str(common["mid"]), number, text, is_known=fixed.random() < 0.6))
+    return devices

@@ -1,7 +1,7 @@
-"""What goes wrong on the way to the topics: events that are broken, come late, or come twice.
+"""Faults on the way to the topics: broken, late and duplicate events.
 
-Each kind of broken event is one that a pipeline cannot use and must not drop silently: bytes that are no JSON, JSON
-that is no event, and events that lack what tells who, what and when.
+Every kind of broken event is unusable for a pipeline, which must not drop it silently: bytes that are not JSON, JSON
+that is not an event, and events without an id, a device or a time.
 
 Pure Python, no I/O.
 """
@@ -11,32 +11,32 @@ from collections.abc import Callable, Mapping
 from headrace.common.ids import Random
 from headrace.shop.datagen.visits import DB, LOG
 
-Broken = Callable[[str, Random], str | bytes | None]
-"""From a sound event's JSON to what is sent in its place."""
+Breaker = Callable[[str, Random], str | bytes | None]
+"""Turns the JSON of a valid event into the value that is sent instead."""
 
 
-def _cut_off(value: str, random: Random) -> str:
+def _truncate(value: str, random: Random) -> str:
     return value[: random.randrange(1, len(value))]
 
 
-def _renamed(field: str) -> Broken:
+def _rename(field: str) -> Breaker:
     return lambda value, _: value.replace(f'"{field}":', f'"x_{field}":', 1)
 
 
-_EVERYWHERE: Mapping[str, Broken] = {
-    "cut off": _cut_off,
+_COMMON_BREAKS: Mapping[str, Breaker] = {
+    "cut off": _truncate,
     "not text": lambda _, random: b"\xff\xfe" + random.randbytes(60),
     "not JSON": lambda value, _: f"event {value[2:40]}",
     "an array": lambda value, _: f"[{value}]",
     "empty": lambda _value, _: "",
     "null": lambda _value, _: None,
-    "no event_id": _renamed("event_id"),
-    "no ts": _renamed("ts"),
+    "no event_id": _rename("event_id"),
+    "no ts": _rename("ts"),
     "ts is text": lambda value, _: value.replace('"ts":', '"ts":"yesterday","x_ts":', 1),
 }
 
-BREAKS: Mapping[int, Mapping[str, Broken]] = {
-    LOG: {**_EVERYWHERE, "no mid": _renamed("mid"), "no common": _renamed("common")},
-    DB: {**_EVERYWHERE, "no table": _renamed("table"), "no data": _renamed("data")},
+BREAKS: Mapping[int, Mapping[str, Breaker]] = {
+    LOG: {**_COMMON_BREAKS, "no mid": _rename("mid"), "no common": _rename("common")},
+    DB: {**_COMMON_BREAKS, "no table": _rename("table"), "no data": _rename("data")},
 }
 """Ways to break an event, by topic and name."""

@@ -1,4 +1,4 @@
-"""A line that tells how far the work is: drawn over and over on a terminal, and line by line elsewhere.
+"""A progress line: updated in place on a terminal, printed line by line elsewhere.
 
 Belongs to one thread.
 """
@@ -14,7 +14,7 @@ _BAR = 24
 
 
 class Progress:
-    """Writes at most a line every tenth of a second, or every five where it cannot be overwritten."""
+    """Writes a line at most every 0.1 seconds on a terminal, and at most every 5 seconds elsewhere."""
 
     def __init__(self, out: IO[str], clock: Clock | None = None):
         self._out = out
@@ -38,7 +38,7 @@ class Progress:
         self._out.flush()
 
     def end(self, line: str | None = None) -> None:
-        """Leaves the last line, or this one, where it is."""
+        """Ends the output with the last line, or with this one."""
         if line is not None:
             self.show(line)
         if self._is_open:
@@ -48,7 +48,7 @@ class Progress:
 
 
 def bar(share: float, width: int = _BAR) -> str:
-    """A bar of blocks, filled to a share from 0 to 1."""
+    """Returns a bar of blocks that is filled to a share from 0 to 1."""
     eighths = round(min(1.0, max(0.0, share)) * width * 8)
     full, rest = divmod(eighths, 8)
     return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "░")

@@ -1,8 +1,8 @@
-"""From the stream of events to the topics: a block of events becomes a table for each topic, and goes out as a whole.
+"""Sends the stream of events to the topics: a block of events becomes an Arrow table per topic.
 
-With a rate, blocks are a twentieth of a second long, and the next waits for its time; who falls behind catches up.
-Without one, blocks go out as fast as the producer takes them. Events of one key keep their order: they are in one
-topic, and go to one partition.
+With a rate, a block covers a twentieth of a second, and the next block waits for its time; a generator that falls
+behind catches up. Without a rate, blocks are sent as fast as the producer accepts them. Events of a key keep their
+order, because they go to one partition.
 
 Belongs to the thread that calls it.
 """
@@ -17,7 +17,7 @@ from headrace.client.producer.producer import Producer
 from headrace.common.clock import Clock, SystemClock
 from headrace.common.extras import requires_extra
 from headrace.errors import TopicAlreadyExistsError
-from headrace.shop.datagen.stream import Block, EventStream, Made, StreamSettings
+from headrace.shop.datagen.stream import Block, EventStream, GeneratedEvents, StreamSettings
 from headrace.shop.datagen.visits import DB, LOG
 from headrace.shop.schemas import ODS_DB, ODS_LOG
 
@@ -38,11 +38,10 @@ def create_topics(
     topics: Mapping[int, str] = TOPICS,
     client: Mapping[str, Any] | None = None,
 ) -> None:
-    """Makes the topics that there are not yet, and waits for their leaders. `client` has more settings of the admin
-    client."""
+    """Creates missing topics and waits for their leaders. `client` are additional configs of the admin client."""
     with Admin({**(client or {}), "bootstrap.servers": bootstrap_servers}) as admin:
-        wanted = [NewTopic(name, num_partitions=partitions) for name in topics.values()]
-        for created in admin.create_topics(wanted, raise_errors=False).values():
+        new_topics = [NewTopic(name, num_partitions=partitions) for name in topics.values()]
+        for created in admin.create_topics(new_topics, raise_errors=False).values():
             if created.error is not None and not isinstance(created.error, TopicAlreadyExistsError):
                 raise created.error
         admin.wait_for_topics(list(topics.values()))
@@ -56,14 +55,15 @@ def generate(
     start_ms: int | None = None,
     topics: Mapping[int, str] = TOPICS,
     producer_settings: Mapping[str, Any] | None = None,
-    report: Callable[[Made, int], object] = lambda _made, _bytes: None,
+    report: Callable[[GeneratedEvents, int], object] = lambda _generated, _bytes: None,
     stopped: Callable[[], bool] = lambda: False,
     clock: Clock | None = None,
-) -> Made:
-    """Makes events and sends them, `rate` a second, until all are made or `stopped` says so; returns when they are
-    acknowledged. `report` is called at the start and after each block, with what was made and its bytes.
+) -> GeneratedEvents:
+    """Generates and sends events, `rate` per second, until all are generated or `stopped` returns True. Returns when
+    all are acknowledged. Calls `report` at the start and after each block, with the events generated so far and their
+    bytes.
 
-    The time of the first event is `start_ms`. By default events that span a time end now, others begin now.
+    The first event has the time `start_ms`. By default, events with a time span end now, others begin now.
     """
     clock = clock or SystemClock()
     if start_ms is None:
@@ -72,30 +72,30 @@ def generate(
     size = _BLOCK if rate is None else max(1, min(_BLOCK, round(rate / _BLOCKS_PER_SECOND)))
     sent_bytes = 0
     with Producer({"linger.ms": 5, **(producer_settings or {})}, bootstrap_servers=bootstrap_servers) as producer:
-        waiting: deque[ArrowFuture] = deque()
+        pending: deque[ArrowFuture] = deque()
         began = clock.monotonic()
-        report(stream.made, 0)
+        report(stream.generated, 0)
         for block in stream.blocks(size):
             for topic, table in tables(block).items():
-                waiting.append(producer.send_arrow(topics[topic], table))
+                pending.append(producer.send_arrow(topics[topic], table))
                 sent_bytes += table.nbytes
-            while waiting and waiting[0].is_done:
-                waiting.popleft().get()  # raises what went wrong
-            report(stream.made, sent_bytes)
+            while pending and pending[0].is_done:
+                pending.popleft().get()  # raises if the send failed
+            report(stream.generated, sent_bytes)
             if stopped():
                 break
             if rate is not None:
-                ahead = began + stream.made.events / rate - clock.monotonic()
-                if ahead > 0:
-                    clock.sleep(ahead)
+                wait_seconds = began + stream.generated.events / rate - clock.monotonic()
+                if wait_seconds > 0:
+                    clock.sleep(wait_seconds)
         producer.flush()
-        for future in waiting:
+        for future in pending:
             future.get()
-    return stream.made
+    return stream.generated
 
 
 def tables(block: Block) -> dict[int, pa.RecordBatch]:
-    """Keys and values of each topic that has any."""
+    """Returns the keys and values of each topic that has events in the block."""
     return {
         topic: pa.record_batch([pa.array(block.keys[topic], pa.binary()), values], schema=_SCHEMA)
         for topic in TOPICS

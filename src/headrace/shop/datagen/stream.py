@@ -1,8 +1,8 @@
-"""The stream of events: many visits at once, at the times that the traffic of a day gives them, with faults mixed in.
+"""The stream of events: many concurrent visits, distributed over time like a shop's traffic, with faults mixed in.
 
-Event n has the time that the curve of traffic has for it; which of the visits that are going on makes it is drawn. So
-the number of events and the time that they span are exact, and the visits overlap as those of a real shop do. A visit
-that ends makes room for what is due after an earlier order, or for the next visitor.
+The traffic curve determines the time of event n; one of the concurrent visits, chosen at random, produces it. So the
+number of events and their time span are exact, and visits overlap as in a real shop. When a visit ends, the next step
+of an earlier order, or a new visit, takes its place.
 
 The same settings, seed and start give the same events, byte for byte.
 
@@ -24,12 +24,12 @@ from headrace.shop.datagen.faults import BREAKS
 from headrace.shop.datagen.visits import DB, LOG, Event, Shop, Visit
 
 DUPLICATE_DISTANCE = 2000
-"""A duplicate comes within so many events of its original."""
+"""The maximum number of events between an original and its duplicate."""
 _CURVE_POINTS = 500
 _STEP_SECONDS = 20
-"""A visitor takes a step every so many seconds, on average: that sets how many visits go on at once,"""
-_MOST_VISITS = 5000
-"""but at most so many."""
+"""The average time between two events of a visit. It determines the number of concurrent visits."""
+_MAX_VISITS = 5000
+"""The maximum number of concurrent visits."""
 _PAST_EVENTS = 6
 
 Value = str | bytes | None
@@ -37,40 +37,40 @@ Value = str | bytes | None
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What is to be made. Shares are of all events, between 0 and 1."""
+    """The settings of the generator. Shares are fractions of all events, between 0 and 1."""
 
     events: int | None = None
-    """How many; None: without end."""
+    """The number of events; None for an endless stream."""
     span_ms: int | None = None
-    """The time that they span, with the waves of a shop's traffic; None: `rate` events a second, evenly."""
+    """The time that the events span, with the waves of a shop's traffic; None for `rate` events per second, evenly."""
     rate: float = 1000.0
     seed: int = 1
     broken: float = 0.005
     late: float = 0.01
     late_by_ms: int = 180_000
-    """At most so late. Only the app's events are: a database tells its changes in order."""
+    """The maximum delay of late events. Only events of the app are late: a database reports its changes in order."""
     duplicates: float = 0.01
     devices: int = 20_000
 
     def __post_init__(self) -> None:
         for name in ("broken", "late", "duplicates"):
             if not 0 <= getattr(self, name) <= 1:
-                raise HeadraceError(f"{name}: {getattr(self, name)} is not a share; expected a number from 0 to 1")
+                raise HeadraceError(f"{name}={getattr(self, name)}: expected a share from 0 to 1")
         if self.broken + self.duplicates > 1:
-            raise HeadraceError(f"broken and duplicates: {self.broken + self.duplicates} in all; expected at most 1")
+            raise HeadraceError(f"broken + duplicates = {self.broken + self.duplicates}: expected at most 1")
         if self.events is not None and self.events < 1:
-            raise HeadraceError(f"events: {self.events}; expected at least 1")
+            raise HeadraceError(f"events={self.events}: expected at least 1")
         if not self.rate > 0:
-            raise HeadraceError(f"rate: {self.rate}; expected more than 0 events a second")
+            raise HeadraceError(f"rate={self.rate}: expected more than 0 events per second")
         if self.devices < 1:
-            raise HeadraceError(f"devices: {self.devices}; expected at least 1")
+            raise HeadraceError(f"devices={self.devices}: expected at least 1")
         if self.span_ms is not None and (self.events is None or self.span_ms < 1000):
-            raise HeadraceError("span: expected at least a second, and a number of events to spread over it")
+            raise HeadraceError("span: expected at least one second, and a number of events")
 
 
 @dataclass(slots=True)
 class Block:
-    """Events in the order in which they are to be sent; keys and values of each topic."""
+    """Events in sending order: the keys and values of each topic."""
 
     keys: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     values: tuple[list[Value], list[Value]] = field(default_factory=lambda: ([], []))
@@ -80,8 +80,8 @@ class Block:
 
 
 @dataclass(slots=True)
-class Made:
-    """What has been made so far."""
+class GeneratedEvents:
+    """The number of events generated so far, by kind."""
 
     events: int = 0
     log: int = 0
@@ -92,22 +92,23 @@ class Made:
 
 
 class EventStream:
-    """Makes events, a block at a time."""
+    """Generates events in blocks."""
 
     def __init__(self, settings: StreamSettings, start_ms: int):
         self.settings = settings
-        self.made = Made()
+        self.generated = GeneratedEvents()
         self._random = make_random(settings.seed)
         self._catalog = Catalog(self._random, settings.devices)
         run = f"{settings.seed:x}.{start_ms:x}"
         self._shop = Shop(self._random, self._catalog, run, first_row=start_ms // 1000 * 1_000_000)
         self._times = _times(settings, start_ms)
         self._repeats: list[tuple[int, int, Event]] = []
-        """Duplicates that are due: when, a number that makes it unique, what."""
-        self._visits = self._begun_visits(start_ms)
+        """Duplicates to send: the event number at which each is due, a number that makes the entry unique, and the
+        event."""
+        self._visits = self._start_visits(start_ms)
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """All events, so many at a time."""
+        """Yields all events in blocks of `size`."""
         left = self.settings.events
         while left is None or left > 0:
             block = self.take(size if left is None else min(size, left))
@@ -116,18 +117,18 @@ class EventStream:
             yield block
 
     def take(self, size: int) -> Block:
-        """The next `size` events."""
+        """Returns the next `size` events."""
         block = Block()
         keys, values = block.keys, block.values
-        made, shop, visits, repeats = self.made, self._shop, self._visits, self._repeats
+        generated, shop, visits, repeats = self.generated, self._shop, self._visits, self._repeats
         random = self._random.random
         late, broken, duplicates = self.settings.late, self.settings.broken, self.settings.duplicates
         late_by_ms = self.settings.late_by_ms
-        for number in range(made.events, made.events + size):
+        for number in range(generated.events, generated.events + size):
             shop.now_ms = shop.log_ms = next(self._times)
             if repeats and repeats[0][0] <= number:
                 topic, key, value = heapq.heappop(repeats)[2]
-                made.duplicates += 1
+                generated.duplicates += 1
                 keys[topic].append(key)
                 values[topic].append(value)
                 continue
@@ -145,12 +146,12 @@ class EventStream:
                 due = number + 1 + int(random() * random() * DUPLICATE_DISTANCE)
                 heapq.heappush(repeats, (due, number, event))
             if is_late and topic == LOG:
-                made.late += 1
+                generated.late += 1
             keys[topic].append(key)
             values[topic].append(value)
-        made.events += size
-        made.log += len(keys[LOG])
-        made.db += len(keys[DB])
+        generated.events += size
+        generated.log += len(keys[LOG])
+        generated.db += len(keys[DB])
         return block
 
     def _step(self, visits: list[Iterator[Event]]) -> Event:
@@ -163,14 +164,14 @@ class EventStream:
             event = next(visits[chosen], None)
         return event
 
-    def _begun_visits(self, start_ms: int) -> list[Iterator[Event]]:
-        """Visits that are going on when the stream begins: of most of them, some events are past already."""
+    def _start_visits(self, start_ms: int) -> list[Iterator[Event]]:
+        """Returns the visits in progress when the stream begins. Most of them have already produced some events."""
         settings, shop = self.settings, self._shop
         pace = settings.rate
         if settings.span_ms is not None and settings.events is not None:
             pace = settings.events * 1000 / settings.span_ms
         shop.now_ms = shop.log_ms = start_ms
-        visits = [self._next_visit() for _ in range(max(20, min(_MOST_VISITS, round(pace * _STEP_SECONDS))))]
+        visits = [self._next_visit() for _ in range(max(20, min(_MAX_VISITS, round(pace * _STEP_SECONDS))))]
         for _ in range(len(visits) * _PAST_EVENTS):
             self._step(visits)
         return visits
@@ -180,28 +181,28 @@ class EventStream:
 
     def _break(self, topic: int, value: str) -> Value:
         name = self._random.choice(list(BREAKS[topic]))
-        self.made.broken[name] += 1
+        self.generated.broken[name] += 1
         return BREAKS[topic][name](value, self._random)
 
 
 def traffic(moment: float) -> float:
-    """How busy the shop is at a moment of the span (0 to 1): a wave, and an hour of lower prices."""
+    """Returns the relative traffic at a moment of the span (0 to 1): a wave, and a peak during a sale."""
     return 1 + 0.35 * math.sin(2 * math.pi * (moment * 1.5 - 0.2)) + 1.6 * math.exp(-(((moment - 0.62) / 0.05) ** 2))
 
 
 def _times(settings: StreamSettings, start_ms: int) -> Iterator[int]:
-    """The time of each event, ascending."""
+    """Yields the time of each event, in ascending order."""
     if settings.span_ms is None or settings.events is None:
         step = 1000 / settings.rate
         for number in count():
             yield start_ms + int(number * step)
         return
-    seen = [0.0]  # the share of the events that there has been at each point
+    cumulative = [0.0]  # the traffic up to each point of the curve
     for point in range(_CURVE_POINTS):
-        seen.append(seen[-1] + traffic((point + 0.5) / _CURVE_POINTS))
-    whole = seen[-1]
+        cumulative.append(cumulative[-1] + traffic((point + 0.5) / _CURVE_POINTS))
+    total = cumulative[-1]
     for number in range(settings.events):
-        wanted = number / settings.events * whole
-        point = max(1, bisect_left(seen, wanted))
-        within = (wanted - seen[point - 1]) / (seen[point] - seen[point - 1])
-        yield start_ms + int((point - 1 + within) / _CURVE_POINTS * settings.span_ms)
+        target = number / settings.events * total
+        point = max(1, bisect_left(cumulative, target))
+        fraction = (target - cumulative[point - 1]) / (cumulative[point] - cumulative[point - 1])
+        yield start_ms + int((point - 1 + fraction) / _CURVE_POINTS * settings.span_ms)

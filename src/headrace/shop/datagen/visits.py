@@ -1,11 +1,10 @@
-"""Visits to the shop: the path of a device from page to page, and the rows of the shop's database that change with it.
+"""Visits to the shop: a device's path from page to page, and the changes in the shop's database that it causes.
 
-A visit is a generator of events, written as the story that it is: the app starts, a page follows a page, something is
-put into the cart, ordered and paid. What happens after the visit (shipping, refunds) is a story of its own,
-`Order.after_sale`. Who takes the next event decides when it happens: `Shop.now_ms` is the time of the event that is
-being made.
+A visit is a generator of events: the app starts, one page follows another, items go into the cart and are ordered and
+paid. Events after the visit (shipping, refunds) come from `Order.after_sale`. The consumer of the generator decides
+when an event happens: `Shop.now_ms` is the time of the event being generated.
 
-An event is a tuple (topic, key, value): LOG or DB, and JSON text without blanks.
+An event is a tuple (topic, key, value): LOG or DB, and JSON text without whitespace.
 
 Pure Python, no I/O. A shop belongs to one thread.
 """
@@ -26,14 +25,14 @@ Event = tuple[int, str, str]
 """Topic, key, value."""
 
 ERROR_SHARE = 0.005
-"""Of the pages that come with an error."""
+"""The share of page events with an error."""
 REINSTALL_SHARE = 0.03
-"""Of the visits whose app says "new visitor", and is wrong: the app was installed again."""
+"""The share of visits whose app wrongly claims a new visitor, because it was reinstalled."""
 REFUND_SHARE = 0.06
 PRICE_CHANGES = 0.02
-"""So many changes of prices for each order."""
+"""The number of price changes per order."""
 
-# Where visitors go from a page, in percent; what is missing to 100 leaves.
+# The next page of visitors, in percent; the rest up to 100 leaves the shop.
 _NEXT_PAGES: dict[str, tuple[tuple[str, int], ...]] = {
     "home": (("search", 25), ("good_list", 45), ("good_detail", 22)),
     "search": (("good_list", 60), ("good_detail", 28)),
@@ -47,20 +46,20 @@ NEXT_PAGE: dict[str, list[str | None]] = {
     page: [name for name, percent in ways for _ in range(percent)] + [None] * (100 - sum(each for _, each in ways))
     for page, ways in _NEXT_PAGES.items()
 }
-"""A hundred ways from each page; None ends the visit."""
+"""A hundred equally likely next pages for each page; None ends the visit."""
 
 
 class Shop:
-    """What all visits share: time, numbers, customers. `run` makes ids of this run unlike those of others."""
+    """The state that all visits share: time, ids and the catalog. `run` makes the ids of this run unique."""
 
     def __init__(self, random: Random, catalog: Catalog, run: str, first_row: int):
         self.random = random
         self.catalog = catalog
         self.now_ms = 0
         self.log_ms = 0
-        """The time that the app's next event tells: before `now_ms` if the device had no connection until now."""
+        """The timestamp of the app's next event: before `now_ms` if the device was offline until now."""
         self.after_sales: deque[Iterator[Event]] = deque()
-        """What has yet to happen to orders."""
+        """The remaining events of earlier orders."""
         self._run = run
         self._serial = 0
         self._row = first_row
@@ -71,17 +70,18 @@ class Shop:
         return f"{self._run}-{self._serial:09d}"
 
     def row_id(self) -> int:
-        """A primary key."""
+        """Returns a new primary key."""
         self._row += 1
         return self._row
 
     def transaction(self) -> int:
-        """The number of a transaction of the database."""
+        """Returns the number of a new database transaction."""
         self._xid += 1
         return self._xid
 
     def row_change(self, table: str, kind: str, row: int, xid: int, data: str, old: str = "") -> Event:
-        """A line of the binlog: the row as it is now (or was, if it is deleted), and what an update has replaced."""
+        """Returns a change event: the row after the change (before it, if deleted), and the values that an update
+        replaced."""
         before = f',"old":{{{old}}}' if old else ""
         value = (
             f'{{"event_id":"{self.event_id()}","database":"shop","table":"{table}","type":"{kind}","ts":{self.now_ms},'
@@ -91,18 +91,18 @@ class Shop:
 
 
 class Visit:
-    """One visit of a device. `events` tells it from the start of the app to its end."""
+    """One visit of a device. `events` yields it from the start of the app to the end."""
 
     def __init__(self, shop: Shop, device: Device):
         self.shop = shop
         self.device = device
-        said_new = not device.is_known or shop.random.random() < REINSTALL_SHARE
+        claims_to_be_new = not device.is_known or shop.random.random() < REINSTALL_SHARE
         device.is_known = True
-        self.common = f'{device.common},"sid":"{shop.event_id()}","is_new":"{int(said_new)}"}}'
+        self.common = f'{device.common},"sid":"{shop.event_id()}","is_new":"{int(claims_to_be_new)}"}}'
         self._entry = ("search_engine", "newsletter", "direct", "social_media")[int(shop.random.random() * 4)]
         self.last_page = "null"
         self.cart: list[tuple[int, Item, int]] = []
-        """Rows of the cart: primary key, item, how many."""
+        """Rows of the cart: primary key, item, quantity."""
 
     def events(self) -> Iterator[Event]:
         random = self.shop.random.random
@@ -121,7 +121,7 @@ class Visit:
                 yield self._page(page)
             page = NEXT_PAGE[page][int(random() * 100)]
 
-    # ---- what the app tells
+    # ---- events of the app
 
     def _start(self) -> Event:
         shop = self.shop
@@ -157,7 +157,7 @@ class Visit:
     def _action(self, action: str, item: int) -> str:
         return f'{{"action_id":"{action}","item":"{item}","item_type":"sku_id","ts":{self.shop.log_ms}}}'
 
-    # ---- the ways of a visitor
+    # ---- steps of a visitor
 
     def _look_at(self, item: Item) -> Iterator[Event]:
         random = self.shop.random.random
@@ -174,7 +174,7 @@ class Visit:
             row, count = shop.row_id(), 1 + int(random() * 1.3)
             self.cart.append((row, item, count))
             yield shop.row_change("cart_info", "insert", row, shop.transaction(), self._cart_row(item, count))
-            if count > 1:  # one more of it, a moment later
+            if count > 1:  # the visitor adds one more
                 data, old = self._cart_row(item, count + 1), f'"sku_num":{count}'
                 self.cart[-1] = (row, item, count + 1)
                 yield shop.row_change("cart_info", "update", row, shop.transaction(), data, old)
@@ -186,7 +186,7 @@ class Visit:
         )
 
     def _order(self) -> Generator[Event, None, str | None]:
-        """Orders what is in the cart. Returns the page that follows, if any."""
+        """Orders the content of the cart. Returns the next page, if any."""
         shop = self.shop
         random = shop.random.random
         yield self._page("trade")
@@ -211,7 +211,7 @@ class Visit:
 
 
 class Order:
-    """An order, and the rows that tell of it."""
+    """An order and its rows in the database."""
 
     def __init__(self, shop: Shop, device: Device, total: int, bought: list[tuple[int, Item, int]]):
         self.shop = shop
@@ -251,7 +251,7 @@ class Order:
         yield self.update("cancelled", self.shop.transaction())
 
     def after_sale(self) -> Iterator[Event]:
-        """Shipping, and sometimes the money back."""
+        """Yields the events of shipping, and sometimes of a refund."""
         shop = self.shop
         yield self.update("shipped", shop.transaction())
         yield self.update("delivered", shop.transaction())
@@ -269,7 +269,7 @@ class Order:
 
 
 def change_price(shop: Shop) -> Event:
-    """A change in a table that no pipeline is told about."""
+    """Returns a change of a table without a route."""
     item = shop.catalog.items.draw()
     price = round(item.price * (0.9 + 0.2 * shop.random.random()))
     data = f'"sku_name":"{item.name}","category_id":{item.category},"price":{money(price)}'
@@ -286,5 +286,5 @@ def _second(seconds: int) -> str:
 
 
 def moment(time_ms: int) -> str:
-    """A time as the database writes it."""
+    """Returns a time in the format of the database."""
     return _second(time_ms // 1000)

@@ -18,7 +18,7 @@ def test_report_without_violations() -> None:
         "dwd_page                 1,100     1,100     0        0           0          0           0",
         "dead letters of ods_log     50        50     0        0           0",
         "",
-        "from event to clean rows: 0.25 s in the middle (p50), 1.50 s for 99 of 100, 2.35 s at most",
+        "latency from event to clean rows: p50 0.25 s, p99 1.50 s, maximum 2.35 s",
         "",
         "audit passed: nothing lost, nothing doubled, order per key intact",
     ]
@@ -43,7 +43,7 @@ def test_names_and_counts_each_violation() -> None:
         "1 row out of order within their key",
     ]
     assert report.lines()[-4:] == [
-        "for example",
+        "examples",
         "  dwd_page: event 7 has 0 of 1 rows",
         "",
         f"audit FAILED: {'; '.join(report.violations)}",

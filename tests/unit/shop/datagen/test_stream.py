@@ -42,7 +42,7 @@ def clean() -> list[Block]:
 def test_generates_the_requested_number_of_events() -> None:
     stream, blocks = make(2500, size=1000)
     assert [len(block) for block in blocks] == [1000, 1000, 500]
-    assert stream.made.events == stream.made.log + stream.made.db == 2500
+    assert stream.generated.events == stream.generated.log + stream.generated.db == 2500
 
 
 def test_same_seed_and_start_give_the_same_events() -> None:
@@ -175,9 +175,9 @@ def test_some_known_devices_claim_to_be_new(clean: list[Block]) -> None:
 
 def test_broken_events_match_their_share_and_have_all_kinds() -> None:
     stream, blocks = make(6000, broken=0.1, late=0.0, duplicates=0.0)
-    broken = sum(stream.made.broken.values())
+    broken = sum(stream.generated.broken.values())
     assert 450 < broken < 750
-    assert set(stream.made.broken) >= set(BREAKS[LOG])
+    assert set(stream.generated.broken) >= set(BREAKS[LOG])
     sound = 0
     for topic in (LOG, DB):
         for _, value in of_topic(blocks, topic):
@@ -220,7 +220,7 @@ def test_duplicates_repeat_an_earlier_event() -> None:
             assert isinstance(value, str)
             repeated += value in seen
             seen.add(value)
-    assert repeated == stream.made.duplicates
+    assert repeated == stream.generated.duplicates
     assert 350 < repeated < 750
     ids = {json.loads(value)["event_id"] for value in seen}
     assert len(ids) == len(seen), "duplicates are the same bytes"
@@ -233,8 +233,8 @@ def test_late_events_have_an_earlier_time() -> None:
         behind += event["ts"] < newest
         assert newest - event["ts"] <= 61_000
         newest = max(newest, event["ts"])
-    assert behind == pytest.approx(stream.made.late, rel=0.05)
-    assert 350 < stream.made.late < 750
+    assert behind == pytest.approx(stream.generated.late, rel=0.05)
+    assert 350 < stream.generated.late < 750
     times = [event["ts"] for event in parsed(blocks, DB)]
     assert times == sorted(times), "a database tells its changes in order"
 
@@ -242,12 +242,12 @@ def test_late_events_have_an_earlier_time() -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"broken": 1.5}, "broken: 1.5"),
-        ({"late": -0.1}, "late: -0.1"),
-        ({"broken": 0.6, "duplicates": 0.6}, "broken and duplicates"),
-        ({"events": 0}, "events: 0"),
-        ({"rate": 0}, "rate: 0"),
-        ({"devices": 0}, "devices: 0"),
+        ({"broken": 1.5}, "broken=1.5"),
+        ({"late": -0.1}, "late=-0.1"),
+        ({"broken": 0.6, "duplicates": 0.6}, "broken \\+ duplicates"),
+        ({"events": 0}, "events=0"),
+        ({"rate": 0}, "rate=0"),
+        ({"devices": 0}, "devices=0"),
         ({"span_ms": 3_600_000}, "span"),
     ],
 )
