@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.pipelines import PipelineError, Runner, RunSettings
-from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Pipeline, within
+from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Pipeline, batch_scope
 
 TS = 1_767_225_600_000  # 2026-01-01
 DAY_MS = 86_400_000
@@ -60,7 +60,7 @@ class Run:
             query_id=str(self.directory),
         )
         assert self.flow.split is not None
-        with within(batch):
+        with batch_scope(batch):
             frames = self.flow.split(frame, batch)
             found = {output: frame.collect() for output, frame in frames.items()}
             self.figures = dict(batch.figures)
