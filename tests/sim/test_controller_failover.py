@@ -1,6 +1,6 @@
-"""Controllers die, hang and lose their sessions at every step of what they do, and others take over.
+"""Controllers die, hang and lose their sessions at every step, and other brokers take over.
 
-`HEADRACE_CONTROLLER_SEEDS` sets how many random histories are run, `HEADRACE_SEED` where they begin.
+`HEADRACE_CONTROLLER_SEEDS` sets the number of random histories, `HEADRACE_SEED` the first seed.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ MOST_STEPS = 400
 
 
 class FaultyStore:
-    """A store whose caller stops for good, or until it is let go, before or after one of its operations."""
+    """A store that blocks its caller, forever or until released, before or after one operation."""
 
     def __init__(self, inner: EmbeddedStore, on_hang: Callable[[], None]):
         self._inner = inner
@@ -48,7 +48,7 @@ class FaultyStore:
         self.hung = False
 
     def arm(self, operations: int, *, before: bool = False) -> None:
-        """Stops after (or before) the operation with this number, counted from now."""
+        """Blocks after (or before) the operation with this number, counted from now."""
         self._left, self._before = operations, before
 
     def disarm(self) -> None:
@@ -106,7 +106,7 @@ class FaultyStore:
 
 
 class Watched(FakeCluster):
-    """A cluster whose every change of leaders is checked as it is made."""
+    """A cluster that checks every leader change when it is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Watched(FakeCluster):
             self._seen[path] = after
 
     async def start_faulty(self, broker_id: int, keeps: FakeBroker | None = None) -> FaultyStore:
-        """Starts a broker whose controller can be made to hang."""
+        """Starts a broker whose controller can be blocked."""
         made: list[FaultyStore] = []
 
         def hang() -> None:
@@ -156,20 +156,20 @@ class Watched(FakeCluster):
         return made[0]
 
     async def lose_session_unnoticed(self, broker_id: int) -> None:
-        """The store gives a session up, and the broker, which stands still, does not hear of it."""
+        """Expires the session of a blocked broker, which does not notice it."""
         session = self.brokers[broker_id].session
         await session._shared.end_session(session.session_id)
         session._session_id = session._shared.open_session(session)
         await self.settle()
 
     def working_controller(self) -> Controller | None:
-        """The active controller that does not stand still."""
+        """Returns the active controller that is not blocked."""
         for broker in self.brokers.values():
             if broker.controller is not None and broker.controller.is_active and not broker.hangs:
                 return broker.controller
         return None
 
-    # ---- what must hold when everything is quiet
+    # ---- invariants when the cluster is idle
 
     async def check(self) -> None:
         topics = await self.store.children(znodes.TOPICS)
@@ -198,7 +198,7 @@ class Watched(FakeCluster):
 
     async def _check_partition(self, tp: TopicPartition, replicas: tuple[int, ...], live: set[int]) -> None:
         if await self.store.exists(znodes.state_path(tp)) is None:
-            # Made while none of its replicas was alive.
+            # Created while none of its replicas was online.
             assert not set(replicas) & live, f"{tp} could have a leader"
             return
         state = await self.state(tp.topic, tp.partition)
@@ -220,7 +220,7 @@ class Watched(FakeCluster):
 
 
 async def make_cluster() -> tuple[Watched, FaultyStore]:
-    """Broker 1 is controller and can be made to hang; two topics, one of which has lost a follower."""
+    """Broker 1 is the controller and can be blocked. There are two topics; one has lost a follower."""
     cluster = await Watched.make(())
     assert isinstance(cluster, Watched)
     faulty = await cluster.start_faulty(1)
@@ -232,7 +232,7 @@ async def make_cluster() -> tuple[Watched, FaultyStore]:
     return cluster, faulty
 
 
-# ---- what the controller is doing when it dies
+# ---- events during which the controller dies
 
 
 async def creates_a_topic(cluster: Watched) -> None:
@@ -353,7 +353,7 @@ def test_controller_pauses_at_every_store_write_and_resumes_as_zombie(
         cluster.brokers[1].hangs = False
         faulty.release()
         await cluster.settle()
-        cluster.brokers[1].hangs = True  # it is not registered; the others are what counts
+        cluster.brokers[1].hangs = True  # it is not registered; only the others count
         await cluster.check()
         assert successor.is_active
         assert successor.epoch == 2

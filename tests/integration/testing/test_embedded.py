@@ -1,4 +1,4 @@
-"""The embedded broker: its lives, its pauses, its topics."""
+"""The embedded broker: start, stop, kill, pause, topics."""
 
 import asyncio
 import socket
@@ -56,7 +56,7 @@ def test_accepts_kafka_properties(tmp_path: Path) -> None:
     ],
 )
 def test_keeps_records_with_old_timestamps(properties: dict[str, object], expected: int) -> None:
-    """Retention would delete records that a test writes with a timestamp of long ago, whenever it runs."""
+    """Retention would delete records with old timestamps while a test is running."""
     with EmbeddedBroker(properties, topics={"t": 1}) as broker:
         assert broker.call(lambda inside: inside.dynamic_config.topic("t").log.retention_ms) == expected
 
@@ -117,7 +117,7 @@ def test_paused_broker_does_not_respond_and_loses_nothing(broker: EmbeddedBroker
         client.sock.settimeout(20)
         broker.resume()
         assert client.receive(sent).error_code == 0
-    broker.pause()  # a paused broker can be left
+    broker.pause()  # a paused broker can be closed
 
 
 def test_creates_and_deletes_topics(broker: EmbeddedBroker) -> None:

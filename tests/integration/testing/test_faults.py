@@ -1,4 +1,4 @@
-"""Faults on order, as a client meets them."""
+"""Fault injection, seen by a client."""
 
 from collections.abc import Iterator
 
@@ -73,7 +73,7 @@ def test_error_for_matching_requests_only(broker: EmbeddedBroker) -> None:
 
 
 def test_delays_response(broker: EmbeddedBroker, client: WireClient) -> None:
-    """Nothing is timed here: a request that comes later, on another connection, is answered before."""
+    """No timing: a later request on another connection gets its response first."""
     fault = broker.faults.delay(ApiKey.PRODUCE, 500, times=1)
     slow = client.send(produce_request(batch(b"slow")), 9)
     behind = client.send(ApiVersionsRequest(), 0)
@@ -121,7 +121,7 @@ def test_first_matching_fault_applies(broker: EmbeddedBroker, client: WireClient
 
 
 def test_faults_on_produce_with_acks_0(broker: EmbeddedBroker, client: WireClient) -> None:
-    """acks=0: what is delayed still goes in, nothing is answered, and replies to other requests keep coming."""
+    """acks=0: a delayed request is still handled, there is no response, and other requests get theirs."""
     delay = broker.faults.delay(ApiKey.PRODUCE, 1, times=1)
     client.send(produce_request(batch(), acks=0), 9)
     assert client.call(ApiVersionsRequest(), 0).error_code == 0
@@ -153,5 +153,5 @@ def test_times_must_be_positive(broker: EmbeddedBroker) -> None:
     with pytest.raises(HeadraceError, match="at least 1"):
         broker.faults.delay(ApiKey.FETCH, 1, times=0)
     for wrong in ("NOT_LEADER", ValueError):
-        with pytest.raises(TypeError, match=r"expected a class of headrace.common.errors or a code"):
+        with pytest.raises(TypeError, match=r"expected a class of headrace.errors or an error code"):
             broker.faults.error(ApiKey.PRODUCE, wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The pytest plugin, in a run of its own."""
+"""The pytest plugin, in a separate pytest run."""
 
 import re
 import subprocess

@@ -28,7 +28,7 @@ def test_replicas_are_distributed_evenly(sizes: tuple[list[int], int, int, int])
     leaders = Counter(replicas[0] for replicas in assigned.values())
     assert max(leaders.values()) - min(leaders[one] for one in ids) <= 1
     load = Counter(replica for replicas in assigned.values() for replica in replicas)
-    # Whole rounds are even; what is left over adds one per replica at most.
+    # Complete rounds are even; an incomplete round adds at most one per replica.
     assert max(load.values()) - min(load[one] for one in ids) <= factor
     again = assign_replicas([BrokerInfo(one) for one in reversed(ids)], partitions, factor, make_random(seed))
     assert again == assigned

@@ -1,6 +1,6 @@
-"""The embedded store against a plain dictionary, with several sessions, restarts and deaths of the process.
+"""The embedded store against a plain dictionary, with several sessions, restarts and kills.
 
-`HEADRACE_MODEL_EXAMPLES` sets how many histories are tried.
+`HEADRACE_MODEL_EXAMPLES` sets the number of histories.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def parent(path: str) -> str:
 
 
 class Model:
-    """ZooKeeper's rules, said plainly."""
+    """ZooKeeper's rules in their simplest form."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, ModelNode] = {"/": ModelNode(b"")}
@@ -114,12 +114,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores = [store, store.new_session()]
 
     def _crash(self) -> None:
-        """The process is gone: nothing is closed in order."""
+        """Simulates a kill: nothing is closed."""
         shared = self.stores[0]._shared
         assert shared.journal is not None
         if shared._thread is not None:
             shared._thread.shutdown()
-        # A copy, as closing SQLite's connection would tidy up.
+        # Copy the file: closing SQLite's connection would clean it up.
         copy = self.directory.with_name(self.directory.name + "-copy")
         shutil.copytree(self.directory, copy)
         shared.journal.close()

@@ -1,5 +1,5 @@
 from hypothesis import settings
 
-# A shared machine may stop for longer than Hypothesis lets an example take.
+# On a shared machine an example may take longer than Hypothesis's deadline.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")

@@ -1,19 +1,17 @@
-"""Groups of one coordinator with random members, clocks, lost replies, failed and slow writes, and reloads.
+"""Groups of one coordinator with random members, clocks, lost responses, failed and slow writes, and reloads.
 
-Clients do what real ones do: join, assign if they lead, sync, beat, commit, and start over when they are told to; and
-they crash, hang, come back, and go on with what they remember. `tests.support.coordinator.group_oracle` knows from
-outside who
-may
-succeed. Checked all the time:
+Clients behave like real ones: they join, assign if they are the leader, sync, send heartbeats, commit, and rejoin when
+told to; they also crash, pause, return, and continue with old state. The external model in
+`tests.support.coordinator.group_oracle` knows which requests may succeed. Invariants, checked all the time:
 
-- no partition is owned by two members in one generation;
-- a committed offset is never lost nor moved back, also not by a reload that takes what was not committed;
-- a member that was fenced, removed, lost or left behind never succeeds, with no request;
-- every request is answered once, and none waits longer than its rebalance may take;
-- timers are those of groups and members that are there;
-- what is loaded from the log is what was there before.
+- no partition has two owners in one generation;
+- a committed offset is never lost or moved back, not even by a reload that drops uncommitted records;
+- no request of a fenced, removed, expired or outdated member succeeds;
+- every request gets exactly one response, and none waits longer than its rebalance may take;
+- only existing groups and members have timers;
+- the state loaded from the log equals the state before.
 
-`HEADRACE_MODEL_EXAMPLES` sets how many histories are tried.
+`HEADRACE_MODEL_EXAMPLES` sets the number of histories.
 """
 
 import os
@@ -50,11 +48,11 @@ MOSTLY_A = st.sampled_from("aaab")
 PARTITIONS = range(4)
 REFUSED = (UnknownMemberIdError, FencedInstanceIdError)
 WHICH = st.integers(0, 30)
-"""Which of the clients or identities so far, counted from the newest."""
+"""Selects one of the clients or identities, counted from the newest."""
 
 
 class Replies(list):  # type: ignore[type-arg]
-    """Where one reply goes. `seen` is called when it is given, which may be long before a client reads it."""
+    """Receives one response. `seen` is called when it is sent, possibly long before the client reads it."""
 
     def __init__(self, seen: Callable[[Any], None], now_ms: int):
         super().__init__()
@@ -69,7 +67,7 @@ class Replies(list):  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class Identity:
-    """What a member said of itself once; it may say so again, long after."""
+    """The identity that a member once used; it may be used again much later."""
 
     group_id: str
     member_id: str
@@ -79,7 +77,7 @@ class Identity:
 
 @dataclass(eq=False)
 class FakeClient:
-    """What a process remembers of its group."""
+    """The state that a client process has of its group."""
 
     group_id: str
     instance: str | None
@@ -88,7 +86,7 @@ class FakeClient:
     generation: int = -1
     leads: bool = False
     share_out: tuple[str, ...] = ()
-    """The members, if it leads and has to assign."""
+    """The members, if it is the leader and must assign."""
     join: list[Any] | None = None
     sync: list[Any] | None = None
     needs_join: bool = True
@@ -109,7 +107,7 @@ class GroupModel(RuleBasedStateMachine):
         self.alive: list[FakeClient] = []
         self.identities: list[Identity] = []
         self.fast_since_ms = 0
-        """Since when commits are not slow."""
+        """The time since when commits are fast."""
 
     @property
     def log(self) -> MemoryLog:
@@ -119,11 +117,11 @@ class GroupModel(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.bench.context.steady_ms()
 
-    # ---- clients come
+    # ---- new clients
 
     @initialize(slow=st.booleans())
     def found(self, slow: bool) -> None:
-        """Most of what can happen happens to a group that is there."""
+        """Starts with a stable group: most rules need one."""
         for instance in (None, None, "one"):
             self.start("a", instance, 9)
         self.go_on(14, 100)
@@ -146,7 +144,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(rounds=st.integers(1, 8), ms=st.sampled_from([0, 100, 1_000]))
     def go_on(self, rounds: int, ms: int) -> None:
-        """Everybody does what is next, as in a group that is left alone."""
+        """All clients do their next step, as in an undisturbed group."""
         for _ in range(rounds):
             self.bench.pass_time(ms)
             for client in self.alive:
@@ -156,8 +154,8 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(assigns=st.booleans())
     def gather(self, assigns: bool) -> None:
-        """Everybody joins, and nobody asks for its share yet, but for leaders that bring the shares."""
-        for client in sorted(self.alive, key=lambda each: not each.leads):  # a leader that joins starts a rebalance
+        """All clients join; only leaders send SyncGroup."""
+        for client in sorted(self.alive, key=lambda client: not client.leads):  # a leader that joins starts a rebalance
             client.sync = None
             if client.join is None:
                 self.send_join(client)
@@ -169,7 +167,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """A static member's process ends, and the next one joins at once."""
+        """A static member restarts and joins at once."""
         self.alive = [each for each in self.alive if each.instance != "one"]
         self.start("a", "one", 9, joins=True)
 
@@ -181,7 +179,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([12, 32, 64]))
     def only_beat(self, seconds: int) -> None:
-        """All are alive, and too busy for anything else."""
+        """All clients only send heartbeats."""
         for _ in range(0, seconds, 4):
             for client in self.alive:
                 if client.generation >= 0 and client.join is None and client.sync is None:
@@ -190,7 +188,7 @@ class GroupModel(RuleBasedStateMachine):
             self.check_waiting()
 
     def step(self, client: FakeClient) -> None:
-        """The next thing that a client does: reads a reply, or sends a request."""
+        """A client's next step: it reads a response or sends a request."""
         if client.join is not None:
             self.read_join(client)
         elif client.sync is not None:
@@ -205,11 +203,11 @@ class GroupModel(RuleBasedStateMachine):
     def pick(self, which: int) -> FakeClient | None:
         return self.clients[-1 - which % len(self.clients)] if self.clients else None
 
-    # ---- what they do out of turn
+    # ---- unexpected requests
 
     @rule(which=WHICH)
     def join_again(self, which: int) -> None:
-        """A client that did not wait for the reply, or changed its mind."""
+        """A client sends a new request without waiting for its response."""
         client = self.pick(which)
         if client is not None:
             client.sync = None
@@ -250,7 +248,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def hang_or_wake(self, which: int) -> None:
-        """It does nothing for a while, and then goes on with what it remembers."""
+        """A client pauses, and continues with its old state."""
         client = self.pick(which)
         if client in self.alive:
             self.alive.remove(client)
@@ -278,7 +276,7 @@ class GroupModel(RuleBasedStateMachine):
         if self.bench.ask(lambda shard: shard.delete_group(group_id)) is None:
             self.oracles[group_id].deleted()
 
-    # ---- the past speaks: any member that ever was, with any request
+    # ---- stale requests of any earlier member
 
     @rule(
         which=WHICH,
@@ -301,10 +299,10 @@ class GroupModel(RuleBasedStateMachine):
         else:
             self.commit(said, number % 2, number, transactional=kind == "txn")
 
-    # ---- requests, and what may come of them
+    # ---- requests and their valid responses
 
     def sent(self, member_id: str, oracle: GroupOracle, seen: Callable[[Any], None]) -> Replies:
-        """For a request that may wait; its member is not lost meanwhile."""
+        """Tracks a request that may stay pending; its member does not time out meanwhile."""
 
         def answered(reply: Any) -> None:
             if member_id:
@@ -373,7 +371,7 @@ class GroupModel(RuleBasedStateMachine):
 
         shares: dict[str, bytes] = {}
         for partition in PARTITIONS if members else ():
-            member = members[(partition + said.generation) % len(members)]  # other shares in each generation
+            member = members[(partition + said.generation) % len(members)]  # different assignments in each generation
             shares[member] = shares.get(member, b"") + bytes([partition])
         replies = self.sent(said.member_id, oracle, seen)
         self.bench.sync(
@@ -428,7 +426,7 @@ class GroupModel(RuleBasedStateMachine):
         if self.log.end_offset() > before:
             assert may or said.generation < 0, f"{said} may not commit"
             if said.generation < 0 and not transactional:
-                oracle.dead |= oracle.known  # a group that has members does not take it
+                oracle.dead |= oracle.known  # rejected by a group with members
             entry = Written(self.log.end_offset(), offset, is_told=bool(told))
             if transactional:
                 oracle.pending[partition] = entry
@@ -467,7 +465,7 @@ class GroupModel(RuleBasedStateMachine):
     def producer(group_id: str) -> ProducerInfo:
         return ProducerInfo(GROUPS.index(group_id), 0)
 
-    # ---- what clients make of replies
+    # ---- handling of responses
 
     def send_join(self, client: FakeClient) -> None:
         client.join = self.join(client.identity, client.version)
@@ -505,7 +503,7 @@ class GroupModel(RuleBasedStateMachine):
         if error in REFUSED:
             client.member_id, client.generation = "", -1
 
-    # ---- the world
+    # ---- environment
 
     @rule(ms=st.sampled_from([1, 100, 1_000, 5_000, 5_000, 10_000, 30_000]))
     def pass_time(self, ms: int) -> None:
@@ -529,7 +527,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(lose=st.booleans())
     def reload(self, lose: bool) -> None:
-        """The coordinator moves; to where what is not committed never came, if `lose`."""
+        """The coordinator moves; with `lose`, to a broker without the uncommitted records."""
         self.check_replay()
         self.bench.runtime.unload(0)
         assert len(self.bench.timer) == 0
@@ -544,7 +542,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule()
     def check_replay(self) -> None:
-        """What is in the log makes what is there: offsets, and groups that are not in the middle of a rebalance."""
+        """Replaying the log gives the live state: offsets, and groups that are not rebalancing."""
         fresh = GroupBench(self.bench.config)
         fresh.runtime.unload(0)
         fresh.log, fresh.clock.now_ms = self.log, self.bench.clock.now_ms
@@ -554,14 +552,14 @@ class GroupModel(RuleBasedStateMachine):
             assert offsets_of(self.bench.shard, group_id) == offsets_of(fresh.shard, group_id)
             if live is not None and live.state in (GroupState.STABLE, GroupState.EMPTY) and live.is_stored:
                 assert loaded is not None
-                if live.state is GroupState.STABLE or not self.log.refused:  # it is empty also if that was refused
+                if live.state is GroupState.STABLE or not self.log.refused:  # Empty even if the write was rejected
                     assert durable(live) == durable(loaded)
 
     # ---- always
 
     @invariant()
     def check_waiting(self) -> None:
-        """A rebalance ends in time: the first delay, its members' timeout, and as long again to ask for shares."""
+        """A rebalance ends in time: initial delay, rebalance timeout, and the same timeout for SyncGroup."""
         longest_ms = 100 + 2 * REBALANCE_MS + SLACK_MS
         for replies in self.requests:
             waits_ms = self.now_ms - max(replies.since_ms, self.fast_since_ms)
@@ -665,7 +663,7 @@ TestGroupModel.settings = settings(
 
 
 def test_assignment_commits_while_next_generation_waits_for_its_own() -> None:
-    """A history that is rarely found by chance."""
+    """A history that random search rarely finds."""
     model = GroupModel()
     model.found(slow=True)
     model.gather(assigns=True)

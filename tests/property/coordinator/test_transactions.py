@@ -1,8 +1,7 @@
 """A transaction coordinator with random producers, crashes and clocks.
 
-What holds all the time: no two producers have the same id and epoch; one that was fenced never succeeds; what a
-producer was told of the end of its transaction is what the markers say, once and for all; a crash changes nothing.
-`HEADRACE_MODEL_EXAMPLES` sets how many histories are tried.
+Invariants: no two producers have the same id and epoch; a fenced producer never succeeds; the markers agree with the
+response to EndTxn and never change; a crash changes nothing. `HEADRACE_MODEL_EXAMPLES` sets the number of histories.
 """
 
 import os
@@ -19,19 +18,19 @@ from headrace.coordinator.result import ProducerInfo
 
 NAMES = ("a", "b")
 PRODUCERS = st.integers(0, 20)
-"""Which of the producers so far, counted from the newest."""
+"""Selects one of the producers, counted from the newest."""
 
 
 @dataclass(eq=False)
 class Producer:
-    """A client. It has an epoch for each transaction if `version` is 2."""
+    """A client. With `version` 2 each transaction has its own epoch."""
 
     name: str
     version: int
     identity: ProducerInfo
     fenced: bool = False
     told: bool | None = None
-    """Whether its last transaction was committed, if it was told so."""
+    """True if the response said that its last transaction was committed."""
 
 
 class Transactions(RuleBasedStateMachine):
@@ -41,7 +40,7 @@ class Transactions(RuleBasedStateMachine):
         self.producers: list[Producer] = []
         self.owners: dict[ProducerInfo, Producer] = {}
         self.decided: dict[ProducerInfo, bool] = {}
-        """Markers that must come, by what is written in them."""
+        """The expected markers, by the records of their transactions."""
 
     def pick(self, number: int) -> Producer | None:
         return self.producers[-1 - number % len(self.producers)] if self.producers else None
@@ -53,12 +52,12 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), version=st.sampled_from([0, 2]))
     def come(self, name: str, version: int) -> None:
-        """A new producer of an id, which fences those that came before it."""
+        """A new producer with an existing transactional id; it fences earlier producers."""
         try:
             given = self.coordinator.init(name=name)
         except ConcurrentTransactionsError:
             return
-        self.fence(name)  # also if a transaction of theirs is only being aborted
+        self.fence(name)  # even if their transaction is only being aborted
         if given is not None:
             producer = Producer(name, version, given)
             self.producers.append(producer)
@@ -71,7 +70,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(number=PRODUCERS)
     def bump(self, number: int) -> None:
-        """A producer wants a newer epoch."""
+        """A producer requests a newer epoch."""
         producer = self.pick(number)
         if producer is None:
             return
@@ -99,7 +98,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(number=PRODUCERS, commit=st.booleans(), lost=st.booleans())
     def end(self, number: int, commit: bool, lost: bool) -> None:
-        """With `lost` the producer does not see the answer."""
+        """With `lost`, the producer does not get the response."""
         producer = self.pick(number)
         if producer is None:
             return
@@ -123,7 +122,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule()
     def mark(self) -> None:
-        """The markers that are due are written."""
+        """Writes the pending markers."""
         for prepared in self.coordinator.to_mark:
             identity = ProducerInfo(prepared.producer_id, prepared.producer_epoch)
             decision = self.decided.pop(identity, None)
@@ -141,7 +140,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 5_000, 30_000, 80_000]))
     def wait(self, ms: int) -> None:
-        """Long enough for some transactions to be aborted, whose producers are fenced."""
+        """Advances the clock: some transactions time out and their producers are fenced."""
         before = dict(self.coordinator.bench.shard.transactions)
         self.coordinator.bench.pass_time(ms)
         for name, known in self.coordinator.bench.shard.transactions.items():

@@ -1,1 +1,1 @@
-"""Test helpers: cluster."""
+"""Test helpers for the cluster package."""

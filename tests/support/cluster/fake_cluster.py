@@ -1,4 +1,4 @@
-"""A cluster of brokers that only do what the controller says: no sockets, no logs, one coordination store in memory."""
+"""A cluster of fake brokers that only record the controller's commands: no sockets, no logs, one store in memory."""
 
 import asyncio
 import functools
@@ -51,13 +51,13 @@ def async_test(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Lets others run until the condition holds; the test's deadline ends a wait in vain."""
+    """Lets other tasks run until the condition holds. The test's deadline limits the wait."""
     while not condition():
         await asyncio.sleep(0)
 
 
 class FakeBroker:
-    """Remembers what it was told, and fences as a broker does."""
+    """Records the commands it receives, and fences old controllers as a broker does."""
 
     def __init__(self, broker_id: int, session: EmbeddedStore, rack: str | None = None):
         self.id = broker_id
@@ -68,11 +68,11 @@ class FakeBroker:
         self.hosted: dict[TopicPartition, tuple[int, int]] = {}
         """Partition → leader and leader epoch."""
         self.failed: set[TopicPartition] = set()
-        """Partitions in a log directory that has failed."""
+        """Partitions in a failed log directory."""
         self.undeletable: set[TopicPartition] = set()
         self.controller: Controller | None = None
         self.hangs = False
-        """Its controller stands still in the middle of something, and will not go on by itself."""
+        """True if its controller is blocked in the middle of an event."""
 
     def handle(self, command: Command) -> CommandResult:
         self.commands.append(command)
@@ -121,7 +121,7 @@ class FakeBroker:
 
 
 class FakeChannel:
-    """One controller's way to the brokers of the cluster. A broker that is paused gets its commands later."""
+    """A controller's channel to the brokers. A paused broker gets its commands later."""
 
     def __init__(self, cluster: "FakeCluster"):
         self._cluster = cluster
@@ -149,7 +149,7 @@ class FakeChannel:
 
 
 class FakeCluster:
-    """Brokers with a controller each. `start` may put something between a controller and the store."""
+    """Brokers with one controller each. `start` can wrap the store of a controller."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -176,7 +176,7 @@ class FakeCluster:
         wrap: Callable[[CoordinationStore], CoordinationStore] = lambda store: store,
         keeps: FakeBroker | None = None,
     ) -> FakeBroker:
-        """`keeps` is the broker's last life, whose logs are still on its disk."""
+        """`keeps` is the previous instance of the broker, whose logs are still on its disk."""
         broker = FakeBroker(broker_id, self.store.new_session(), rack)
         if keeps is not None:
             broker.hosted = {tp: (-1, epoch) for tp, (_, epoch) in keeps.hosted.items()}
@@ -192,7 +192,7 @@ class FakeCluster:
         return broker
 
     async def stop(self, broker_id: int) -> FakeBroker:
-        """In order."""
+        """Stops a broker cleanly."""
         broker = self.brokers.pop(broker_id)
         assert broker.controller is not None
         await broker.controller.stop()
@@ -201,7 +201,7 @@ class FakeCluster:
         return broker
 
     async def kill(self, broker_id: int) -> FakeBroker:
-        """Without a word: the task ends where it is, and the session is given up."""
+        """Kills a broker: its task is cancelled and its session expires."""
         broker = self.brokers.pop(broker_id)
         assert broker.controller is not None
         task = broker.controller._task
@@ -218,7 +218,7 @@ class FakeCluster:
         await self.store.close()
 
     async def settle(self) -> None:
-        """Until nobody has anything to do."""
+        """Waits until all controllers and brokers are idle."""
         quiet = 0
         while quiet < 10:
             await asyncio.sleep(0)

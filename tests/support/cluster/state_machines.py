@@ -20,7 +20,7 @@ ID = Uuid.parse("L4tkSDvtSWyV2FJpQYyZlA")
 
 
 class StateMachines:
-    """Both state machines with broker_id partition: replicas 1, 2 and 3 on live brokers, leader 1."""
+    """Both state machines with one partition: replicas 1, 2 and 3 on live brokers, leader 1."""
 
     def __init__(self, store: CoordinationStore):
         self.store = store

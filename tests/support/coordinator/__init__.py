@@ -1,1 +1,1 @@
-"""Test helpers: coordinator."""
+"""Test helpers for the coordinator package."""

@@ -104,7 +104,7 @@ class Lab:
         return sorted(tp for member in self.members for tp in member.assigned) == sorted(self.written)
 
     def wait_shared(self, *members: Member) -> None:
-        """Waits until each partition has a member, and each of *members* a partition."""
+        """Waits until each partition has a member and each of `members` has a partition."""
 
         def shared() -> bool:
             return self.is_shared() and all(member.assigned for member in members)
@@ -127,7 +127,7 @@ class Lab:
         self.wait_read()
         eventually(lambda: self.committed() == self.written, "everything is committed", PATIENCE)
 
-    # ---- what others see
+    # ---- the group from outside
 
     def committed(self) -> dict[Partition, int]:
         """-1001 stands for no offset, as in librdkafka."""

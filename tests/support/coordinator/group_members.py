@@ -168,7 +168,7 @@ class Member:
             self._left.set()
 
     def leave(self) -> None:
-        """Closes the consumer in order."""
+        """Closes the consumer cleanly."""
         self.start_leaving()
         assert self._host is not None
         assert self._left.wait(LEAVE_SECONDS), f"{self} did not leave"

@@ -1,13 +1,13 @@
-"""What can be known of a group from outside: from the replies that clients got, the clock, and what is in the log.
+"""An external model of a group, built from the clients' responses, the clock and the log.
 
-It says of a member whether it may succeed. It may not if
+It decides whether a request of a member may succeed. It must fail if
 
-- another process has joined with its instance id since, or it left, or was told that it is no member,
-- the leader of a later generation was told of members that it is not among,
-- somebody was told of a later generation than its own,
-- nothing was heard of it for longer than its session.
+- another process has joined with its instance id, or the member left, or it was told that it is not a member,
+- the leader of a later generation got a member list without it,
+- a member got a later generation than its own,
+- its session has timed out.
 
-After a reload only what the log says is true, and its members have a session from then on.
+After a reload only the log counts, and its members start new sessions.
 """
 
 from dataclasses import dataclass, field
@@ -16,18 +16,18 @@ from headrace.coordinator.group.records import GroupMetadataKey, GroupMetadataVa
 from headrace.records import RecordBatch, decode_rows
 
 SLACK_MS = 10
-"""More than the tick of a timer."""
+"""Longer than the tick of a timer."""
 
 
 @dataclass
 class Written:
-    """A commit that is in the log."""
+    """A commit in the log."""
 
     end: int
-    """Of the log, with it."""
+    """The log end offset after it."""
     offset: int
     is_told: bool = False
-    """Whether somebody was told that it is committed."""
+    """True if a client got a successful response."""
 
 
 @dataclass
@@ -35,31 +35,31 @@ class GroupOracle:
     group_id: str
     session_ms: int
     life: int = 0
-    """How often it was deleted: generations start over."""
+    """How often the group was deleted; each time generations start again."""
     generation: int = 0
     told: set[str] = field(default_factory=set)
-    """Members that were told of this generation."""
+    """Members that know this generation."""
     known: set[str] = field(default_factory=set)
-    """Members that were told of any."""
+    """Members that know any generation."""
     dead: set[str] = field(default_factory=set)
     leaving: set[str] = field(default_factory=set)
-    """Those that have left, though nobody was told so yet."""
+    """Members that have left, although no response says so yet."""
     handed_ms: dict[str, int] = field(default_factory=dict)
-    """Ids that were handed out, and when."""
+    """Assigned member ids, and when they were assigned."""
     expected: set[str] = field(default_factory=set)
-    """Members that a leader was told of, and that have yet to be told of this generation themselves."""
+    """Members in the leader's list that do not know this generation yet."""
     instances: dict[str, str | None] = field(default_factory=dict)
     """By member id."""
     heard_ms: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
-    """Requests of a member that have no answer yet."""
+    """Pending requests of a member."""
     owners: dict[tuple[int, int, int], str] = field(default_factory=dict)
-    """By life, generation and partition."""
+    """By group incarnation, generation and partition."""
     shares: dict[tuple[int, int, str], bytes] = field(default_factory=dict)
-    """By life, generation and owner."""
+    """By group incarnation, generation and owner."""
     written: dict[int, list[Written]] = field(default_factory=dict)
     pending: dict[int, Written] = field(default_factory=dict)
-    """Of the transaction that is open."""
+    """The offsets of the open transaction."""
 
     # ---- members
 
@@ -89,14 +89,14 @@ class GroupOracle:
         self.heard_ms[member_id] = now_ms
 
     def told_members(self, member_ids: set[str], now_ms: int) -> None:
-        """A leader knows all of its generation."""
+        """A leader's response has all members of its generation."""
         self.expected = set(member_ids)
         self.dead |= self.known - member_ids
         for member_id in member_ids:
             self.heard_ms[member_id] = now_ms
 
     def told_share(self, member_id: str, generation: int, partitions: bytes) -> None:
-        """A static member's process may be another; what it owns stays its own."""
+        """Identifies an owner: a restarted static member keeps its partitions."""
         assert member_id not in self.dead, f"{member_id} was given partitions, which is no member any more"
         assert generation == self.generation, f"a share of generation {generation} in {self.generation}"
         owner = self.instances[member_id] or member_id
@@ -107,7 +107,7 @@ class GroupOracle:
             assert owner == other, f"{partition} of generation {generation} is {other}'s and {owner}'s"
 
     def check_told(self) -> None:
-        """Who takes part in a generation has joined for it; a static member may be away."""
+        """The members of a generation have joined it; a static member may be absent."""
         for member_id in self.expected & self.known - self.dead:
             assert member_id in self.told or self.instances[member_id] is not None, f"{member_id} did not join again"
 
@@ -135,7 +135,7 @@ class GroupOracle:
     # ---- reloads
 
     def reloaded(self, log_end: int, stored: GroupMetadataValue | None, now_ms: int) -> None:
-        """The log ends at `log_end` now; `stored` is the last that it says of the group."""
+        """Handles a reload: the log ends at `log_end`, and `stored` is its last record of the group."""
         for entries in self.written.values():
             while entries and entries[-1].end > log_end:
                 assert not entries.pop().is_told, "a commit is lost that somebody was told of"
@@ -144,7 +144,7 @@ class GroupOracle:
         self.told = set(members)
         self.expected.clear()
         self.leaving.clear()
-        self.handed_ms = dict.fromkeys(self.handed_ms, -self.session_ms * 2)  # nobody remembers them
+        self.handed_ms = dict.fromkeys(self.handed_ms, -self.session_ms * 2)  # lost with the reload
         self.known |= members.keys()
         self.instances |= members
         self.dead = self.known - members.keys()
@@ -152,7 +152,7 @@ class GroupOracle:
 
 
 def stored_groups(batches: list[RecordBatch]) -> dict[str, GroupMetadataValue]:
-    """What the log says of each group, in the end."""
+    """Returns the last record of each group in the log."""
     found: dict[str, GroupMetadataValue] = {}
     for batch in batches:
         if batch.is_control:

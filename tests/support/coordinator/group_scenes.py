@@ -1,4 +1,4 @@
-"""A group with a leader, a follower and a static member, brought into each of its states."""
+"""A group with a leader, a follower and a static member, in each of its states."""
 
 from enum import Enum
 
@@ -16,7 +16,7 @@ OTHER_VOTE = (("sticky", subscription("t")),)
 
 
 class Situation(Enum):
-    """The states, and two that are not: no group at all, and the first rebalance, which waits for more to come."""
+    """The group states, and two more situations: no group, and the delayed initial rebalance."""
 
     ABSENT = "absent"
     EMPTY = "Empty"
@@ -28,10 +28,10 @@ class Situation(Enum):
 
 
 class Scene(GroupBench):
-    """What is told of the ids of members is also what they were, where there is none any more.
+    """A group in a situation. The member ids are kept after the members are gone.
 
-    In INITIAL all three have joined, in PREPARING only the leader has; in COMPLETING nobody has asked for its
-    assignment. `fenced` is an id that the static member had before. Offsets of `t` and `u` are committed.
+    In INITIAL all three members have joined, in PREPARING only the leader; in COMPLETING no member has sent SyncGroup.
+    `fenced` is an earlier id of the static member. Offsets of `t` and `u` are committed.
     """
 
     def __init__(self, situation: Situation):
@@ -58,7 +58,7 @@ class Scene(GroupBench):
 
     @property
     def roles(self) -> str:
-        """Who is a member, by first letters; a dot for others."""
+        """Returns the first letters of the members; a dot for each non-member."""
         names = {self.leader: "L", self.follower: "F", self.static: "S"}
         group = self.shard.groups.get(GROUP)
         return "".join(sorted(names.get(each, ".") for each in group.members)) if group is not None else ""
@@ -75,11 +75,11 @@ class Scene(GroupBench):
             self.beat_all()
             self.pass_time(1_000)
 
-    # ---- how it comes about
+    # ---- reaching a situation
 
     def _make_stable(self) -> None:
         self._join_all()
-        self.pass_time(DELAY_MS * 2)  # others came after the first
+        self.pass_time(DELAY_MS * 2)  # others joined after the first
         self._sync_all()
         assert self.state is GroupState.STABLE
         for offset, topic in ((5, "t"), (6, "u")):

@@ -278,7 +278,7 @@ class User:
         self._polls = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    # ---- the hooks
+    # ---- hooks
 
     async def at_poll(self) -> None:
         await self._polls.wait()
@@ -299,7 +299,7 @@ class User:
     def failed(self, error: Exception) -> None:
         self.errors.append(error)
 
-    # ---- the program
+    # ---- application
 
     async def start(self, *topics: str) -> None:
         self.subscription.subscribe(topics)

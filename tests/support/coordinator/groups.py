@@ -1,4 +1,4 @@
-"""Drives the groups of one shard: members as short calls, replies as they come, time in the test's hand."""
+"""Drives the groups of one shard: short calls for members, collected responses, a manual clock."""
 
 import struct
 from collections.abc import Iterable
@@ -27,13 +27,13 @@ NEWEST_JOIN = 9
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer sends as its metadata."""
+    """Returns the metadata of a consumer."""
     names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
 
 class GroupBench(Bench):
-    """One shard. Each call returns the reply, or a list that the reply comes into when it is ready."""
+    """One shard. Each call returns the response, or a list that receives the response later."""
 
     def __init__(self, config: GroupConfig | None = None, seed: int = 0):
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
@@ -69,7 +69,7 @@ class GroupBench(Bench):
         client_id: str = "client",
         replies: list[JoinGroupResponse] | None = None,
     ) -> list[JoinGroupResponse]:
-        """Version 3 by default, which needs no member id beforehand. `replies` is where the reply goes."""
+        """Sends a JoinGroup; by default version 3, which needs no assigned member id. `replies` gets the response."""
         request = JoinGroupRequest(
             group_id=group_id,
             session_timeout_ms=session_ms,
@@ -137,7 +137,7 @@ class GroupBench(Bench):
         return self.ask(lambda shard: shard.members.leave(LeaveGroupRequest(group_id=group_id, members=members)))
 
     def commit(self, offset: int, member_id: str = "", generation: int = -1, **options: Any) -> int | type[KafkaError]:
-        """The partition's error code, or the error of all."""
+        """Returns the partition's error code, or the error of the whole request."""
         (reply,) = self.commit_later(offset, member_id, generation, **options)
         return reply
 
@@ -156,7 +156,7 @@ class GroupBench(Bench):
         group_id: str = GROUP,
         replies: list[int | type[KafkaError]] | None = None,
     ) -> list[int | type[KafkaError]]:
-        """The reply comes when the offset is committed to the log."""
+        """Sends a commit; the response comes when the record is committed."""
         tp = TopicPartition(topic, partition)
         request = CommitRequest(
             group_id, generation, member_id, instance, [(tp, offset, -1, metadata)], expire_after_ms
@@ -178,7 +178,7 @@ class GroupBench(Bench):
         return found.offset if found is not None else None
 
     def ask(self, operation: Any) -> Any:
-        """The reply of an operation that does not wait, or the class of its error."""
+        """Returns the response of an operation that does not wait, or the class of its error."""
         outcomes: list[CoordinatorResponse[Any]] = []
         self.runtime.write(0, operation, outcomes.append)
         (outcome,) = outcomes
@@ -193,13 +193,13 @@ class GroupBench(Bench):
         self.ask(lambda shard: shard.expire())
 
     def is_scheduled(self, kind: str) -> bool:
-        """Whether a timer of a kind is set, of any group."""
+        """Returns True if any group has a timer of this kind."""
         return any(key[0] == kind for key in self.context.scheduled() if isinstance(key, tuple))
 
-    # ---- whole groups
+    # ---- complete groups
 
     def stable(self, count: int = 1, **options: Any) -> list[str]:
-        """A group that has shared out what there is. Returns the members, the leader first."""
+        """Creates a stable group. Returns the members, the leader first."""
         replies = [self.join(**options)]
         ids = [replies[0][0].member_id] if replies[0] else []
         while len(replies) < count:
@@ -219,7 +219,7 @@ class GroupBench(Bench):
 
 
 def _ignore(_: CoordinatorResponse[Any]) -> None:
-    """Requests that wait are told by the group."""
+    """Ignores the response: the group responds to pending requests."""
 
 
 def nothing(reply: Any = None) -> CoordinatorResult[Any]:

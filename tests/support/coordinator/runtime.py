@@ -1,4 +1,4 @@
-"""A partition's log in memory, and a runtime over it with a clock that the test moves."""
+"""A partition log in memory, and a coordinator runtime with a manual clock."""
 
 from collections.abc import Callable
 
@@ -12,14 +12,14 @@ from headrace.testing.clock import ManualClock
 
 
 class MemoryLog:
-    """Commits at once, unless `replicated` is False: then up to where `commit` says."""
+    """Commits at once; with `replicated` False only on `commit`."""
 
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
         self.replicated = True
         self.committed = 0
         self.failure: KafkaError | None = None
-        """What the next appends end in."""
+        """The error of the next appends."""
         self.refused = 0
         self._waiting: list[tuple[int, CommitCallback]] = []
 
@@ -57,7 +57,7 @@ class MemoryLog:
         self._waiting.append((offset, done))
 
     def commit(self, error: KafkaError | None = None) -> None:
-        """Everything so far is replicated now; or those who wait for it get an error."""
+        """Commits everything so far, or fails the pending callbacks with an error."""
         if error is None:
             self.committed = self.end_offset()
         waiting, self._waiting = self._waiting, []
@@ -65,13 +65,13 @@ class MemoryLog:
             done(error)
 
     def truncate(self) -> None:
-        """What is not committed is lost, as when a replica leads that did not have it."""
+        """Drops uncommitted records, as after the election of a leader without them."""
         self.batches = [batch for batch in self.batches if batch.next_offset <= self.committed]
         self._waiting.clear()
 
 
 class Steps:
-    """Stands in for the loop: what is to run soon runs when the test says so."""
+    """Replaces the event loop: callbacks run when the test says so."""
 
     def __init__(self) -> None:
         self._due: list[Callable[[], None]] = []
@@ -91,7 +91,7 @@ class Steps:
 
 
 class Bench:
-    """One partition of a runtime, with time and disk in the test's hand."""
+    """One partition of a runtime, with a manual clock and a controllable log."""
 
     def __init__(self, make_shard: Callable[[ShardContext], S], load_bytes: int = 1 << 20):
         self.clock = ManualClock()
@@ -110,7 +110,7 @@ class Bench:
         self.steps.run()
 
     def reload(self) -> None:
-        """As after a crash: everything in memory is gone, what was written is there."""
+        """Simulates a crash: loses the state in memory, keeps the log."""
         self.runtime.unload(0)
         self.load()
 
@@ -119,7 +119,7 @@ class Bench:
         return self.runtime.shard(0)
 
     def pass_time(self, ms: int) -> None:
-        """Moves the clock, stopping wherever something is due on the way."""
+        """Advances the clock and runs each timer at its time."""
         end = self.clock.now_ms + ms
         while True:
             due = self.timer.next_due_ms()

@@ -1,7 +1,7 @@
-"""A broker's transactions with all that belongs to them, in memory: it can be made to die after any append.
+"""A broker's transactions in memory, with partitions and coordinators. The broker can die after any append.
 
-Both coordinators, the way of markers, and the producer state of partitions are the real ones; only disks, sockets and
-time are not. What is in a log when the broker dies is there when it comes back, and nothing else is.
+Both coordinators, the marker sender and the producer state of partitions are real; disks, sockets and time are
+simulated. After a death only the logs survive.
 """
 
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ TARGETS = (TopicPartition("target", 0), TopicPartition("target", 1))
 OFFSETS = TopicPartition(GROUP_TOPIC, 0)
 TIMEOUT_MS = 60_000
 ADDS_ITSELF = 12
-"""The version of Produce that adds partitions to the transaction."""
+"""The Produce version that adds partitions to the transaction."""
 
 
 class Died(BaseException):
-    """The broker is gone, and with it the reply."""
+    """The broker died before it sent the response."""
 
 
 class _Log(MemoryLog):
@@ -51,7 +51,7 @@ class _Log(MemoryLog):
 
 
 class _Partition:
-    """As much of a partition as producers and markers see of it."""
+    """A partition as producers and markers see it."""
 
     def __init__(self, tp: TopicPartition, log: _Log) -> None:
         self.tp = tp
@@ -83,7 +83,7 @@ class _Partition:
 
 
 class World:
-    """`deaths` says after how many appends the broker dies, after how many more again, and so on."""
+    """`deaths` are the numbers of appends after which the broker dies, each counted from the previous death."""
 
     def __init__(self, deaths: Sequence[int] = (), groups_load_last: bool = False) -> None:
         self.clock = ManualClock()
@@ -105,7 +105,7 @@ class World:
     # ---- lives
 
     def start(self) -> None:
-        """A new life. It may end at once: loading writes markers."""
+        """Restarts the broker. It may die again during the load, which writes markers."""
         self._steps = Steps()
         self.timer = Timer(self.clock)
         self.partitions = {tp: _Partition(tp, self._logs[tp]) for tp in TARGETS}
@@ -143,7 +143,7 @@ class World:
         self.clock.advance(end - self.clock.now_ms)
         self.timer.advance()
 
-    # ---- requests, as their handlers make them
+    # ---- requests
 
     def _call(self, runtime: CoordinatorRuntime[Any], operation: Any) -> Any:
         outcomes: list[CoordinatorResponse[Any]] = []
@@ -185,7 +185,7 @@ class World:
             )
         )
 
-    # ---- what there is to see
+    # ---- visible state
 
     @property
     def state(self) -> str | None:
@@ -193,7 +193,7 @@ class World:
         return known.state.label if known is not None else None
 
     def committed_offset(self) -> int:
-        """What a reader gets that asks for a stable offset; -2 if it is told to wait."""
+        """Returns the stable committed offset; -2 if it is unstable."""
         offsets = self.groups.shard(0)._offsets.get(GROUP)
         if offsets is None:
             return -1
@@ -203,11 +203,11 @@ class World:
         return found.offset if found is not None else -1
 
     def is_stable(self, tp: TopicPartition) -> bool:
-        """Whether no transaction holds readers back."""
+        """Returns True if no open transaction holds back the last stable offset."""
         return all(each.transaction_first_offset is None for each in self.partitions[tp].producers.entries.values())
 
     def committed_values(self, tp: TopicPartition) -> list[bytes | None]:
-        """What `read_committed` readers get, told from the batches and markers alone."""
+        """Returns the records visible to `read_committed`, computed from batches and markers only."""
         found: list[bytes | None] = []
         waiting: dict[int, list[bytes | None]] = {}
         for batch in self._logs[tp].batches:

@@ -1,4 +1,4 @@
-"""A transaction coordinator of one partition, whose markers are written when the test says so."""
+"""A transaction coordinator with one partition; the test decides when markers are written."""
 
 from itertools import count
 
@@ -18,19 +18,19 @@ PARTITIONS = frozenset((TopicPartition("t", 0), TopicPartition("t", 1)))
 
 
 class Coordinator:
-    """Calls as clients make them; each returns the reply or raises the error."""
+    """The requests of clients. Each call returns the response or raises the error."""
 
     def __init__(self, config: TransactionConfig | None = None) -> None:
         self.config = config or TransactionConfig()
         self.to_mark: list[TransactionMetadata] = []
-        """Prepared transactions whose markers are to be written."""
+        """Prepared transactions whose markers are not written yet."""
         self.marked: list[tuple[int, int, bool]] = []
-        """Producer id, epoch, and whether committed, of all markers that were written."""
+        """Producer id, epoch and commit flag of all written markers."""
         self.ids = count(1000)
         self.bench: Bench = Bench(self._make_shard)
 
     def _make_shard(self, context: ShardContext) -> TransactionCoordinatorShard:
-        self.to_mark = []  # what an earlier life was about to send is gone
+        self.to_mark = []  # pending markers are lost with the old instance
         return TransactionCoordinatorShard(
             context, lambda: self.config, lambda _, prepared: self.to_mark.append(prepared)
         )
@@ -62,7 +62,7 @@ class Coordinator:
         return self._call(lambda shard: shard.end(name, producer, commit, version, lambda: next(self.ids)))
 
     def mark(self) -> None:
-        """All markers are written, and the transactions completed."""
+        """Writes all markers and completes the transactions."""
         while self.to_mark:
             prepared = self.to_mark.pop(0)
             self.marked.append(
@@ -78,12 +78,12 @@ class Coordinator:
         return found.state.label if found is not None else None
 
     def crash(self) -> None:
-        """All that is not in the log is gone, and the log is loaded again."""
+        """Simulates a crash: loses everything but the log, and loads it again."""
         self.bench.reload()
 
 
 def outcome_of(call, *arguments: object, **named: object) -> str:  # type: ignore[no-untyped-def]
-    """The name of the error that a call ends in, or `OK`."""
+    """Returns the name of a call's error, or `OK`."""
     try:
         call(*arguments, **named)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""What every coordination store must do. A new implementation adds itself to IMPLEMENTATIONS, and passes."""
+"""The implementations that must pass the contract tests. Add a new one to IMPLEMENTATIONS."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -13,7 +13,7 @@ ORDERS = ConfigEntity.topic("orders")
 
 
 class Following:
-    """A watcher with what it told."""
+    """A watcher that records its notifications."""
 
     def __init__(self, store: EmbeddedStore, clock: ManualClock):
         self.told: list[tuple[str, dict[str, str]]] = []

@@ -90,7 +90,7 @@ async def test_resigns_when_controller_node_is_deleted() -> None:
 
 @async_test
 async def test_zombie_controller_is_fenced_by_store_and_brokers() -> None:
-    """A controller that does not know that it was replaced: its writes fail, and brokers refuse its commands."""
+    """A replaced controller that has not noticed it: its writes fail, and brokers reject its commands."""
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [1, 2, 3]})
     zombie = cluster.brokers[1].controller
@@ -215,7 +215,7 @@ async def test_corrupt_partition_state_or_broker_does_not_affect_others(caplog: 
     await cluster.close()
 
 
-# ---- brokers come and go
+# ---- brokers
 
 
 @async_test
@@ -282,7 +282,7 @@ async def test_unclean_election_if_enabled_for_topic() -> None:
 
 @async_test
 async def test_broker_restart_is_detected_by_its_epoch() -> None:
-    """Gone and back before the controller looks: the new epoch tells, and it is a failure and a start."""
+    """The broker restarts before the controller reads it: the new epoch shows a failure and a start."""
     cluster = await FakeCluster.make()
     await cluster.create("orders", {0: [2, 3]})
     broker = cluster.brokers[2]
@@ -675,7 +675,7 @@ async def test_controlled_shutdown_reports_remaining_partitions() -> None:
     await cluster.close()
 
 
-# ---- trouble with the store
+# ---- store failures
 
 
 @async_test

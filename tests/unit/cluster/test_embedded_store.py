@@ -39,7 +39,7 @@ async def test_ephemeral_nodes_do_not_survive_reopening(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     await store.create("/ids")
     await store.create("/ids/1", ephemeral=True)
-    # As if the process had died: nobody closes the session.
+    # As after a crash: the session is not closed.
     assert store._shared.journal is not None
     store._shared.journal.close()
     again = open_store(tmp_path)

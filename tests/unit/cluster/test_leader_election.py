@@ -1,4 +1,4 @@
-"""Truth tables of the four elections."""
+"""Truth tables of the four election strategies."""
 
 import itertools
 
@@ -32,7 +32,7 @@ def state(leader: int, *isr: int) -> Leadership:
         ((1, 2, 3), set(), False, None, None),
         ((1, 2, 3), set(), True, None, None),
         ((1, 2, 3), {1, 2, 3}, False, 1, (1, 2, 3)),
-        # A broker that is in no list of replicas never leads.
+        # A broker without a replica is never elected.
         ((1,), {9}, True, None, None),
     ],
 )

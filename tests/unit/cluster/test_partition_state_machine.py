@@ -139,7 +139,7 @@ async def test_preferred_and_reassignment_elections() -> None:
 
 @async_test
 async def test_election_retries_after_concurrent_isr_change() -> None:
-    """The leader shrinks the ISR after the controller has read it and before it writes: the controller looks again."""
+    """The leader shrinks the ISR between the controller's read and write: the controller reads again."""
     machines = await StateMachines.make()
     del machines.context.brokers[1]
     read = machines.fenced.read_leadership

@@ -55,7 +55,7 @@ async def test_restart_allocates_new_block() -> None:
 
 
 class KilledStore(EmbeddedStore):
-    """Its process dies around the change that takes a block: before it, or after it and before anybody is told."""
+    """The process dies before the write that allocates a block, or right after it."""
 
     dies: str | None = None
 
@@ -74,7 +74,7 @@ class Killed(BaseException):
 
 @async_test
 async def test_ids_are_unique_after_kills_between_allocation_and_use(tmp_path: Path) -> None:
-    """Each life takes a block and is killed at another instant; no id is ever given out twice."""
+    """Each run allocates a block and is killed at another moment; no id is ever used twice."""
     given: list[int] = []
     blocks: list[ProducerIdBlock] = []
     for dies in (None, "before", "after", "unused", "after", "used", "before", "ahead", None):
@@ -87,7 +87,7 @@ async def test_ids_are_unique_after_kills_between_allocation_and_use(tmp_path: P
                 await allocate_block(store, 1)
         elif dies == "unused":
             await ids._fetch_soon()
-        elif dies == "ahead":  # the next block is taken, and none of it is used
+        elif dies == "ahead":  # the next block is allocated but not used
             given += [await ids.next() for _ in range(BLOCK_SIZE - 10)]
             await ids._fetch_soon()
         else:

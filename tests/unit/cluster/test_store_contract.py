@@ -29,7 +29,7 @@ from headrace.cluster.store import (
 
 
 def contract(test: Callable[[Harness, CoordinationStore], Awaitable[None]]) -> Callable[..., None]:
-    """Runs a test on each implementation, with a fresh store and a session."""
+    """Runs a test for each implementation, with a new store and session."""
 
     @pytest.mark.parametrize("make", IMPLEMENTATIONS, ids=lambda make: make.__name__)
     def run(make: Callable[[Path], Awaitable[Harness]], tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def contract(test: Callable[[Harness, CoordinationStore], Awaitable[None]]) -> C
 
 
 class Seen(list[WatchEvent]):
-    """Remembers the events of watches."""
+    """Records the events of watches."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -56,7 +56,7 @@ class Seen(list[WatchEvent]):
 
 
 async def let_watches_run(store: CoordinationStore) -> None:
-    """A change has been told to every watch before the next change is acknowledged."""
+    """Waits for watches: they are called before the next change is acknowledged."""
     await store.create("/marker-", sequential=True)
     await asyncio.sleep(0)
 
@@ -186,7 +186,7 @@ async def test_delete_tree(harness: Harness, store: CoordinationStore) -> None:
     await delete_tree(store, "/a")
 
 
-# ---- several operations in one
+# ---- multi
 
 
 @contract

@@ -201,7 +201,7 @@ async def test_replaces_leftover_configs() -> None:
     assert (await store.get("/config/topics/orders"))[0] == znodes.encode_config({})
 
 
-# ---- more partitions
+# ---- adding partitions
 
 
 @async_test
@@ -291,7 +291,7 @@ async def test_delete_marks_topic() -> None:
 
 @async_test
 async def test_deletion_invalidates_concurrent_partition_addition() -> None:
-    """One who read the topic before it was marked cannot add to it after."""
+    """A caller that read the topic before it was marked cannot add partitions afterwards."""
     store = await make_store(1, 2)
     admin = make_admin(store)
     await admin.create_topic(TopicSpec("orders", 1, 1))
@@ -304,7 +304,7 @@ async def test_deletion_invalidates_concurrent_partition_addition() -> None:
 
 @async_test
 async def test_only_one_of_colliding_names_is_created_concurrently(tmp_path: Path) -> None:
-    """With a file behind the store each creation takes a while."""
+    """With a store on disk each creation takes some time."""
     store = EmbeddedStore(tmp_path / "store.sqlite", ManualClock())
     await prepare_cluster(store, make_random(1))
     await register_broker(store, BrokerInfo(1), ManualClock())

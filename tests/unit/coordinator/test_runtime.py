@@ -1,4 +1,4 @@
-"""The coordinators' runtime with a shard that counts: writing, committing, loading, timers, transactions."""
+"""The coordinator runtime with a shard of counters: writes, commits, loading, timers, transactions."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from headrace.records import BatchBuilder, Record
 
 
 class Counters:
-    """A shard: named numbers, the record being the new value."""
+    """A shard of named counters; a record contains the new value."""
 
     def __init__(self, context: ShardContext):
         self.context = context
@@ -60,10 +60,10 @@ def add(key: bytes, amount: int = 1) -> Callable[[Counters], CoordinatorResult[i
 
 
 class Answers(list):  # type: ignore[type-arg]
-    """Takes outcomes: values, or the class of the error."""
+    """Collects responses: the value, or the class of the error."""
 
-    def __call__(self, outcome: CoordinatorResponse[int]) -> None:
-        self.append(type(outcome.error) if outcome.error is not None else outcome.result())
+    def __call__(self, response: CoordinatorResponse[int]) -> None:
+        self.append(type(response.error) if response.error is not None else response.result())
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_operation_error_goes_to_caller(bench: Bench, answers: Answers) -> None:
 def test_responses_wait_for_commit(bench: Bench, answers: Answers) -> None:
     bench.log.replicated = False
     bench.runtime.write(0, add(b"a"), answers)
-    assert bench.shard.values == {b"a": 1}  # the next operation builds on it
+    assert bench.shard.values == {b"a": 1}  # the next operation sees it
     bench.runtime.write(0, add(b"a"), answers)
     bench.runtime.read(0, lambda shard: shard.values[b"a"] * 100, answers)
     assert answers == []
@@ -189,7 +189,7 @@ def test_unload_during_load(bench: Bench, answers: Answers) -> None:
         bench.runtime.write(0, add(b"a"), answers)
     bench.runtime.unload(0)
     bench.runtime.load(0, 5, bench.log)
-    bench.runtime.unload(0, 4)  # of an older reign
+    bench.runtime.unload(0, 4)  # an older leader epoch
     assert 0 in bench.runtime
     bench.runtime.unload(0, 5)
     bench.steps.run()

@@ -1,4 +1,4 @@
-"""The disks that fail do so as told, and only so; a power cut leaves what it may leave."""
+"""Injected disk faults, and the possible states after a power loss."""
 
 import errno
 from collections.abc import Callable
@@ -109,7 +109,7 @@ def test_full_disk_accepts_remaining_bytes(tmp_path: Path) -> None:
 
 
 def work(files: FileSystem, directory: Path) -> None:
-    """Seven changes: create, write, sync, rename, make a directory (and sync the one it is in), remove."""
+    """Seven changes: create, write, sync, rename, create a directory (and sync its parent), remove."""
     file = files.open(directory / "f", create=True)
     file.write_at(b"abcd", 0)
     file.sync()
@@ -136,7 +136,7 @@ def test_kill_after_number_of_changes(tmp_path: Path, changes: int, left: dict[s
     with pytest.raises(Killed):
         work(files, tmp_path)
     assert files.changes == changes
-    with pytest.raises(Killed):  # nothing a dying process does in its `finally` blocks reaches the disk
+    with pytest.raises(Killed):  # changes in `finally` blocks of a killed process do not reach the disk
         files.remove(tmp_path / "g")
     found = {entry.name: None if entry.is_dir() else entry.read_bytes() for entry in tmp_path.iterdir()}
     assert found == left
@@ -170,13 +170,13 @@ def test_removes_tree_file_by_file(tmp_path: Path) -> None:
     assert [entry.name for entry in (tmp_path / "d").iterdir()] == ["c"]
 
 
-# ---- power cuts
+# ---- power loss
 
 
 def outcomes(
     tmp_path: Path, scenario: Callable[[PowerLossFileSystem, Path], None], seeds: int = 60
 ) -> set[tuple[tuple[str, bytes], ...]]:
-    """All that many power cuts after the same story leave: names and contents."""
+    """Returns all states that many power losses after the same operations leave: names and contents."""
     found = set()
     for seed in range(seeds):
         root = tmp_path / str(seed)

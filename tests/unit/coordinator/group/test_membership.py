@@ -1,4 +1,4 @@
-"""Rebalances with a driven clock: delays, timeouts, votes, leaders, static members, limits, writes that fail."""
+"""Rebalances with a manual clock: delays, timeouts, votes, leaders, static members, limits, failed writes."""
 
 from typing import Any
 
@@ -34,12 +34,12 @@ def bench() -> GroupBench:
 
 @pytest.fixture
 def slow() -> GroupBench:
-    """With Kafka's delay before the first generation."""
+    """A bench with Kafka's initial rebalance delay."""
     return GroupBench(GroupConfig(initial_rebalance_delay_ms=3_000))
 
 
 def stored_groups(bench: GroupBench) -> list[tuple[int, list[str]]]:
-    """Generation and members of each group record that was written."""
+    """Returns generation and members of each written group record."""
     found = []
     for batch in bench.log.batches:
         for record in decode_rows(batch.records()):
@@ -49,7 +49,7 @@ def stored_groups(bench: GroupBench) -> list[tuple[int, list[str]]]:
     return found
 
 
-# ---- the first generation
+# ---- first generation
 
 
 def test_single_member_joins_and_syncs(bench: GroupBench) -> None:
@@ -69,7 +69,7 @@ def test_initial_rebalance_delay_waits_for_more_members(slow: GroupBench) -> Non
     first = slow.join()
     slow.pass_time(2_999)
     assert first == []
-    second = slow.join()  # prolongs it by another delay
+    second = slow.join()  # extends the delay
     slow.pass_time(1)
     assert first == []
     slow.pass_time(3_000)
@@ -91,13 +91,13 @@ def test_initial_delay_is_limited_by_rebalance_timeout(slow: GroupBench) -> None
 def test_initial_delay_does_not_end_early(slow: GroupBench) -> None:
     first = slow.join()
     again = slow.join(slow.group.leader_id or "")
-    assert first[0].error_code == RebalanceInProgressError.code  # the later request counts
+    assert first[0].error_code == RebalanceInProgressError.code  # replaced by the later request
     assert again == []
     slow.pass_time(3_000)
     assert again[0].generation_id == 1
 
 
-# ---- member ids first
+# ---- assigned member ids
 
 
 def test_member_id_is_assigned_before_join(bench: GroupBench) -> None:
@@ -388,7 +388,7 @@ def test_replacement_rebalances_if_selected_protocol_changes(bench: GroupBench) 
 
 
 def test_absent_static_member_stays_in_next_generation(bench: GroupBench) -> None:
-    """It has as long as the others to ask for its assignment."""
+    """It has the same time as the others to send SyncGroup."""
     long = {"session_ms": 600_000}
     (dynamic,) = bench.stable(**long)
     bench.join(instance="one", **long)
@@ -398,14 +398,14 @@ def test_absent_static_member_stays_in_next_generation(bench: GroupBench) -> Non
     static = bench.group.static_members["one"]
     bench.sync(static, generation)
     again = bench.join(dynamic, **long)
-    bench.pass_time(REBALANCE_MS)  # the static one does not join again
+    bench.pass_time(REBALANCE_MS)  # the static member does not rejoin
     assert [member.member_id for member in again[0].members] == [dynamic, static]
     bench.sync(dynamic, generation + 1, {static: b"kept"})
     (replaced,) = bench.join(instance="one", version=9, **long)
     assert replaced.generation_id == generation + 1
     assert bench.sync(replaced.member_id, generation + 1, instance="one")[0].assignment == b"kept"
     bench.join(dynamic, **long)
-    bench.pass_time(REBALANCE_MS)  # away again
+    bench.pass_time(REBALANCE_MS)  # absent again
     generation = bench.group.generation_id
     bench.sync(dynamic, generation, {})
     assert list(bench.group.members) == [dynamic, replaced.member_id]
@@ -440,7 +440,7 @@ def test_unwritten_replacement_is_undone(bench: GroupBench) -> None:
 
 
 def test_written_replacement_stays_if_commit_times_out(bench: GroupBench) -> None:
-    """What is in the log is the truth; the client tries again, and replaces itself."""
+    """The log is authoritative; the client retries and replaces itself."""
     (old,) = bench.stable(instance="one")
     bench.log.replicated = False
     first = bench.join(instance="one", version=9)
@@ -482,7 +482,7 @@ def test_rejected_member_of_full_group_leaves_no_state() -> None:
     bench = GroupBench(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
     (leader,) = bench.stable(session_ms=1_000_000)
     bench.leave(leader)
-    (refused,) = bench.join(version=4)  # the group is empty: there is room
+    (refused,) = bench.join(version=4)  # the group is empty and has room
     bench.stable(session_ms=1_000_000)
     (full,) = bench.join(refused.member_id, version=4, protocols=[("other", b"")])
     assert full.error_code == GroupMaxSizeReachedError.code
@@ -498,7 +498,7 @@ def test_group_max_size() -> None:
     assert bench.state is GroupState.STABLE
     bench.join(leader)
     assert bench.state is GroupState.PREPARING_REBALANCE
-    assert bench.join() == []  # the other has not joined again yet: the first to come are in
+    assert bench.join() == []  # the other member has not rejoined yet: first come, first served
 
 
 def test_static_member_of_full_group_can_be_replaced() -> None:

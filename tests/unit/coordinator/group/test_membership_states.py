@@ -1,8 +1,8 @@
-"""Every state of a group against everything that can happen to it: what is answered, and which state comes next.
+"""Every request in every group state: the response and the next state.
 
-`TABLE` has a row for each request, or passage of time, of `REQUESTS`, and a column for each `Situation`. A cell is
-`answer>state`: the short form of the answer (see `ANSWERS`) and the first letter of the state that follows, or `-` for
-no group. Answers of rows about time are the members that are left, by their roles: Leader, Follower, Static.
+`TABLE` has a row for each request (or timeout) of `REQUESTS` and a column for each `Situation`. A cell is
+`response>state`: the short form of the response (see `ANSWERS`) and the first letter of the next state, or `-` for no
+group. The response of a timeout row is the remaining members by role: Leader, Follower, Static.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,7 +54,7 @@ ANSWERS: dict[type[KafkaError], str] = {
     UnknownMemberIdError: "who",
     UnstableOffsetCommitError: "open",
 }
-"""Short forms; `ok` is no error, `...` a request that waits."""
+"""Short forms; `ok` is no error, `...` a pending request."""
 
 TABLE = """
                                             absent    empty     initial   preparing complet.  stable    dead
@@ -164,10 +164,10 @@ def row(name: str) -> Callable[[Callable[[Scene], Any]], None]:
 
 
 def short(answer: Any) -> str:
-    """What a row's function returns, as the table has it."""
+    """Returns the response of a row's function in the table's format."""
     if isinstance(answer, str):
         return answer
-    if isinstance(answer, list):  # of replies, as they come; the first is looked at
+    if isinstance(answer, list):  # a list of responses; the first one counts
         return short(answer[0].error_code) if answer else "..."
     if isinstance(answer, int):
         return ANSWERS[for_code(answer)] if answer else "ok"
@@ -704,7 +704,7 @@ def _(scene: Scene) -> Any:
     return "/".join(str(scene.committed(topic) or "no") for topic in ("t", "u"))
 
 
-# ---- the coordinator
+# ---- coordinator
 
 
 @row("reload")
@@ -724,7 +724,7 @@ def _(scene: Scene) -> Any:
     return replies
 
 
-# ---- the table
+# ---- table
 
 
 def _read_table() -> dict[str, dict[Situation, str]]:
@@ -743,7 +743,7 @@ ROWS = _read_table()
 
 
 def test_table_is_complete() -> None:
-    """A request without a row, a row without a request, or a pair without a cell fails."""
+    """Every request has a row, every row a request, every pair a cell."""
     assert ROWS.keys() == REQUESTS.keys()
     assert {(name, situation) for name in REQUESTS for situation in Situation} == {
         (name, situation) for name, cells in ROWS.items() for situation in cells

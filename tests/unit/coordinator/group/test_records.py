@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, byte by byte and in all versions."""
+"""The bytes of `__consumer_offsets` records in all versions."""
 
 import pytest
 

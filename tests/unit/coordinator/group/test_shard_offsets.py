@@ -34,7 +34,7 @@ def bench() -> GroupBench:
 def test_last_commit_survives_reload(bench: GroupBench) -> None:
     assert bench.committed() is None
     assert bench.commit(5) == 0
-    assert bench.commit(3) == 0  # going back is allowed
+    assert bench.commit(3) == 0  # a lower offset is allowed
     assert bench.commit(9, partition=1, metadata="note") == 0
     bench.reload()
     assert (bench.committed(), bench.committed(partition=1)) == (3, 9)
@@ -110,7 +110,7 @@ def test_transactional_commit_checks_member(bench: GroupBench) -> None:
     (member,) = bench.stable()
     assert bench.commit(1, member, 1, producer=PRODUCER) == 0
     assert bench.commit(1, "nobody", 1, producer=PRODUCER) is UnknownMemberIdError
-    assert bench.commit(1, producer=PRODUCER) == 0  # a producer that does not say for whom
+    assert bench.commit(1, producer=PRODUCER) == 0  # a producer without a member id
 
 
 # ---- deleting
@@ -293,7 +293,7 @@ def test_failed_expiry_is_retried() -> None:
         bench.commit(5, group_id=f"g{number}")
     bench.log.failure = NotEnoughReplicasError("too few")
     bench.pass_time(MINUTE + 5_000)
-    assert bench.timer.next_due_ms() > 1_000  # not at once, again and again
+    assert bench.timer.next_due_ms() > 1_000  # no busy loop
     bench.log.failure = None
     bench.pass_time(10_000)
     assert bench.shard.groups == {}

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`, byte for byte."""
+"""The bytes of `__transaction_state` records."""
 
 import pytest
 

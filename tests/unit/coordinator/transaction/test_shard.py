@@ -11,11 +11,11 @@ from headrace.coordinator.transaction.metadata import LAST_EPOCH
 
 ONE = frozenset((TopicPartition("t", 0),))
 NEW = 2
-"""The version of clients that take an epoch with each transaction."""
+"""The transaction version of clients with an epoch per transaction."""
 
 
 def make(state: str, version: int = 0) -> tuple[Coordinator, ProducerInfo]:
-    """A coordinator that knows a producer whose transaction is in a state."""
+    """Returns a coordinator with a transaction in this state."""
     made = Coordinator()
     if state == "unknown":
         return made, ProducerInfo(1, 0)
@@ -84,7 +84,7 @@ def test_wrong_epochs_and_producer_ids_are_rejected_in_every_state(state: str) -
         assert made.state() == state
 
 
-# ---- a life
+# ---- transactions
 
 
 def test_commit_and_abort() -> None:
@@ -125,7 +125,7 @@ def test_retried_epoch_bump_returns_same_epoch() -> None:
     made, producer = make("CompleteAbort")
     bumped = made.init(producer)
     assert bumped == (1000, 1)
-    assert made.init(producer) == bumped  # its reply was lost
+    assert made.init(producer) == bumped  # a retry: the response was lost
     assert made.init(bumped) == (1000, 2)
     assert outcome_of(made.init, producer) == FENCED
     made.init()
@@ -162,7 +162,7 @@ def test_rejects_empty_transactional_id() -> None:
     assert outcome_of(made.verify, producer, TopicPartition("t", 0), name="") == "INVALID_REQUEST"
 
 
-# ---- an epoch for each transaction (KIP-890)
+# ---- one epoch per transaction (KIP-890)
 
 
 def test_each_transaction_end_bumps_epoch() -> None:
@@ -172,7 +172,7 @@ def test_each_transaction_end_bumps_epoch() -> None:
         made.add(producer, version=NEW)
         after = made.end(producer, commit, NEW)
         assert after == (1000, producer.producer_epoch + 1)
-        assert outcome_of(made.end, producer, commit, NEW) == BUSY  # the reply was lost
+        assert outcome_of(made.end, producer, commit, NEW) == BUSY  # a retry
         assert outcome_of(made.end, producer, not commit, NEW) == STATE
         made.mark()
         assert made.marked[-1] == (1000, after.producer_epoch, commit)
@@ -203,7 +203,7 @@ def test_aborts_transaction_without_partitions(state: str) -> None:
 
 
 def exhausted(version: int) -> tuple[Coordinator, ProducerInfo]:
-    """A producer with the last epoch that is given out."""
+    """Returns a producer with the last usable epoch."""
     made = Coordinator()
     producer = made.init()
     while producer.producer_epoch < LAST_EPOCH - 1:
@@ -217,7 +217,7 @@ def test_exhausted_epochs_allocate_new_producer_id() -> None:
     made, producer = exhausted(0)
     after = made.init(producer)
     assert after == (1001, 0)
-    assert made.init(producer) == after  # asked for again
+    assert made.init(producer) == after  # a retry
     assert outcome_of(made.add, producer) == MAPPING
     made.crash()
     assert made.get().previous_producer_id == 1000
