@@ -164,9 +164,9 @@ def _(clocked: Clocked, bootstrap: str, topic: str, count: int, size: int) -> No
 
     table = pa.table({"value": pa.array(values(count, size) * max(1, count // 1000), pa.binary())})
     with headrace.Producer(bootstrap_servers=bootstrap) as producer:
-        producer.send_arrow(topic, table.slice(0, WARM_RECORDS)).get(60)
+        producer.send_arrow(topic, table.slice(0, WARM_RECORDS)).get(timeout_ms=60_000)
         with clocked.timing():
-            producer.send_arrow(topic, table).get(300)
+            producer.send_arrow(topic, table).get(timeout_ms=300_000)
 
 
 # ---- consuming

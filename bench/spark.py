@@ -92,7 +92,7 @@ class Bench:
         )
         with headrace.Producer(bootstrap_servers=self._side.bootstrap) as producer:
             for _ in range(self.sizes.rows(size) // count):
-                producer.send_arrow(topic, block).get(timeout=120)
+                producer.send_arrow(topic, block).get(timeout_ms=120_000)
 
     def _empty(self, topic: str) -> None:
         self._admin.delete_records({headrace.TopicPartition(topic, number): -1 for number in range(PARTITIONS)})

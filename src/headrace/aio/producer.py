@@ -13,7 +13,7 @@ from headrace.client.config.producer import PRODUCER_KEYS
 from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer.base import BaseProducer
-from headrace.client.producer.config import check_timeout
+from headrace.client.producer.config import timeout_seconds
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.types import Headers, OnDelivery
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata
@@ -122,14 +122,14 @@ class Producer(BaseProducer):
     async def _yield_to_sender(self) -> None:
         await asyncio.sleep(0)
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, *, timeout_ms: float | None = None) -> None:
         """Sends all records now and waits until they are acknowledged or have failed. Raises KafkaTimeoutError after
-        `timeout` seconds."""
+        `timeout_ms`."""
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout_seconds(timeout_ms)):
                 await self._core.flush()
         except TimeoutError:
-            raise KafkaTimeoutError(f"Not all records were acknowledged within {timeout} s") from None
+            raise KafkaTimeoutError(f"Not all records were acknowledged within {timeout_ms:g} ms") from None
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partitions of a topic. Waits for its metadata if necessary."""
@@ -188,9 +188,9 @@ class Producer(BaseProducer):
 
     # ---- closing
 
-    async def close(self, timeout: float | None = None) -> None:
-        """Sends the queued records and closes the producer. Records that are not sent after `timeout` seconds fail."""
-        check_timeout(timeout)
+    async def close(self, *, timeout_ms: float | None = None) -> None:
+        """Sends the queued records and closes the producer. Records that are not sent after `timeout_ms` fail."""
+        timeout = timeout_seconds(timeout_ms)
         if self._is_closed:
             return
         if self._started is not None:

@@ -70,7 +70,7 @@ class _ClosableProducer:
         self.producer = Producer(settings)
 
     def close(self) -> None:
-        self.producer.close(_CLOSE_SECONDS)
+        self.producer.close(timeout_ms=_CLOSE_SECONDS * 1000)
 
 
 class _CachedProducer(AbstractContextManager["_CachedProducer"]):
@@ -157,7 +157,7 @@ def write_at_least_once(options: SinkOptions, rows: Rows) -> WriteResult:
             futures = [future for future in futures if not future.succeeded()]
             for future in futures:
                 if future.failed():
-                    future.get(0)
+                    future.get(timeout_ms=0)
         for future in futures:
             future.get()
     return WriteResult(count)

@@ -253,12 +253,12 @@ class EmbeddedBroker:
 
         return self._await(run)
 
-    def wait_until(self, condition: Callable[[Broker], object], timeout_seconds: float = 30.0) -> None:
+    def wait_until(self, condition: Callable[[Broker], object], timeout_ms: float = 30_000) -> None:
         """Waits until a condition holds. Evaluates it on the broker's event loop. Raises TimeoutError."""
-        deadline = self._wait.monotonic() + timeout_seconds
+        deadline = self._wait.monotonic() + timeout_ms / 1000
         while not self.call(condition):
             if self._wait.monotonic() > deadline:
-                raise TimeoutError(f"The condition did not become true within {timeout_seconds} s")
+                raise TimeoutError(f"The condition did not become true within {timeout_ms:g} ms")
             self._wait.sleep(_POLL_SECONDS)
 
     def _await(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:

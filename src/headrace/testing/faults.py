@@ -60,12 +60,12 @@ class Fault:
             self._hit.notify_all()
         return self._action
 
-    def wait_for_hits(self, hits: int = 1, timeout_seconds: float = 30.0) -> None:
+    def wait_for_hits(self, hits: int = 1, timeout_ms: float = 30_000) -> None:
         """Waits until the fault was applied to this many requests. Raises TimeoutError."""
         with self._hit:
-            if not self._hit.wait_for(lambda: self.hits >= hits, timeout_seconds):
+            if not self._hit.wait_for(lambda: self.hits >= hits, timeout_ms / 1000):
                 raise TimeoutError(
-                    f"The fault '{self}' was applied to {self.hits} requests, not {hits}, within {timeout_seconds} s"
+                    f"The fault '{self}' was applied to {self.hits} requests, not {hits}, within {timeout_ms:g} ms"
                 )
 
     def remove(self) -> None:

@@ -26,7 +26,9 @@ PRODUCER: dict[str, Callable[[Any], object]] = {
     "a header of text": lambda producer: producer.send(TOPIC, b"v", headers=[("h", "text")]),
     "a header without a value": lambda producer: producer.send(TOPIC, b"v", headers=["h"]),
     "a partition below 0": lambda producer: producer.send(TOPIC, b"v", partition=-1),
-    "no time to close in": lambda producer: producer.close(timeout=-1),
+    "no time to close in": lambda producer: (
+        producer.close(timeout=-1) if isinstance(producer, kafka.KafkaProducer) else producer.close(timeout_ms=-1)
+    ),
 }
 CONSUMER: dict[str, Callable[[Any, Callable[..., Any]], object]] = {
     "poll: no timeout": lambda consumer, tp: consumer.poll(timeout_ms=None),
@@ -114,7 +116,7 @@ def test_serializers_of_kafka_python(broker: Broker) -> None:
         key_serializer=DefaultSerializer(), value_serializer=JsonSerializer(), **settings
     ) as producer:
         for key, value in (("Schlüssel", {"a": [1, None]}), (None, "text"), ("deleted", None)):
-            producer.send(TOPIC, value, key=key, partition=1).get(60)
+            producer.send(TOPIC, value, key=key, partition=1).get(timeout_ms=60_000)
     with headrace.Consumer(
         key_deserializer=DefaultSerializer(),
         value_deserializer=JsonSerializer(),

@@ -34,6 +34,7 @@ from headrace.common.errors import (
 from headrace.common.types import TopicPartition
 
 PATIENCE = 60.0
+PATIENCE_MS = 60_000
 READERS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients")
 NewTopic = Callable[..., str]
 _numbers = itertools.count()
@@ -94,7 +95,10 @@ def test_other_clients_read_records(broker: Broker, new_topic: NewTopic, codec: 
         ]
         producer.flush(PATIENCE)
         expected = with_offsets(rows)
-        places = [(future.get(0).partition, future.get(0).offset, future.get(0).timestamp) for future in futures]
+        places = [
+            (future.get(timeout_ms=0).partition, future.get(timeout_ms=0).offset, future.get(timeout_ms=0).timestamp)
+            for future in futures
+        ]
     assert places == [(row.partition, row.offset, row.timestamp) for row in expected]
     assert_same(other.read(topic, range(2)), expected)
 
@@ -116,7 +120,7 @@ def test_other_clients_read_arrow_tables(broker: Broker, new_topic: NewTopic, ot
         }
     )
     with make(broker, max_request_size=4_000_000, compression_type="lz4") as producer:
-        assert producer.send_arrow(topic, table).get(PATIENCE).rows == len(rows)
+        assert producer.send_arrow(topic, table).get(timeout_ms=PATIENCE_MS).rows == len(rows)
     assert_same(other.read(topic, range(3)), with_offsets(rows))
 
 
@@ -130,9 +134,9 @@ def test_other_clients_choose_same_partitions_for_keys(broker: Broker, new_topic
     assert not [ack for ack in other.write(topic, records, **settings) if ack.error]
     with make(broker) as producer:
         ours = {key: producer.send(topic, b"ours", key=key) for key in keys}
-        places = {key: future.get(PATIENCE).partition for key, future in ours.items()}
+        places = {key: future.get(timeout_ms=PATIENCE_MS).partition for key, future in ours.items()}
         table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array([b"rows"] * len(keys), pa.binary())})
-        producer.send_arrow(topic, table).get(PATIENCE)
+        producer.send_arrow(topic, table).get(timeout_ms=PATIENCE_MS)
     found: dict[bytes | None, set[int]] = {}
     for record in Confluent(broker.bootstrap).read(topic, range(7)):
         found.setdefault(record.key, set()).add(record.partition)
@@ -166,7 +170,9 @@ def test_acks_configs(broker: Broker, new_topic: NewTopic, acks: str) -> None:
     with make(broker, acks=acks) as producer:
         futures = [producer.send(topic, b"%d" % n) for n in range(100)]
         producer.flush(PATIENCE)
-        assert [future.get(0).offset for future in futures] == ([-1] * 100 if acks == "0" else list(range(100)))
+        assert [future.get(timeout_ms=0).offset for future in futures] == (
+            [-1] * 100 if acks == "0" else list(range(100))
+        )
     reader = Confluent(broker.bootstrap)
     eventually(lambda: len(reader.read(topic, [0])) == 100, "all are there")
 
@@ -174,7 +180,7 @@ def test_acks_configs(broker: Broker, new_topic: NewTopic, acks: str) -> None:
 def test_log_append_time(broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(1, message_timestamp_type="LogAppendTime")
     with make(broker) as producer:
-        metadata = producer.send(topic, b"v", timestamp_ms=1_000).get(PATIENCE)
+        metadata = producer.send(topic, b"v", timestamp_ms=1_000).get(timeout_ms=PATIENCE_MS)
     (record,) = Confluent(broker.bootstrap).read(topic, [0])
     assert metadata.timestamp == record.timestamp
     assert metadata.timestamp > 1_600_000_000_000
@@ -186,10 +192,10 @@ def test_splits_too_large_batches(broker: Broker, new_topic: NewTopic) -> None:
         futures = [producer.send(topic, b"%03d" % n + b"v" * 100) for n in range(300)]
         large = producer.send(topic, b"v" * 5000)
         after = producer.send(topic, b"after")
-        assert [future.get(PATIENCE).offset for future in futures] == list(range(300))
+        assert [future.get(timeout_ms=PATIENCE_MS).offset for future in futures] == list(range(300))
         with pytest.raises(MessageSizeTooLargeError):
-            large.get(PATIENCE)
-        assert after.get(PATIENCE).offset == 300
+            large.get(timeout_ms=PATIENCE_MS)
+        assert after.get(timeout_ms=PATIENCE_MS).offset == 300
 
 
 def test_unknown_topics_and_partitions_time_out(broker: Broker, new_topic: NewTopic) -> None:
@@ -231,11 +237,11 @@ def test_acknowledged_records_survive_killed_broker(tmp_path_factory: pytest.Tem
         admin.close()
         with make(broker, batch_size=500, retry_backoff_ms=20, reconnect_backoff_max_ms=200) as producer:
             futures = [producer.send("killed", b"%d" % n) for n in range(500)]
-            futures[0].get(PATIENCE)
+            futures[0].get(timeout_ms=PATIENCE_MS)
             broker.kill()
             futures += [producer.send("killed", b"%d" % n) for n in range(500, 1000)]
             broker.start()
-            assert [future.get(PATIENCE).offset for future in futures] == list(range(1000))
+            assert [future.get(timeout_ms=PATIENCE_MS).offset for future in futures] == list(range(1000))
         values = [record.value for record in Confluent(broker.bootstrap).read("killed", [0])]
         assert values == [b"%d" % n for n in range(1000)]
 
@@ -264,7 +270,7 @@ def test_other_clients_read_committed_records(broker: Broker, new_topic: NewTopi
             futures = [producer.send(topic, b"%d" % number) for _ in range(3)]
             if number % 2:
                 for future in futures:
-                    future.get(PATIENCE)
+                    future.get(timeout_ms=PATIENCE_MS)
                 producer.abort_transaction()
             else:
                 producer.commit_transaction()
@@ -308,11 +314,11 @@ def test_producers_with_same_transactional_id_fence_each_other(
 
     with transactional(broker, topic) as ours:
         ours.begin_transaction()
-        ours.send(topic, b"ours, lost").get(PATIENCE)
+        ours.send(topic, b"ours, lost").get(timeout_ms=PATIENCE_MS)
         theirs = others()
         try:
             with pytest.raises(KafkaError) as caught:
-                ours.send(topic, b"late").get(PATIENCE)
+                ours.send(topic, b"late").get(timeout_ms=PATIENCE_MS)
             assert isinstance(caught.value, ProducerFencedError | InvalidProducerEpochError)
             theirs.begin()
             theirs.send(topic, [Record(0, None, b"theirs", (), 1_700_000_000_000)])

@@ -61,12 +61,12 @@ def test_reads_only_committed_records(on_kafka: Formats) -> None:
         with producer.transaction():
             producer.send(topic, b"1")
         producer.begin_transaction()
-        producer.send(topic, b"2").get(timeout=30)
+        producer.send(topic, b"2").get(timeout_ms=30_000)
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, b"3")
         producer.begin_transaction()
-        producer.send(topic, b"4").get(timeout=30)
+        producer.send(topic, b"4").get(timeout_ms=30_000)
         committed = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
         assert on_kafka.numbers(HEADRACE, **committed) == on_kafka.numbers(KAFKA, **committed) == [1, 3]
         assert on_kafka.numbers(HEADRACE, subscribe=topic) == on_kafka.numbers(KAFKA, subscribe=topic) == [1, 2, 3, 4]

@@ -210,7 +210,7 @@ def in_transactions(formats: Formats, topic: str) -> None:
             producer.begin_transaction()
             futures = [producer.send(topic, b"%d" % (first + partition), partition=partition) for partition in (0, 1)]
             for future in futures:
-                future.get(timeout=30)
+                future.get(timeout_ms=30_000)
             if commit:
                 producer.commit_transaction()
             else:
@@ -259,7 +259,9 @@ def test_partitions_by_key_like_every_client(formats: Formats, name: str) -> Non
 
     with Producer(bootstrap_servers=formats.bootstrap) as producer:
         told = [producer.send(topic, b"again", key=b"%d" % number) for number in range(50)]
-        assert [future.get(timeout=30).partition for future in told] == [placed[b"%d" % number] for number in range(50)]
+        assert [future.get(timeout_ms=30_000).partition for future in told] == [
+            placed[b"%d" % number] for number in range(50)
+        ]
 
 
 @each_format

@@ -132,12 +132,12 @@ def test_reads_only_committed_records(formats: Formats, name: str, tmp_path: Pat
     with Producer(bootstrap_servers=formats.bootstrap, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(topic, b"1").get(timeout=30)
+        producer.send(topic, b"1").get(timeout_ms=30_000)
         assert run() == []
         producer.commit_transaction()
         assert run() == [1]
         producer.begin_transaction()
-        producer.send(topic, b"2").get(timeout=30)
+        producer.send(topic, b"2").get(timeout_ms=30_000)
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, b"3")

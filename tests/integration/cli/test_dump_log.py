@@ -24,11 +24,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             producer.init_transactions()
             for number in range(12):
                 producer.begin_transaction()
-                producer.send("filled", b"x" * 600).get(30)
+                producer.send("filled", b"x" * 600).get(timeout_ms=30_000)
                 (producer.commit_transaction if number % 2 else producer.abort_transaction)()
         with headrace.Producer(bootstrap_servers=servers) as producer:
-            producer.send("plain", b"value", key=b"\0\1abc").get(30)
-            producer.send("plain", b"value").get(30)
+            producer.send("plain", b"value", key=b"\0\1abc").get(timeout_ms=30_000)
+            producer.send("plain", b"value").get(timeout_ms=30_000)
     return directory
 
 

@@ -60,7 +60,7 @@ def test_a_transaction(servers: str) -> None:
         (idle,) = document(servers, "transactions describe --transactional-id json")
         assert (idle["start_time_ms"], idle["duration_ms"], idle["partitions"]) == (None, None, [])
         producer.begin_transaction()
-        producer.send("there", b"open").get(30)
+        producer.send("there", b"open").get(timeout_ms=30_000)
         (found,) = document(servers, "transactions describe --transactional-id json")
         assert found["partitions"] == [{"topic": "there", "partition": 0}]
         assert found["start_time_ms"] > 0

@@ -148,7 +148,7 @@ class TestInterrupted:
         with Terminal("consumer-perf-test", "--bootstrap-server", servers, *args) as terminal:
             with headrace.Producer(bootstrap_servers=servers) as producer:
                 while " of 9,000,000 records" not in terminal.shown:
-                    producer.send(topic, b"x").get(PATIENCE)
+                    producer.send(topic, b"x").get(timeout_ms=PATIENCE * 1000)
                     terminal.look()
             terminal.interrupt()
             assert terminal.end() == 130

@@ -24,6 +24,7 @@ from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 60
+PATIENCE_MS = 60_000
 _numbers = itertools.count()
 
 Client = Producer | Consumer | Admin
@@ -52,7 +53,7 @@ def topic(broker: EmbeddedBroker) -> str:
 
 def use(client: Client) -> None:
     if isinstance(client, Producer):
-        client.send("lives", b"value").get(PATIENCE)
+        client.send("lives", b"value").get(timeout_ms=PATIENCE_MS)
     elif isinstance(client, Admin):
         client.list_topics()
     else:
@@ -212,12 +213,12 @@ with Producer(bootstrap_servers=servers) as producer, Admin(bootstrap_servers=se
             for client in (producer, consumer, admin):
                 client.close()
             with Producer(bootstrap_servers=servers) as own:
-                own.send(topic, b"child").get(30)
+                own.send(topic, b"child").get(timeout_ms=30_000)
             print("child is done", flush=True)
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    producer.send(topic, b"after").get(30)
+    producer.send(topic, b"after").get(timeout_ms=30_000)
     seen = []
     while len(seen) < 3:
         seen += [record.value for records in consumer.poll(1000).values() for record in records]

@@ -116,13 +116,13 @@ class TestProducer:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             with pytest.raises(error, match=words):
                 producer.send(topic, b"value", partition=partition)
-            assert producer.send(topic, b"value", partition=0).get(PATIENCE).offset == 10
+            assert producer.send(topic, b"value", partition=0).get(timeout_ms=PATIENCE_MS).offset == 10
 
     def test_a_time_to_close_in(self, broker: EmbeddedBroker, topic: str) -> None:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            with pytest.raises(ValueError, match="timeout=-1 is not valid"):
-                producer.close(timeout=-1)
-            assert producer.send(topic, b"value").get(PATIENCE).offset == 10
+            with pytest.raises(ValueError, match="timeout_ms=-1 is not valid"):
+                producer.close(timeout_ms=-1)
+            assert producer.send(topic, b"value").get(timeout_ms=PATIENCE_MS).offset == 10
 
     def test_serializers_are_closed_with_it(self, broker: EmbeddedBroker, topic: str) -> None:
         class Closing:
@@ -139,7 +139,7 @@ class TestProducer:
         closed: list[Any] = []
         made = Closing()
         with Producer(bootstrap_servers=broker.bootstrap_servers, value_serializer=made) as producer:
-            producer.send(topic, "text").get(PATIENCE)
+            producer.send(topic, "text").get(timeout_ms=PATIENCE_MS)
         with consumer(broker, topic, value_deserializer=made) as reading:
             assert reading.poll(PATIENCE_MS)
         assert closed == [made, made]
@@ -147,10 +147,10 @@ class TestProducer:
     def test_the_error_of_many_records_does_not_grow(self, broker: EmbeddedBroker, topic: str) -> None:
         producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
         futures = [producer.send(topic, b"value") for _ in range(20)]
-        producer.close(timeout=0)
+        producer.close(timeout_ms=0)
         for future in futures:
             with pytest.raises(IllegalStateError, match="closed") as told:
-                future.get(0)
+                future.get(timeout_ms=0)
         assert len(told.traceback) < 5
 
     def test_a_record_whose_time_is_up_says_what_stood_in_the_way(self, topic: str, broker: EmbeddedBroker) -> None:
@@ -160,16 +160,16 @@ class TestProducer:
             with broker.faults.error(ApiKey.PRODUCE, KafkaStorageError):
                 future = producer.send(topic, b"value")
                 with pytest.raises(KafkaTimeoutError, match="last error: ") as told:
-                    future.get(PATIENCE)
+                    future.get(timeout_ms=PATIENCE_MS)
                 assert isinstance(told.value.__cause__, KafkaStorageError)
             broker.kill()
             try:
                 future = producer.send(topic, b"value")
                 with pytest.raises(KafkaTimeoutError, match="last error: could not connect"):
-                    future.get(PATIENCE)
+                    future.get(timeout_ms=PATIENCE_MS)
             finally:
                 broker.start()
-            assert producer.send(topic, b"value").get(PATIENCE).offset == 10
+            assert producer.send(topic, b"value").get(timeout_ms=PATIENCE_MS).offset == 10
 
 
 class TestTransactions:

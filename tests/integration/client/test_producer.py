@@ -31,6 +31,7 @@ from headrace.records import partition_for_key
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 60
+PATIENCE_MS = 60_000
 _numbers = itertools.count()
 
 
@@ -88,13 +89,13 @@ class TestSenderTurns:
     ) -> None:
         monkeypatch.setattr(producer_module, "_BACKLOG_BYTES", 0)
         with make(broker) as producer:
-            producer.send(topic, b"first").get(PATIENCE)
+            producer.send(topic, b"first").get(timeout_ms=PATIENCE_MS)
             broker.pause()
             for _ in range(20_000):  # 20 MB, less than buffer.memory
                 producer.send(topic, bytes(1000))
             assert producer._core.buffers.used_bytes > 20_000_000
             broker.resume()
-            producer.flush(PATIENCE)
+            producer.flush(timeout_ms=PATIENCE_MS)
             assert producer._core.buffers.used_bytes == 0
 
     def test_callback_sends_with_large_backlog(
@@ -119,7 +120,7 @@ def test_broker_stores_record_as_sent(broker: EmbeddedBroker, topic: str, acks: 
         future = producer.send(
             topic, b"value", key=b"key", headers=[("a", b"1"), ("a", None)], partition=1, timestamp_ms=1_700_000_000_123
         )
-        metadata = future.get(PATIENCE)
+        metadata = future.get(timeout_ms=PATIENCE_MS)
         assert (metadata.topic, metadata.partition, metadata.timestamp) == (topic, 1, 1_700_000_000_123)
         assert metadata.offset == (-1 if acks == "0" else 0)
         assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 5)
@@ -133,8 +134,8 @@ def test_broker_stores_record_as_sent(broker: EmbeddedBroker, topic: str, acks: 
 def test_compression_codecs(broker: EmbeddedBroker, topic: str, codec: str) -> None:
     with make(broker, **{"compression.type": codec}) as producer:
         futures = [producer.send(topic, b"value %d " % n * 10, partition=0) for n in range(500)]
-        producer.flush(PATIENCE)
-        assert [future.get(0).offset for future in futures] == list(range(500))
+        producer.flush(timeout_ms=PATIENCE_MS)
+        assert [future.get(timeout_ms=0).offset for future in futures] == list(range(500))
     assert read_values(broker, topic) == [b"value %d " % n * 10 for n in range(500)]
 
 
@@ -143,19 +144,19 @@ def test_partitions_keys_like_java_clients(broker: EmbeddedBroker, topic: str) -
     with make(broker) as producer:
         futures = [producer.send(topic, b"v", key=key) for key in keys]
         for key, future in zip(keys, futures, strict=True):
-            assert future.get(PATIENCE).partition == partition_for_key(key, 3)
+            assert future.get(timeout_ms=PATIENCE_MS).partition == partition_for_key(key, 3)
 
 
 def test_partitioners(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, partitioner="round_robin") as producer:
         futures = [producer.send(topic, b"v", key=b"same") for _ in range(9)]
-        assert sorted(future.get(PATIENCE).partition for future in futures) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        assert sorted(future.get(timeout_ms=PATIENCE_MS).partition for future in futures) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     with make(broker, partitioner=lambda key, everything, available: everything[-1]) as producer:
-        assert producer.send(topic, b"v").get(PATIENCE).partition == 2
+        assert producer.send(topic, b"v").get(timeout_ms=PATIENCE_MS).partition == 2
         assert producer.partitions_for(topic) == {0, 1, 2}
         assert producer.metrics()["type"] == "producer"
     with make(broker, linger_ms=0) as producer:
-        spread = {producer.send(topic, b"v" * 20_000).get(PATIENCE).partition for _ in range(40)}
+        spread = {producer.send(topic, b"v" * 20_000).get(timeout_ms=PATIENCE_MS).partition for _ in range(40)}
         assert spread == {0, 1, 2}
 
 
@@ -176,7 +177,7 @@ def test_serializers_callbacks_and_interceptors(broker: EmbeddedBroker, topic: s
         interceptors=[Interceptor()],
         on_delivery=lambda error, metadata: heard.append(("delivered", metadata.offset, error)),
     ) as producer:
-        producer.send(topic, "value", key="key", partition=0).get(PATIENCE)
+        producer.send(topic, "value", key="key", partition=0).get(timeout_ms=PATIENCE_MS)
     assert [(record.key, record.value) for record in read_records(broker, topic)] == [(b"key", b"VALUE")]
     assert heard == [("delivered", 0, None), ("acknowledged", 0, None)]
 
@@ -193,7 +194,7 @@ def test_many_threads_share_a_producer(broker: EmbeddedBroker, topic: str) -> No
             thread.start()
         for thread in threads:
             thread.join()
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
         assert producer._core.buffers.available_bytes == 40_000
     for partition in range(3):
         values = [value.split() for value in read_values(broker, topic, partition) if value]
@@ -209,10 +210,10 @@ def test_splits_batch_too_large_for_topic(broker: EmbeddedBroker) -> None:
         futures = [producer.send(topic, b"%03d" % n + b"v" * 100) for n in range(200)]
         large = producer.send(topic, b"v" * 2000)
         after = producer.send(topic, b"after")
-        assert [future.get(PATIENCE).offset for future in futures] == list(range(200))
+        assert [future.get(timeout_ms=PATIENCE_MS).offset for future in futures] == list(range(200))
         with pytest.raises(MessageSizeTooLargeError):
-            large.get(PATIENCE)
-        assert after.get(PATIENCE).offset == 200
+            large.get(timeout_ms=PATIENCE_MS)
+        assert after.get(timeout_ms=PATIENCE_MS).offset == 200
 
 
 def test_invalid_records_fail(broker: EmbeddedBroker, topic: str) -> None:
@@ -239,11 +240,11 @@ def test_waits_for_partition_to_be_created(broker: EmbeddedBroker) -> None:
     topic = f"growing-{next(_numbers)}"
     broker.create_topic(topic, 1)
     with make(broker) as producer:
-        producer.send(topic, b"v").get(PATIENCE)
+        producer.send(topic, b"v").get(timeout_ms=PATIENCE_MS)
         producer._thread.call(producer._core.client.metadata.request_update)
         found: list[int] = []
         waiting = threading.Thread(
-            target=lambda: found.append(producer.send(topic, b"v", partition=1).get(PATIENCE).partition)
+            target=lambda: found.append(producer.send(topic, b"v", partition=1).get(timeout_ms=PATIENCE_MS).partition)
         )
         waiting.start()
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -255,7 +256,7 @@ def test_waits_for_partition_to_be_created(broker: EmbeddedBroker) -> None:
 def test_full_buffer_blocks_up_to_max_block_ms(broker: EmbeddedBroker, topic: str) -> None:
     settings = {"buffer.memory": 100_000, "batch.size": 10_000, "max.block.ms": 200, "linger.ms": 0}
     with make(broker, **settings) as producer:
-        producer.send(topic, b"first", partition=0).get(PATIENCE)
+        producer.send(topic, b"first", partition=0).get(timeout_ms=PATIENCE_MS)
         broker.pause()
 
         def fill() -> None:
@@ -265,21 +266,24 @@ def test_full_buffer_blocks_up_to_max_block_ms(broker: EmbeddedBroker, topic: st
         with pytest.raises(KafkaTimeoutError, match=r"buffer\.memory"):
             fill()
         broker.resume()
-        producer.flush(PATIENCE)
-        assert producer.send(topic, b"last", partition=0).get(PATIENCE).offset == len(read_values(broker, topic)) - 1
+        producer.flush(timeout_ms=PATIENCE_MS)
+        assert (
+            producer.send(topic, b"last", partition=0).get(timeout_ms=PATIENCE_MS).offset
+            == len(read_values(broker, topic)) - 1
+        )
 
 
 def test_flush_times_out(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer:
-        producer.flush(0)
-        producer.send(topic, b"first").get(PATIENCE)
+        producer.flush(timeout_ms=0)
+        producer.send(topic, b"first").get(timeout_ms=PATIENCE_MS)
         broker.pause()
         future = producer.send(topic, b"v")
         with pytest.raises(KafkaTimeoutError):
-            producer.flush(0.05)
+            producer.flush(timeout_ms=50)
         assert not future.is_done
         broker.resume()
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
         assert future.succeeded()
 
 
@@ -287,7 +291,7 @@ def test_close_sends_queued_records(broker: EmbeddedBroker, topic: str) -> None:
     producer = make(broker, linger_ms=60_000, delivery_timeout_ms=200_000)
     futures = [producer.send(topic, b"v", partition=0) for _ in range(10)]
     producer.close()
-    assert [future.get(0).offset for future in futures] == list(range(10))
+    assert [future.get(timeout_ms=0).offset for future in futures] == list(range(10))
     producer.close()
     for call in (lambda: producer.send(topic, b"v"), producer.begin_transaction):
         with pytest.raises(IllegalStateError):
@@ -296,12 +300,12 @@ def test_close_sends_queued_records(broker: EmbeddedBroker, topic: str) -> None:
 
 def test_close_with_zero_timeout_fails_queued_records(broker: EmbeddedBroker, topic: str) -> None:
     producer = make(broker)
-    producer.send(topic, b"first").get(PATIENCE)
+    producer.send(topic, b"first").get(timeout_ms=PATIENCE_MS)
     broker.pause()
     sent = producer.send(topic, b"on the wire")
     eventually(lambda: producer._core.sender.in_flight_count == 1, "it is on the wire")
     waiting = producer.send(topic, b"waiting", partition=2)
-    producer.close(timeout=0)
+    producer.close(timeout_ms=0)
     for future in (sent, waiting):
         assert isinstance(future.exception, IllegalStateError) or future.failed()
 
@@ -310,7 +314,7 @@ def test_callback_may_send_but_not_flush(broker: EmbeddedBroker, topic: str) -> 
     done = threading.Event()
     seen: list[Any] = []
     with make(broker) as producer:
-        producer.send(topic, b"first", partition=0).get(PATIENCE)
+        producer.send(topic, b"first", partition=0).get(timeout_ms=PATIENCE_MS)
 
         def again(error: Any, metadata: Any) -> None:
             seen.append(producer.send(topic, b"from a callback", partition=0))
@@ -322,26 +326,26 @@ def test_callback_may_send_but_not_flush(broker: EmbeddedBroker, topic: str) -> 
 
         producer.send(topic, b"second", partition=0, on_delivery=again)
         assert done.wait(PATIENCE)
-        assert seen[0].get(PATIENCE).offset == 2
+        assert seen[0].get(timeout_ms=PATIENCE_MS).offset == 2
         assert isinstance(seen[1], IllegalStateError)
 
 
 def test_non_retriable_error_fails_future(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer:
-        producer.send(topic, b"v", partition=0).get(PATIENCE)
+        producer.send(topic, b"v", partition=0).get(timeout_ms=PATIENCE_MS)
         with (
             broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError),
             pytest.raises(TopicAuthorizationFailedError),
         ):
-            producer.send(topic, b"v", partition=0).get(PATIENCE)
-        assert producer.send(topic, b"v", partition=0).get(PATIENCE).offset == 1
+            producer.send(topic, b"v", partition=0).get(timeout_ms=PATIENCE_MS)
+        assert producer.send(topic, b"v", partition=0).get(timeout_ms=PATIENCE_MS).offset == 1
 
 
 def test_fails_without_producer_id(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker) as producer, broker.faults.error(ApiKey.INIT_PRODUCER_ID, ClusterAuthorizationFailedError):
         first = producer.send(topic, b"v")
         with pytest.raises(ClusterAuthorizationFailedError) as caught:
-            first.get(PATIENCE)
+            first.get(timeout_ms=PATIENCE_MS)
         assert caught.value.fatal
         assert producer.send(topic, b"v").failed()
 
@@ -366,7 +370,7 @@ def test_send_arrow_returns_one_future(broker: EmbeddedBroker, topic: str) -> No
     with make(broker) as producer:
         done = threading.Event()
         future = producer.send_arrow(topic, data).add_done(lambda error, metadata: done.set())
-        metadata = future.get(PATIENCE)
+        metadata = future.get(timeout_ms=PATIENCE_MS)
         assert done.wait(PATIENCE)
         assert (metadata.topic, metadata.rows) == (topic, 5000)
         assert sum(part.rows for part in metadata.ranges) == 5000
@@ -392,8 +396,8 @@ def test_send_arrow_with_partition_and_headers(broker: EmbeddedBroker, topic: st
     )
     data = table(30, partition=pa.array([n % 3 for n in range(30)]), headers=headers).to_batches()[0]
     with make(broker) as producer:
-        producer.send_arrow(topic, data).get(PATIENCE)
-        producer.send_arrow(topic, data.slice(3, 4), partition=0).get(PATIENCE)
+        producer.send_arrow(topic, data).get(timeout_ms=PATIENCE_MS)
+        producer.send_arrow(topic, data.slice(3, 4), partition=0).get(timeout_ms=PATIENCE_MS)
         with pytest.raises(IllegalArgumentError, match="partition"):
             producer.send_arrow(topic, table(1, partition=pa.array([3])))
     assert read_values(broker, topic, 0) == [*(b"%d" % n for n in range(0, 30, 3)), b"3", b"4", b"5", b"6"]
@@ -405,14 +409,14 @@ def test_rows_and_records_keep_order(broker: EmbeddedBroker, topic: str) -> None
         producer.send(topic, b"before", partition=0)
         producer.send_arrow(topic, table(3), partition=0)
         producer.send(topic, b"after", partition=0)
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
     assert read_values(broker, topic) == [b"before", b"0", b"1", b"2", b"after"]
 
 
 def test_send_arrow_with_table_larger_than_buffer_memory(broker: EmbeddedBroker, topic: str) -> None:
     data = pa.table({"value": pa.array([b"%06d" % n + b"v" * 1000 for n in range(3000)], pa.binary())})
     with make(broker, **{"buffer.memory": 500_000}) as producer:
-        assert producer.send_arrow(topic, data, partition=0).get(PATIENCE).rows == 3000
+        assert producer.send_arrow(topic, data, partition=0).get(timeout_ms=PATIENCE_MS).rows == 3000
         assert producer._core.buffers.available_bytes == 500_000
     assert [value[:6] for value in read_values(broker, topic) if value] == [b"%06d" % n for n in range(3000)]
 
@@ -421,7 +425,7 @@ def test_send_arrow_splits_batches_too_large_for_topic(broker: EmbeddedBroker) -
     topic = f"small-{next(_numbers)}"
     broker.create_topic(topic, 1, {"max.message.bytes": "2000"})
     with make(broker) as producer:
-        metadata = producer.send_arrow(topic, table(2000)).get(PATIENCE)
+        metadata = producer.send_arrow(topic, table(2000)).get(timeout_ms=PATIENCE_MS)
         assert len(metadata.ranges) > 5
         assert [part.base_offset for part in metadata.ranges] == sorted(part.base_offset for part in metadata.ranges)
     assert read_values(broker, topic) == [b"%d" % n for n in range(2000)]
@@ -439,7 +443,7 @@ def test_send_arrow_checks_partitions_before_first_row(broker: EmbeddedBroker, t
                 producer.send_arrow(topic, each)
         with pytest.raises(IllegalArgumentError, match="has type string: expected integers"):
             producer.send_arrow(topic, table(1, partition=pa.array(["0"])))
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
     assert [read_values(broker, topic, partition) for partition in range(3)] == [[], [], []]
 
 
@@ -453,7 +457,7 @@ def test_send_arrow_error_after_first_rows_fails_future(broker: EmbeddedBroker, 
     with make(broker) as producer:
         future = producer.send_arrow(topic, too_large_at_the_end(), partition=0)
         with pytest.raises(MessageSizeTooLargeError, match=r"larger than max\.request\.size"):
-            future.get(PATIENCE)
+            future.get(timeout_ms=PATIENCE_MS)
         assert future.failed()
         assert future.value is None
         written = sum(part.rows for part in future.acknowledged)
@@ -475,7 +479,7 @@ def test_send_arrow_without_memory_for_last_rows(broker: EmbeddedBroker, topic: 
         finally:
             broker.resume()
         with pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms"):
-            future.get(PATIENCE)
+            future.get(timeout_ms=PATIENCE_MS)
         written = sum(part.rows for part in future.acknowledged)
         assert 0 < written < 3000
     assert len(read_values(broker, topic)) == written
@@ -510,4 +514,4 @@ def test_send_arrow_rejects_invalid_data(broker: EmbeddedBroker, topic: str) -> 
             producer.send_arrow(topic, pa.table({"other": [1]}))
         with pytest.raises(TypeError, match="Table"):
             producer.send_arrow(topic, [b"v"])  # type: ignore[arg-type]
-        assert producer.send_arrow(topic, table(0)).get(PATIENCE).rows == 0
+        assert producer.send_arrow(topic, table(0)).get(timeout_ms=PATIENCE_MS).rows == 0

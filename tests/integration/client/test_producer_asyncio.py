@@ -20,6 +20,7 @@ from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 60.0
+PATIENCE_MS = 60_000
 _numbers = itertools.count()
 
 
@@ -98,7 +99,7 @@ def test_full_buffer_times_out(broker: EmbeddedBroker, topic: str) -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await asyncio.to_thread(broker.resume)
-        await producer.flush(PATIENCE)
+        await producer.flush(timeout_ms=PATIENCE_MS)
         assert producer._core.buffers.available_bytes == 20_000
 
     with_producer(broker, test, **{"buffer.memory": 20_000, "batch.size": 2000, "max.block.ms": 100})

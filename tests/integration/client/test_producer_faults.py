@@ -35,6 +35,7 @@ from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 120
+PATIENCE_MS = 60_000
 _numbers = itertools.count()
 QUICK: dict[str, Any] = {
     "batch.size": 250,
@@ -76,7 +77,7 @@ def value(number: int) -> bytes:
 
 def check_whole(broker: EmbeddedBroker, topic: str, futures: list[FutureRecordMetadata]) -> None:
     """Every record is in partition 0, once, in order, and where its future says."""
-    assert [future.get(PATIENCE).offset for future in futures] == list(range(len(futures)))
+    assert [future.get(timeout_ms=PATIENCE_MS).offset for future in futures] == list(range(len(futures)))
     assert read_values(broker, topic) == [value(number) for number in range(len(futures))]
 
 
@@ -125,10 +126,10 @@ def test_survives_lost_connections_and_responses(
 def test_retries_after_request_timeout(broker: EmbeddedBroker, topic: str) -> None:
     """The records are in the log; the reply never comes."""
     with make(broker, request_timeout_ms=200) as producer:
-        producer.send(topic, value(0), partition=0).get(PATIENCE)
+        producer.send(topic, value(0), partition=0).get(timeout_ms=PATIENCE_MS)
         lost = broker.faults.drop_reply(ApiKey.PRODUCE, times=1)
         futures = [producer.send(topic, value(number), partition=0) for number in range(1, 30)]
-        assert [future.get(PATIENCE).offset for future in futures] == list(range(1, 30))
+        assert [future.get(timeout_ms=PATIENCE_MS).offset for future in futures] == list(range(1, 30))
         assert lost.hits == 1
         assert producer._core.sender.retries >= 1
     assert read_values(broker, topic) == [value(number) for number in range(30)]
@@ -138,7 +139,7 @@ def test_retries_after_request_timeout(broker: EmbeddedBroker, topic: str) -> No
 def test_lost_sequence_bumps_epoch_without_loss(broker: EmbeddedBroker, topic: str, error: type[KafkaError]) -> None:
     with make(broker) as producer:
         futures = [producer.send(topic, value(0), partition=0)]
-        futures[0].get(PATIENCE)
+        futures[0].get(timeout_ms=PATIENCE_MS)
         broker.faults.error(ApiKey.PRODUCE, error, times=1)
         futures += [producer.send(topic, value(number), partition=0) for number in range(1, 30)]
         check_whole(broker, topic, futures)
@@ -168,8 +169,8 @@ def test_random_faults(broker: EmbeddedBroker, topic: str, seed: int) -> None:
                 producer.send(topic, value(len(futures) + n), partition=0) for n in range(random.randrange(1, 40))
             ]
             if round_number % 5 == 4:
-                producer.flush(PATIENCE)
-        producer.flush(PATIENCE)
+                producer.flush(timeout_ms=PATIENCE_MS)
+        producer.flush(timeout_ms=PATIENCE_MS)
         faults.clear()
         check_whole(broker, topic, futures)
 
@@ -182,18 +183,18 @@ def test_survives_cut_at_every_byte_of_responses() -> None:
         settings = {"bootstrap.servers": proxy.bootstrap_servers, **QUICK}
         with Producer(settings) as producer:
             futures = [producer.send("t", value(0))]
-            futures[0].get(PATIENCE)
+            futures[0].get(timeout_ms=PATIENCE_MS)
             # One connection that does everything: how much the broker says on it until a record is acknowledged.
             before = proxy.replied_bytes
             proxy.cut_now()
             futures.append(producer.send("t", value(1)))
-            futures[1].get(PATIENCE)
+            futures[1].get(timeout_ms=PATIENCE_MS)
             whole = proxy.replied_bytes - before
             for size in range(1, whole + 3):
                 proxy.cut_after(size)
                 proxy.cut_now()
                 futures.append(producer.send("t", value(len(futures))))
-                futures[-1].get(PATIENCE)
+                futures[-1].get(timeout_ms=PATIENCE_MS)
             assert proxy.cuts >= whole
         check_whole(broker, "t", futures)
 
@@ -205,7 +206,7 @@ def test_survives_broker_restarts(tmp_path: Path) -> None:
             futures += [producer.send("t", value(len(futures) + n)) for n in range(20)]
             broker.restart(clean=clean)
             futures += [producer.send("t", value(len(futures) + n)) for n in range(20)]
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
         check_whole(broker, "t", futures)
 
 
@@ -213,15 +214,15 @@ def test_futures_are_correct_after_delivery_timeouts(broker: EmbeddedBroker, top
     settings = {"request_timeout_ms": 300, "delivery_timeout_ms": 600}
     with make(broker, **settings) as producer:
         first = producer.send(topic, value(0), partition=0)
-        first.get(PATIENCE)
+        first.get(timeout_ms=PATIENCE_MS)
         broker.pause()
         lost = [producer.send(topic, value(number), partition=0) for number in range(1, 10)]
         for future in lost:
             with pytest.raises(KafkaTimeoutError, match=r"delivery\.timeout\.ms"):
-                future.get(PATIENCE)
+                future.get(timeout_ms=PATIENCE_MS)
         broker.resume()
         later = [producer.send(topic, value(number), partition=0) for number in range(10, 20)]
-        offsets = [future.get(PATIENCE).offset for future in later]
+        offsets = [future.get(timeout_ms=PATIENCE_MS).offset for future in later]
     values = read_values(broker, topic)
     assert [values[offset] for offset in offsets] == [value(number) for number in range(10, 20)]
     assert offsets == sorted(offsets)
@@ -236,7 +237,7 @@ def test_order_per_key_under_faults(broker: EmbeddedBroker, topic: str) -> None:
                 broker.faults.drop_reply(ApiKey.PRODUCE, times=1, close=True)
                 broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError, times=2)
             producer.send(topic, b"%d" % n, key=b"key-%d" % (n % 5))
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
     values = [int(each or b"") for partition in range(2) for each in read_values(broker, topic, partition)]
     assert sorted(values) == list(range(300))
     for key in range(5):
@@ -249,7 +250,7 @@ def test_acknowledged_records_survive_broker_kill(tmp_path: Path) -> None:
     with Headrace(tmp_path / "data", {"num.partitions": 1}) as process:
         settings = {**QUICK, "batch.size": 2000, "reconnect.backoff.max.ms": 50}
         with Producer({"bootstrap.servers": process.bootstrap, **settings}) as producer:
-            producer.send("kills", value(0)).get(PATIENCE)
+            producer.send("kills", value(0)).get(timeout_ms=PATIENCE_MS)
             futures: list[FutureRecordMetadata] = []
             stop = threading.Event()
 
@@ -269,8 +270,8 @@ def test_acknowledged_records_survive_broker_kill(tmp_path: Path) -> None:
             finally:
                 stop.set()
                 writer.join()
-            producer.flush(PATIENCE)
-            offsets = [future.get(0).offset for future in futures]
+            producer.flush(timeout_ms=PATIENCE_MS)
+            offsets = [future.get(timeout_ms=0).offset for future in futures]
         process.stop()
         with EmbeddedBroker(data_dir=process.data_dir) as broker:
             values = read_values(broker, "kills")
@@ -284,7 +285,7 @@ def test_program_without_close_exits(broker: EmbeddedBroker, topic: str) -> None
         "import sys\n"
         "from headrace.client.producer.producer import Producer\n"
         "producer = Producer(bootstrap_servers=sys.argv[1])\n"
-        "print(producer.send(sys.argv[2], b'v').get(60).offset)\n"
+        "print(producer.send(sys.argv[2], b'v').get(timeout_ms=60_000).offset)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, broker.bootstrap_servers, topic],

@@ -35,6 +35,7 @@ from headrace.protocol.messages.offset_fetch import (
 from headrace.testing import EmbeddedBroker
 
 PATIENCE = 120
+PATIENCE_MS = 60_000
 _numbers = itertools.count()
 
 
@@ -94,7 +95,7 @@ def test_read_committed_sees_committed_records_only(broker: EmbeddedBroker, topi
             if outcome != "empty":
                 futures = [producer.send(topic, b"%d" % number, partition=partition) for partition in (0, 1)]
             if outcome == "abort":
-                assert all(future.get(PATIENCE).offset >= 0 for future in futures)
+                assert all(future.get(timeout_ms=PATIENCE_MS).offset >= 0 for future in futures)
                 producer.abort_transaction()
             else:
                 producer.commit_transaction()
@@ -156,10 +157,10 @@ def test_commits_offsets_with_transaction(broker: EmbeddedBroker, topic: str) ->
 def test_newer_producer_fences_older_one(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as old:
         old.begin_transaction()
-        old.send(topic, b"old", partition=0).get(PATIENCE)
+        old.send(topic, b"old", partition=0).get(timeout_ms=PATIENCE_MS)
         with make(broker, topic) as new:
             with pytest.raises(KafkaError) as caught:
-                old.send(topic, b"late", partition=0).get(PATIENCE)
+                old.send(topic, b"late", partition=0).get(timeout_ms=PATIENCE_MS)
             assert isinstance(caught.value, ProducerFencedError | InvalidProducerEpochError)
             with pytest.raises(KafkaError) as caught:
                 old.commit_transaction()
@@ -178,7 +179,7 @@ def test_newer_producer_fences_older_one(broker: EmbeddedBroker, topic: str) -> 
 def test_producer_changes_transactional_ids(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as one, make(broker, f"{topic}-2") as other:
         other.begin_transaction()
-        other.send(topic, b"other", partition=0).get(PATIENCE)
+        other.send(topic, b"other", partition=0).get(timeout_ms=PATIENCE_MS)
         for name in (f"{topic}-1", f"{topic}-2", topic):
             one.init_transactions(name)
             with one.transaction():
@@ -191,10 +192,10 @@ def test_producer_changes_transactional_ids(broker: EmbeddedBroker, topic: str) 
 def test_next_transaction_succeeds_after_abort(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic) as producer:
         producer.begin_transaction()
-        producer.send(topic, b"a", partition=0).get(PATIENCE)
+        producer.send(topic, b"a", partition=0).get(timeout_ms=PATIENCE_MS)
         broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
         with pytest.raises(TopicAuthorizationFailedError):
-            producer.send(topic, b"b", partition=0).get(PATIENCE)
+            producer.send(topic, b"b", partition=0).get(timeout_ms=PATIENCE_MS)
         with pytest.raises(TopicAuthorizationFailedError) as caught:
             producer.send(topic, b"c", partition=0)
         assert caught.value.abortable
@@ -212,7 +213,7 @@ def test_error_fails_commit_and_queued_batches(broker: EmbeddedBroker, topic: st
     with make(broker, topic, batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         producer.begin_transaction()
         producer.send(topic, b"first", partition=0)
-        producer.flush(PATIENCE)
+        producer.flush(timeout_ms=PATIENCE_MS)
         broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
         futures = []
         with suppress(TopicAuthorizationFailedError):  # which may come as early as this
@@ -231,7 +232,7 @@ def test_error_fails_commit_and_queued_batches(broker: EmbeddedBroker, topic: st
 def test_abort_does_not_wait_for_retries(broker: EmbeddedBroker, topic: str) -> None:
     with make(broker, topic, batch_size=200) as producer:
         producer.begin_transaction()
-        producer.send(topic, b"first", partition=0).get(PATIENCE)
+        producer.send(topic, b"first", partition=0).get(timeout_ms=PATIENCE_MS)
         with broker.faults.error(ApiKey.PRODUCE, NotLeaderForPartitionError) as fault:
             futures = [producer.send(topic, b"v" * 100, partition=0) for _ in range(10)]
             fault.wait_for_hits(2)
@@ -293,7 +294,7 @@ def test_repeated_commit_waits_for_same_commit(broker: EmbeddedBroker, topic: st
     with make(broker, topic) as producer:
         producer.config = producer._core.settings = dataclasses.replace(producer.config, max_block_ms=300)
         producer.begin_transaction()
-        producer.send(topic, b"v", partition=0).get(PATIENCE)
+        producer.send(topic, b"v", partition=0).get(timeout_ms=PATIENCE_MS)
         broker.pause()
         with pytest.raises(KafkaTimeoutError, match="commit_transaction"):
             producer.commit_transaction()
@@ -325,7 +326,7 @@ def test_abort_after_send_offsets_timeout(broker: EmbeddedBroker, topic: str) ->
 def test_close_aborts_open_transaction(broker: EmbeddedBroker, topic: str) -> None:
     producer = make(broker, topic)
     producer.begin_transaction()
-    producer.send(topic, b"v", partition=0).get(PATIENCE)
+    producer.send(topic, b"v", partition=0).get(timeout_ms=PATIENCE_MS)
     producer.close()
     with make(broker, f"{topic}-other") as other:
         other.begin_transaction()
@@ -347,7 +348,7 @@ def test_transaction_block_commits_or_aborts(broker: EmbeddedBroker, topic: str)
         with producer.transaction():
             producer.send(topic, b"kept", partition=0)
         with pytest.raises(KafkaTimeoutError), producer.transaction():
-            producer.send(topic, b"lost", partition=0).get(0)
+            producer.send(topic, b"lost", partition=0).get(timeout_ms=0)
         broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
         with pytest.raises(TopicAuthorizationFailedError), producer.transaction():
             producer.send(topic, b"refused when it is committed", partition=0)

@@ -108,7 +108,7 @@ def test_read_committed(headrace_broker: EmbeddedBroker, headrace_topic: str, cl
         assert values(list(committed.read(tp, 0, end))) == [b"a0", b"a1", b"a2", b"c0", b"c1", b"c2"]
         assert len(values(list(client.read(tp, 0, end)))) == 9
         producer.begin_transaction()
-        producer.send(headrace_topic, b"open", partition=0).get(30)
+        producer.send(headrace_topic, b"open", partition=0).get(timeout_ms=30_000)
         assert committed.offsets({tp: LATEST}) == {tp: end}
         assert client.offsets({tp: LATEST}) == {tp: end + 1}
         producer.abort_transaction()

@@ -67,7 +67,7 @@ def test_ignores_aborted_records(spark: Any) -> None:
             producer.init_transactions()
             for reason in ("given up", "no ts"):
                 producer.begin_transaction()
-                producer.send(DEAD_LETTERS, json.dumps({"reason": reason}).encode()).get(timeout=60)
+                producer.send(DEAD_LETTERS, json.dumps({"reason": reason}).encode()).get(timeout_ms=60_000)
                 if reason == "given up":
                     producer.flush()
                     producer.abort_transaction()

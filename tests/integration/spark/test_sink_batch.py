@@ -162,7 +162,7 @@ def test_fences_zombie_task(spark: Any, bootstrap: str, headrace_topic: str) -> 
     with headrace.Producer(bootstrap_servers=bootstrap, transactional_id=name) as zombie:
         zombie.init_transactions()
         zombie.begin_transaction()
-        zombie.send(headrace_topic, b"-1").get(30)
+        zombie.send(headrace_topic, b"-1").get(timeout_ms=30_000)
         zombie.send_offsets_to_transaction({headrace.TopicPartition(headrace_topic, 0): 0}, name)
         save(rows(spark, tasks=1), bootstrap, topic=headrace_topic, queryId=headrace_topic, batchId=0)
         with pytest.raises(ProducerFencedError):

@@ -196,7 +196,7 @@ def test_reads_only_committed_records(spark: Any, headrace_broker: EmbeddedBroke
         producer.init_transactions()
         for name, is_good in ((b"good", True), (b"bad", False)):
             producer.begin_transaction()
-            producer.send(headrace_topic, name).get(30)
+            producer.send(headrace_topic, name).get(timeout_ms=30_000)
             if is_good:
                 producer.commit_transaction()
             else:

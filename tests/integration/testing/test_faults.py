@@ -146,7 +146,7 @@ def test_faults_survive_restart(broker: EmbeddedBroker) -> None:
 def test_wait_for_hits_times_out(broker: EmbeddedBroker) -> None:
     fault = broker.faults.delay(ApiKey.FETCH, 1)
     with pytest.raises(TimeoutError, match="was applied to 0 requests, not 2"):
-        fault.wait_for_hits(2, timeout_seconds=0.01)
+        fault.wait_for_hits(2, timeout_ms=10)
 
 
 def test_times_must_be_positive(broker: EmbeddedBroker) -> None:

@@ -89,10 +89,10 @@ class Formats:
             )
             for record in records
         ]
-        producer.flush(timeout=60)
+        producer.flush(timeout_ms=60_000)
         if settings:
             producer.close()
-        return [future.get(timeout=60).offset for future in futures]
+        return [future.get(timeout_ms=60_000).offset for future in futures]
 
     def send_numbers(self, topic: str, numbers: Iterable[int], partitions: int = 1) -> None:
         """Number n goes to partition n modulo *partitions*, n seconds after `BASE_MS`."""

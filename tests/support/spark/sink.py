@@ -138,4 +138,4 @@ def _flush() -> None:
     """Has the process's producers send what they have."""
     for client in clients._clients.values():
         if hasattr(client, "producer"):
-            client.producer.flush(30)
+            client.producer.flush(timeout_ms=30_000)

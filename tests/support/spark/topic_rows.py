@@ -19,9 +19,9 @@ def put(servers: str, topic: str, rows: Iterable[tuple[str | bytes | None, Any]]
             )
             for key, value in rows
         ]
-        producer.flush(timeout=60)
+        producer.flush(timeout_ms=60_000)
         for future in futures:
-            future.get(timeout=60)
+            future.get(timeout_ms=60_000)
 
 
 def records(servers: str, topic: str) -> list[Any]:

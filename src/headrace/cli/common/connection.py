@@ -171,7 +171,7 @@ def producer(settings: dict[str, object]) -> "Iterator[Producer]":
     try:
         yield made
     except KeyboardInterrupt:
-        made.close(_LAST_SECONDS)
+        made.close(timeout_ms=_LAST_SECONDS * 1000)
         raise
     finally:
         made.close()

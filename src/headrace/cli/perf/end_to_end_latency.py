@@ -84,7 +84,7 @@ def end_to_end_latency(
             for number in range(num_records):
                 value = random.randbytes(record_size)
                 began = clock.monotonic()
-                sender.send(topic, value, key=key, headers=headers).get(_WAIT_MS / 1000)
+                sender.send(topic, value, key=key, headers=headers).get(timeout_ms=_WAIT_MS)
                 _receive(consumer, value)
                 passed = (clock.monotonic() - began) * 1000
                 latencies.add(passed)

@@ -306,7 +306,7 @@ cdef int _call(FutureRecordMetadata future, int kind, object function) except -1
 @cython.freelist(4096)
 @cython.no_gc
 cdef class FutureRecordMetadata:
-    """The result of sending one record, as in kafka-python: `get(timeout)` waits for it, and callbacks receive it. In
+    """The result of sending one record, as in kafka-python: `get(timeout_ms=...)` waits for it, and callbacks receive it. In
     asyncio code, it can be awaited.
 
     Callbacks run where responses are read (the producer's own thread, or the event loop), so they should be quick. A
@@ -382,18 +382,18 @@ cdef class FutureRecordMetadata:
         error = self.exception
         return bool(getattr(error, "retriable", False))
 
-    def get(self, timeout=None):
+    def get(self, *, timeout_ms=None):
         """Waits until the record is acknowledged and returns its RecordMetadata, or raises its error. Raises
-        KafkaTimeoutError after `timeout` seconds; the default is to wait, at most `delivery.timeout.ms`."""
+        KafkaTimeoutError after `timeout_ms`; the default is to wait, at most `delivery.timeout.ms`."""
         if not self.is_done:
-            self._wait(timeout)
+            self._wait(timeout_ms)
         error = self._error()
         if error is not None:
             # All records of a batch share the error: each `get` would add to its traceback.
             raise error.with_traceback(None)
         return self._metadata()
 
-    def _wait(self, timeout):
+    def _wait(self, timeout_ms):
         cdef ProducerBatch batch
         while True:
             self._locate()
@@ -409,9 +409,9 @@ cdef class FutureRecordMetadata:
             if batch.is_done:
                 continue
             # After a split, the wait starts again; splits are rare.
-            if not event.wait(timeout):
+            if not event.wait(None if timeout_ms is None else timeout_ms / 1000):
                 raise KafkaTimeoutError(
-                    f"The record for {batch.tp} was not acknowledged within {timeout} s; that may still happen")
+                    f"The record for {batch.tp} was not acknowledged within {timeout_ms:g} ms; that may still happen")
 
     def add_callback(self, function, *args, **kwargs):
         """Calls `function(*args, metadata, **kwargs)` if the record was acknowledged."""
@@ -443,7 +443,7 @@ cdef class FutureRecordMetadata:
 
             self.add_done(done)
             yield from waiter
-        return self.get(0)
+        return self.get(timeout_ms=0)
 
     def __repr__(self):
         state = "pending" if not self.is_done else "failed" if self.failed() else "succeeded"

@@ -107,14 +107,14 @@ class ArrowFuture:
             if batch.is_done and batch.error is None
         )
 
-    def get(self, timeout: float | None = None) -> ArrowMetadata:
-        """Waits until all rows are acknowledged. Raises KafkaTimeoutError after `timeout` seconds."""
+    def get(self, *, timeout_ms: float | None = None) -> ArrowMetadata:
+        """Waits until all rows are acknowledged. Raises KafkaTimeoutError after `timeout_ms`."""
         done = threading.Event()
         self.add_done(lambda *_: done.set())
-        if not done.wait(timeout):
+        if not done.wait(None if timeout_ms is None else timeout_ms / 1000):
             pending = self._pending()
             if pending is not None:
-                pending.future().get(0)
+                pending.future().get(timeout_ms=0)
         return self._result()
 
     def _result(self) -> ArrowMetadata:

@@ -6,7 +6,7 @@ from headrace.client.config.types import ProducerConfig
 from headrace.common.errors import ConfigError
 from headrace.records import Compression
 
-__all__ = ["check_settings", "check_timeout", "compression_level"]
+__all__ = ["check_settings", "compression_level", "timeout_seconds"]
 
 _MAX_IDEMPOTENT_IN_FLIGHT = 5
 
@@ -50,10 +50,13 @@ def _check_idempotence(settings: ProducerConfig) -> ProducerConfig:
     return replace(settings, enable_idempotence=False)
 
 
-def check_timeout(timeout: float | None) -> None:
-    """Checks the timeout of `close`."""
-    if timeout is not None and not timeout >= 0:
-        raise ValueError(f"timeout={timeout} is not valid: expected a number of seconds, at least 0")
+def timeout_seconds(timeout_ms: float | None) -> float | None:
+    """Checks the timeout of `flush` and `close`, and returns it in seconds."""
+    if timeout_ms is None:
+        return None
+    if not timeout_ms >= 0:
+        raise ValueError(f"timeout_ms={timeout_ms} is not valid: expected a number of milliseconds, at least 0")
+    return timeout_ms / 1000
 
 
 def compression_level(codec: Compression, settings: ProducerConfig) -> int | None:

@@ -15,7 +15,7 @@ from headrace.client.errors import IllegalStateError, KafkaTimeoutError
 from headrace.client.producer._batch import FutureRecordMetadata
 from headrace.client.producer._send import SerializedRecord
 from headrace.client.producer.base import BaseProducer, run_blocking
-from headrace.client.producer.config import check_timeout
+from headrace.client.producer.config import timeout_seconds
 from headrace.client.producer.core import ProducerCore
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from headrace.common.errors import KafkaError
@@ -40,7 +40,7 @@ class Producer(BaseProducer):
 
         producer = Producer(bootstrap_servers="localhost:9092")
         future = producer.send("orders", b"value", key=b"key")
-        future.get(timeout=10)                  # RecordMetadata(topic="orders", partition=0, offset=42, ...)
+        future.get(timeout_ms=10_000)           # RecordMetadata(topic="orders", partition=0, offset=42, ...)
         producer.close()
 
     Configs are keyword arguments with kafka-python's names, a mapping with Kafka's names, or both. All methods are
@@ -109,9 +109,9 @@ class Producer(BaseProducer):
             raise
         return waiter.buffer
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, *, timeout_ms: float | None = None) -> None:
         """Sends all records now and waits until they are acknowledged or have failed. Raises KafkaTimeoutError after
-        `timeout` seconds."""
+        `timeout_ms`."""
         if self._thread.is_current:
             raise IllegalStateError("flush() must not be called from a callback of the producer: it would deadlock")
         self._thread.check_process()
@@ -120,11 +120,11 @@ class Producer(BaseProducer):
         if flush is None:
             return
         try:
-            if done.wait(timeout):
+            if done.wait(timeout_seconds(timeout_ms)):
                 return
         finally:
             self._core.accumulator.leave(flush)
-        raise KafkaTimeoutError(f"{len(flush.pending)} batches were not acknowledged within {timeout} s")
+        raise KafkaTimeoutError(f"{len(flush.pending)} batches were not acknowledged within {timeout_ms:g} ms")
 
     def partitions_for(self, topic: str) -> set[int]:
         """Returns the partitions of a topic. Waits for its metadata if necessary."""
@@ -191,12 +191,12 @@ class Producer(BaseProducer):
 
     # ---- closing
 
-    def close(self, timeout: float | None = None) -> None:
-        """Sends the queued records and closes the producer. Records that are not sent after `timeout` seconds fail. May
+    def close(self, *, timeout_ms: float | None = None) -> None:
+        """Sends the queued records and closes the producer. Records that are not sent after `timeout_ms` fail. May
         be called more than once."""
         if self._thread.is_current:
             raise IllegalStateError("close() must not be called from a callback of the producer: it would deadlock")
-        check_timeout(timeout)
+        timeout = timeout_seconds(timeout_ms)
         with self._close_lock:
             if self._is_closed:
                 return

@@ -140,10 +140,10 @@ def test_futures_complete_with_their_batch() -> None:
     assert not any(each.is_done or each.succeeded() or each.failed() for each in futures)
     assert futures[0].value is None
     with pytest.raises(KafkaTimeoutError):
-        futures[0].get(timeout=0)
+        futures[0].get(timeout_ms=0)
     assert batch.complete(40, -1)
     assert futures[2].get() == RecordMetadata("t", 0, 42, 102, 1, 2, 4)
-    assert futures[2].value == futures[2].get(0)
+    assert futures[2].value == futures[2].get(timeout_ms=0)
     assert all(each.succeeded() and not each.failed() for each in futures)
     assert not batch.complete(50, -1), "a batch is done once"
     assert not batch.fail(KafkaError("late"))
@@ -219,7 +219,7 @@ def test_futures_follow_split_batch() -> None:
     for part in smaller:
         part.complete(offset, -1)
         offset += 1
-    assert [future.get(0).offset for future in futures] == list(range(20))
+    assert [future.get(timeout_ms=0).offset for future in futures] == list(range(20))
     assert heard == list(range(20))
 
 
@@ -229,7 +229,7 @@ def test_get_continues_to_wait_after_split() -> None:
     future = path.send("t", b"v")
     path.send("t", b"w")
     found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(future.get(60).offset))
+    thread = threading.Thread(target=lambda: found.append(future.get(timeout_ms=60_000).offset))
     thread.start()
     parts = batch.split(1)
     parts[0].complete(5, -1)
@@ -498,7 +498,7 @@ def test_threads_append_to_one_batch_without_lock() -> None:
     assert heard == list(range(8000))
     for number, mine in futures.items():
         for n, future in enumerate(mine):
-            assert values[future.get(0).offset] == b"%d:%d" % (number, n)
+            assert values[future.get(timeout_ms=0).offset] == b"%d:%d" % (number, n)
 
 
 @pytest.mark.usefixtures("restless")
@@ -546,4 +546,4 @@ def test_batch_closed_and_grown_concurrently_keeps_every_record_with_future() ->
     sent = [pair for mine in kept.values() for pair in mine]
     assert len(sent) == len(built)
     for future, value in sent:
-        assert built[future.get(0).offset] == value
+        assert built[future.get(timeout_ms=0).offset] == value

@@ -26,7 +26,7 @@ from headrace.records import RecordBatch
 
 
 def offsets(futures: list[FutureRecordMetadata]) -> list[int]:
-    return [future.get(0).offset for future in futures]
+    return [future.get(timeout_ms=0).offset for future in futures]
 
 
 def settle(producer: SimProducer, ms: int = 2000) -> None:
@@ -54,7 +54,7 @@ def test_sends_record_and_completes_future() -> None:
     assert producer.cluster.in_flight() == 1
     assert not future.is_done
     producer.cluster.respond()
-    assert future.get(0).offset == 0
+    assert future.get(timeout_ms=0).offset == 0
     assert producer.cluster.values() == [b"one"]
     assert producer.buffers.available_bytes == 1_000_000
     assert producer.accumulator.incomplete_count == producer.sender.in_flight_count == 0
@@ -182,7 +182,7 @@ def test_duplicate_sequence_counts_as_written() -> None:
     future = producer.put(b"v")
     producer.poll()
     producer.cluster.respond()
-    assert future.get(0).offset == -1
+    assert future.get(timeout_ms=0).offset == -1
 
 
 @pytest.mark.parametrize("error", [OutOfOrderSequenceNumberError, UnknownProducerIdError])
@@ -264,7 +264,7 @@ def test_acks_0_completes_without_response() -> None:
     future = producer.put(b"v")
     producer.poll()
     producer.cluster.waiting[1].popleft().on_response(None, None)
-    assert future.get(0).offset == -1
+    assert future.get(timeout_ms=0).offset == -1
 
 
 def test_retries_partition_missing_in_response() -> None:
@@ -276,7 +276,7 @@ def test_retries_partition_missing_in_response() -> None:
     producer.cluster.waiting[1].popleft().on_response(reply, None)
     assert [future.is_done for future in futures] == [False, True]
     settle(producer)
-    assert futures[0].get(0).offset == 0
+    assert futures[0].get(timeout_ms=0).offset == 0
 
 
 def test_detects_slow_leaders() -> None:
@@ -343,7 +343,7 @@ def test_random_faults_keep_every_record_once_and_in_order(seed: int) -> None:
     for partition, records in sent.items():
         log = cluster.values("t", partition)
         assert log == [value for value, _ in records], f"seed {seed}"
-        assert [future.get(0).offset for _, future in records] == list(range(len(records))), f"seed {seed}"
+        assert [future.get(timeout_ms=0).offset for _, future in records] == list(range(len(records))), f"seed {seed}"
     assert producer.buffers.available_bytes == 1_000_000
     assert producer.idempotence.bumps == 0
 
@@ -374,7 +374,7 @@ def test_futures_are_correct_after_delivery_timeouts(seed: int) -> None:
     assert all(future.is_done for _, future in sent)
     for value, future in sent:
         if future.succeeded():
-            offset = future.get(0).offset
+            offset = future.get(timeout_ms=0).offset
             assert log[offset] == value, f"seed {seed}"
             assert log.count(value) == 1, f"seed {seed}: {value!r} is there twice"
     assert log == sorted(log, key=int), f"seed {seed}: out of order"
