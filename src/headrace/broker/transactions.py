@@ -13,7 +13,6 @@ from functools import partial
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
 from headrace.broker.config.dynamic import DynamicConfig
-from headrace.broker.config.transactions import VERIFICATION
 from headrace.broker.coordinators import CoordinatorLog, Coordinators
 from headrace.broker.partition import ALL_IN_SYNC, Partition
 from headrace.broker.replica_manager import ReplicaManager
@@ -42,6 +41,7 @@ from headrace.common.types import TopicPartition
 from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
 from headrace.coordinator.runtime import CoordinatorRuntime
 from headrace.coordinator.shard import ShardContext
+from headrace.coordinator.transaction.config import VERIFICATION
 from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION, TransactionMetadata, TransactionState
 from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionCoordinatorShard
 from headrace.records import BatchHeader, ControlType, encode_marker
@@ -51,10 +51,10 @@ from headrace.storage.producer_state import AppendOrigin
 _logger = logging.getLogger(__name__)
 
 _RETRY_MS = 100
-_FIRST_THAT_ABORTS = 11
-"""The first version of Produce whose clients know TRANSACTION_ABORTABLE."""
-_FIRST_THAT_ADDS = 12
-"""The first version of Produce that adds its partitions to the transaction itself."""
+_FIRST_WITH_ABORTABLE = 11
+"""The first Produce version whose clients know TRANSACTION_ABORTABLE."""
+_FIRST_THAT_ADDS_PARTITIONS = 12
+"""The first Produce version that adds its partitions to the transaction."""
 
 Written = Callable[[KafkaError | None], None]
 
@@ -107,8 +107,8 @@ class Transactions:
     # ---- markers
 
     def send_markers(self, index: int, transaction: TransactionMetadata) -> None:
-        """Writes the markers of a prepared transaction of a partition, and then has it completed."""
-        _Ending(self, index, transaction, self.runtime.leader_epoch(index)).go_on()
+        """Writes the markers of a prepared transaction and then completes it; `index` is its coordinator partition."""
+        _MarkerWriter(self, index, transaction, self.runtime.leader_epoch(index)).write()
 
     def write_marker(
         self,
@@ -119,18 +119,22 @@ class Transactions:
         version: int,
         done: Written,
     ) -> None:
-        """Ends a producer's transaction in a partition. `done` is called once, when the marker is committed.
+        """Ends a producer's transaction in a partition. Calls `done` once, when the marker is committed or failed.
 
-        `version` is that of the client's transactions. From EPOCH_PER_TRANSACTION on the marker has the epoch of the
-        producer's next transaction: if that has written already, the marker is a late one, and must not end it.
+        `version` is the client's transaction version. From EPOCH_PER_TRANSACTION on, the marker has the epoch of the
+        producer's next transaction: if that transaction has written already, the marker is late and must not end it.
         """
-        if version >= EPOCH_PER_TRANSACTION and self._has_open(tp, producer):
-            done(InvalidProducerEpochError(f"producer {producer.producer_id} is in its next transaction in {tp}"))
+        if version >= EPOCH_PER_TRANSACTION and self._has_open_transaction(tp, producer):
+            done(
+                InvalidProducerEpochError(
+                    f"Producer {producer.producer_id} has already begun its next transaction in {tp}"
+                )
+            )
             return
         if tp.topic == GROUP_TOPIC:
             groups = self._coordinators.groups
             groups.end_transaction(
-                tp.partition, producer, committed, coordinator_epoch, lambda outcome: done(outcome.error)
+                tp.partition, producer, committed, coordinator_epoch, lambda response: done(response.error)
             )
             return
         try:
@@ -153,34 +157,33 @@ class Transactions:
         log = CoordinatorLog(partition, self._replicas, self._config.coordinators.commit_timeout_ms)
         log.when_committed(result.last_offset, done)
 
-    def _has_open(self, tp: TopicPartition, producer: ProducerInfo) -> bool:
-        """Whether a producer has a transaction of this very epoch open in a partition that is led here."""
+    def _has_open_transaction(self, tp: TopicPartition, producer: ProducerInfo) -> bool:
+        """Returns True if the producer has an open transaction with this epoch in a partition on this broker."""
         partition = self._replicas.get(tp.topic, tp.partition)
         return partition is not None and partition.log is not None and _is_open(partition.log, producer)
 
-    def when_known(self, tp: TopicPartition, done: Callable[[bool], None]) -> None:
-        """Asks the store whether a topic was deleted. What this broker believes is not enough: while it starts, it
-        knows few topics."""
-        task = asyncio.get_running_loop().create_task(self._is_deleted(tp.topic))
+    def check_deleted(self, topic: str, done: Callable[[bool], None]) -> None:
+        """Looks up in the store whether a topic was deleted. The image is incomplete during a start."""
+        task = asyncio.get_running_loop().create_task(self._is_deleted(topic))
         self._lookups.add(task)
 
-        def answered(task: "asyncio.Task[bool]") -> None:
+        def looked_up(task: "asyncio.Task[bool]") -> None:
             self._lookups.discard(task)
             if not task.cancelled():
                 done(task.exception() is None and task.result())
 
-        task.add_done_callback(answered)
+        task.add_done_callback(looked_up)
 
     async def _is_deleted(self, topic: str) -> bool:
         return await self._store.exists(znodes.topic_path(topic)) is None
 
     async def close(self) -> None:
-        """Leaves what is unanswered to the next start."""
+        """Cancels the lookups; the next start repeats them."""
         for task in self._lookups:
             task.cancel()
         await asyncio.gather(*self._lookups, return_exceptions=True)
 
-    def later(self, action: Callable[[], None]) -> None:
+    def retry_later(self, action: Callable[[], None]) -> None:
         self._timer.add(_RETRY_MS, action)
 
     # ---- appends
@@ -188,41 +191,44 @@ class Transactions:
     def check_append(
         self, partition: Partition, header: BatchHeader, transactional_id: str | None, version: int
     ) -> None:
-        """Refuses records for a transaction that they do not belong to (KIP-890).
+        """Refuses records whose partition does not belong to the transaction (KIP-890).
 
-        Without this a late batch could open a transaction that nobody ends. A partition in which the producer has
-        written in this transaction is known to belong to it. Newer producers do not add partitions; this does it.
+        Otherwise a late batch could open a transaction that nobody ends. A partition to which the producer has written
+        in this transaction belongs to it. Newer producers leave it to the broker to add partitions, which happens here.
         """
         producer = ProducerInfo(header.producer_id, header.producer_epoch)
         log = partition.check_leader()
         if transactional_id is None:
-            raise TransactionalIdAuthorizationFailedError("records of a transaction need a transactional id")
+            raise TransactionalIdAuthorizationFailedError("Transactional records require a transactional id")
         if _is_open(log, producer):
             return
-        adds = version >= _FIRST_THAT_ADDS
-        if not adds and not self.verifies:
+        adds_partitions = version >= _FIRST_THAT_ADDS_PARTITIONS
+        if not adds_partitions and not self.verifies:
             return
-        if adds and producer.producer_id not in log.producers.entries and header.base_sequence:
-            # Each transaction has an epoch of its own and so begins with 0: what comes first here is on its way yet.
-            raise OutOfOrderSequenceNumberError(f"producer {producer.producer_id} begins in {partition.tp} without 0")
+        if adds_partitions and producer.producer_id not in log.producers.entries and header.base_sequence:
+            # Each transaction has its own epoch and begins with sequence 0: the first batch has not arrived yet.
+            raise OutOfOrderSequenceNumberError(
+                f"Producer {producer.producer_id} begins its transaction in {partition.tp} with sequence "
+                f"{header.base_sequence}, expected 0"
+            )
         try:
             self._check_or_add(partition.tp, producer, transactional_id, version)
         except ProducerFencedError as error:
             raise InvalidProducerEpochError(str(error)) from error
         except ConcurrentTransactionsError as error:
-            if adds:
+            if adds_partitions:
                 raise
             raise NotEnoughReplicasError(str(error)) from error
         except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError) as error:
-            # An error that producers answer with another try.
-            raise NotEnoughReplicasError(f"the transaction cannot be looked up just now: {error}") from error
+            # Producers retry this error.
+            raise NotEnoughReplicasError(f"The transaction cannot be verified at the moment: {error}") from error
 
     def _check_or_add(self, tp: TopicPartition, producer: ProducerInfo, transactional_id: str, version: int) -> None:
         index = self.partition_of(transactional_id)
-        if version < _FIRST_THAT_ADDS:
+        if version < _FIRST_THAT_ADDS_PARTITIONS:
             if not self.runtime.shard(index).verify(transactional_id, producer, [tp])[tp]:
-                kind = TransactionAbortableError if version >= _FIRST_THAT_ABORTS else InvalidTxnStateError
-                raise kind(f"{tp} was not added to the transaction of {transactional_id!r}")
+                kind = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
+                raise kind(f"Partition {tp} was not added to the transaction of {transactional_id!r}")
             return
         added: list[CoordinatorResponse[None]] = []
         self.runtime.write(
@@ -231,7 +237,7 @@ class Transactions:
             added.append,
         )
         if not added:
-            raise NotEnoughReplicasError(f"{tp} is being added to the transaction of {transactional_id!r}")
+            raise NotEnoughReplicasError(f"Partition {tp} is being added to the transaction of {transactional_id!r}")
         added[0].result()
 
 
@@ -240,39 +246,39 @@ def _is_open(log: Log, producer: ProducerInfo) -> bool:
     return entry is not None and entry.transaction_first_offset is not None and entry.epoch == producer.producer_epoch
 
 
-class _Ending:
-    """One prepared transaction, until all its partitions have their markers."""
+class _MarkerWriter:
+    """Writes the markers of one prepared transaction, in rounds, until all its partitions have one."""
 
     def __init__(self, transactions: Transactions, index: int, prepared: TransactionMetadata, coordinator_epoch: int):
         self._transactions = transactions
         self._index = index
         self._prepared = prepared
         self._coordinator_epoch = coordinator_epoch
-        self._left = set(prepared.partitions)
-        self._on_the_way = 0
+        self._remaining = set(prepared.partitions)
+        self._in_flight = 0
         self._failed = False
-        """Whether any of this round is to be sent again."""
-        self._given_up = False
+        """True if a marker of this round must be retried."""
+        self._fenced = False
 
-    def go_on(self) -> None:
-        """Sends what is still to be sent."""
-        if not self._coordinates():
+    def write(self) -> None:
+        """Writes the remaining markers."""
+        if not self._is_coordinator():
             return
         self._failed = False
         prepared = self._prepared
         producer = ProducerInfo(prepared.producer_id, prepared.producer_epoch)
         committed = prepared.state is TransactionState.PREPARE_COMMIT
-        if not self._left:
+        if not self._remaining:
             self._complete()
             return
-        self._on_the_way = len(self._left)
-        for tp in sorted(self._left):
+        self._in_flight = len(self._remaining)
+        for tp in sorted(self._remaining):
             self._transactions.write_marker(
                 tp, producer, committed, self._coordinator_epoch, prepared.version, partial(self._written, tp)
             )
 
-    def _coordinates(self) -> bool:
-        """Whether this broker still coordinates, in the epoch in which it began."""
+    def _is_coordinator(self) -> bool:
+        """Returns True if this broker is still the coordinator, in the same epoch."""
         try:
             return self._transactions.runtime.leader_epoch(self._index) == self._coordinator_epoch
         except KafkaError:
@@ -280,35 +286,45 @@ class _Ending:
 
     def _written(self, tp: TopicPartition, error: KafkaError | None) -> None:
         if isinstance(error, UnknownTopicOrPartitionError):
-            self._transactions.when_known(tp, lambda deleted: self._settled(tp, None if deleted else error))
+            self._transactions.check_deleted(tp.topic, lambda deleted: self._finished(tp, None if deleted else error))
         else:
-            self._settled(tp, error)
+            self._finished(tp, error)
 
-    def _settled(self, tp: TopicPartition, error: KafkaError | None) -> None:
-        self._on_the_way -= 1
+    def _finished(self, tp: TopicPartition, error: KafkaError | None) -> None:
+        transactional_id = self._prepared.transactional_id
+        self._in_flight -= 1
         if error is None:
-            self._left.discard(tp)
+            self._remaining.discard(tp)
         elif isinstance(error, InvalidProducerEpochError):
-            # Nobody writes with a newer epoch before this transaction is complete. So it was once, and the log of the
-            # coordinator has lost that with the power.
-            _logger.warning("no marker of %r is needed in %s: %s", self._prepared.transactional_id, tp, error)
-            self._left.discard(tp)
+            # A producer gets a newer epoch only after this transaction is complete. So the marker was written before,
+            # and the coordinator's log lost the completion in a power failure.
+            _logger.warning("Transaction %r: partition %s needs no marker: %s", transactional_id, tp, error)
+            self._remaining.discard(tp)
         elif isinstance(error, TransactionCoordinatorFencedError):
-            _logger.error("a marker of %r for %s was refused: %s", self._prepared.transactional_id, tp, error)
-            self._given_up = True
+            _logger.error(
+                "Transaction %r: partition %s refused the marker, a newer coordinator has to write it: %s",
+                transactional_id,
+                tp,
+                error,
+            )
+            self._fenced = True
         else:
-            _logger.info("a marker of %r for %s is tried again: %s", self._prepared.transactional_id, tp, error)
+            _logger.info("Transaction %r: retrying the marker for partition %s: %s", transactional_id, tp, error)
             self._failed = True
-        if self._on_the_way == 0 and not self._given_up:
+        if self._in_flight == 0 and not self._fenced:
             if self._failed:
-                self._transactions.later(self.go_on)
+                self._transactions.retry_later(self.write)
             else:
                 self._complete()
 
     def _complete(self) -> None:
         self._transactions.runtime.write(self._index, lambda shard: shard.complete(self._prepared), self._completed)
 
-    def _completed(self, outcome: CoordinatorResponse[None]) -> None:
-        if outcome.error is not None and not isinstance(outcome.error, NotCoordinatorError):
-            _logger.warning("cannot write that %r is complete: %s", self._prepared.transactional_id, outcome.error)
-            self._transactions.later(self.go_on)
+    def _completed(self, response: CoordinatorResponse[None]) -> None:
+        if response.error is not None and not isinstance(response.error, NotCoordinatorError):
+            _logger.warning(
+                "Transaction %r: cannot write its completion, will retry: %s",
+                self._prepared.transactional_id,
+                response.error,
+            )
+            self._transactions.retry_later(self.write)

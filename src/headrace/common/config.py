@@ -177,6 +177,10 @@ class ConfigTable:
             for key in self.keys.values()
         }
 
+    def select(self, properties: Mapping[str, object]) -> dict[str, object]:
+        """Returns the properties that are keys of this table."""
+        return {name: value for name, value in properties.items() if name in self.keys}
+
     def defaults_from_server(self, server: Mapping[str, object]) -> dict[str, Any]:
         """What a broker's own configuration makes the default of these keys. Other broker keys are passed over."""
         found: dict[str, Any] = {}

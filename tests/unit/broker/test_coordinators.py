@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from tests.support.cluster.fake_cluster import async_test
 
-from headrace.broker.config.broker import BROKER_KEYS
-from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_config
+from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorConfig
 from headrace.broker.coordinators import CoordinatorLog, Coordinators
 from headrace.broker.purgatory import Purgatory
 from headrace.cluster.metadata_image import ImageChange
@@ -125,7 +124,7 @@ def test_a_partition_whose_disk_is_gone_is_empty(world: World) -> None:
 
 @pytest.mark.parametrize(("brokers", "factor"), [(0, 1), (1, 1), (2, 2), (5, 3)])
 def test_internal_topics_have_as_many_replicas_as_there_can_be(brokers: int, factor: int) -> None:
-    config = coordinator_config(BROKER_KEYS.parse({}))
+    config = CoordinatorConfig.from_properties()
     for name in (GROUP_TOPIC, TRANSACTION_TOPIC):
         topic = config.topics[name].spec(brokers)
         assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, factor)
@@ -161,7 +160,7 @@ def make_coordinators(groups: Groups) -> tuple[ManualClock, Timer, Any]:
     replicas: Any = SimpleNamespace(on_role_changed=[])
     image: Any = SimpleNamespace(add_listener=listeners.append)
     unused: Any = None
-    config = coordinator_config(BROKER_KEYS.parse({}))
+    config = CoordinatorConfig.from_properties()
     coordinators: Any = Coordinators(config, replicas, image, unused, clock, timer, unused)
     coordinators.groups = groups
     return clock, timer, listeners[0]

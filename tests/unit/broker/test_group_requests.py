@@ -31,7 +31,7 @@ class Groups:
         self.operations += 1
         result: CoordinatorResponse[Any]
         try:
-            reply = operation(index).reply
+            reply = operation(index).response
             result = (
                 CoordinatorResponse(reply) if self.write_error is None else CoordinatorResponse(error=self.write_error)
             )

@@ -1,10 +1,10 @@
-"""Markers on their way: what fails is sent again, until the transaction can be completed or belongs to another."""
+"""Transaction markers: failed ones are retried until the transaction is complete or has another coordinator."""
 
 from collections.abc import Callable
 
 import pytest
 
-from headrace.broker.transactions import _Ending
+from headrace.broker.transactions import _MarkerWriter
 from headrace.common.errors import (
     CoordinatorNotAvailableError,
     InvalidProducerEpochError,
@@ -42,12 +42,12 @@ class CoordinatorRuntime:
 
 
 class Transactions:
-    """Partitions that answer as the test says; without a word they take the marker."""
+    """Partitions that accept the marker, unless the test sets an error."""
 
     def __init__(self) -> None:
         self.runtime = CoordinatorRuntime()
         self.errors: dict[TopicPartition, KafkaError] = {}
-        self.gone: set[TopicPartition] = set()
+        self.deleted: set[str] = set()
         self.silent = False
         self.waiting: list[Callable[[KafkaError | None], None]] = []
         self.sent: list[tuple[TopicPartition, ProducerInfo, bool, int]] = []
@@ -68,10 +68,10 @@ class Transactions:
         else:
             done(self.errors.get(tp))
 
-    def when_known(self, tp: TopicPartition, done: Callable[[bool], None]) -> None:
-        done(tp in self.gone)
+    def check_deleted(self, topic: str, done: Callable[[bool], None]) -> None:
+        done(topic in self.deleted)
 
-    def later(self, action: Callable[[], None]) -> None:
+    def retry_later(self, action: Callable[[], None]) -> None:
         self.due.append(action)
 
     def run(self) -> None:
@@ -80,99 +80,99 @@ class Transactions:
             action()
 
 
-def begin(made: Transactions, *partitions: TopicPartition, committed: bool = True) -> None:
+def begin(transactions: Transactions, *partitions: TopicPartition, committed: bool = True) -> None:
     state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
     prepared = TransactionMetadata("id", 7, 3, 1000, state, frozenset(partitions))
-    _Ending(made, 0, prepared, EPOCH).go_on()  # type: ignore[arg-type]
+    _MarkerWriter(transactions, 0, prepared, EPOCH).write()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_all_partitions_get_a_marker(committed: bool) -> None:
-    made = Transactions()
-    begin(made, A, B, committed=committed)
-    assert made.sent == [(tp, ProducerInfo(7, 3), committed, EPOCH) for tp in (A, B)]
-    assert (made.runtime.completed, made.due) == (1, [])
+    transactions = Transactions()
+    begin(transactions, A, B, committed=committed)
+    assert transactions.sent == [(tp, ProducerInfo(7, 3), committed, EPOCH) for tp in (A, B)]
+    assert (transactions.runtime.completed, transactions.due) == (1, [])
 
 
-def test_without_partitions_it_is_complete_at_once() -> None:
-    made = Transactions()
-    begin(made)
-    assert (made.sent, made.runtime.completed) == ([], 1)
+def test_transaction_without_partitions_completes_at_once() -> None:
+    transactions = Transactions()
+    begin(transactions)
+    assert (transactions.sent, transactions.runtime.completed) == ([], 1)
 
 
-def test_only_what_failed_is_sent_again() -> None:
-    made = Transactions()
-    made.errors = {B: NotLeaderForPartitionError("an election")}
-    begin(made, A, B)
+def test_retries_only_failed_markers() -> None:
+    transactions = Transactions()
+    transactions.errors = {B: NotLeaderForPartitionError("an election")}
+    begin(transactions, A, B)
     for _ in range(3):
-        assert made.runtime.completed == 0
-        made.run()
-    assert [tp for tp, *_ in made.sent] == [A, B, B, B, B]
-    made.errors = {}
-    made.run()
-    assert (made.runtime.completed, made.due) == (1, [])
+        assert transactions.runtime.completed == 0
+        transactions.run()
+    assert [tp for tp, *_ in transactions.sent] == [A, B, B, B, B]
+    transactions.errors = {}
+    transactions.run()
+    assert (transactions.runtime.completed, transactions.due) == (1, [])
 
 
-def test_markers_that_take_their_time() -> None:
-    made = Transactions()
-    made.silent = True
-    begin(made, A, B)
-    first, second = made.waiting
+def test_completes_after_slow_markers() -> None:
+    transactions = Transactions()
+    transactions.silent = True
+    begin(transactions, A, B)
+    first, second = transactions.waiting
     second(None)
-    assert (made.runtime.completed, made.due) == (0, [])
+    assert (transactions.runtime.completed, transactions.due) == (0, [])
     first(CoordinatorNotAvailableError("slow replicas"))
-    assert (made.runtime.completed, len(made.due)) == (0, 1)
-    made.run()
-    made.waiting[-1](None)
-    assert [tp for tp, *_ in made.sent] == [A, B, A]
-    assert made.runtime.completed == 1
+    assert (transactions.runtime.completed, len(transactions.due)) == (0, 1)
+    transactions.run()
+    transactions.waiting[-1](None)
+    assert [tp for tp, *_ in transactions.sent] == [A, B, A]
+    assert transactions.runtime.completed == 1
 
 
-def test_deleted_partitions_need_none() -> None:
-    made = Transactions()
-    made.errors, made.gone = {B: UnknownTopicOrPartitionError("not here")}, {B}
-    begin(made, A, B)
-    assert made.runtime.completed == 1
+def test_deleted_partitions_need_no_marker() -> None:
+    transactions = Transactions()
+    transactions.errors, transactions.deleted = {B: UnknownTopicOrPartitionError("not here")}, {"t"}
+    begin(transactions, A, B)
+    assert transactions.runtime.completed == 1
 
 
-def test_partitions_that_are_not_here_yet_are_tried_again() -> None:
-    made = Transactions()
-    made.errors = {A: UnknownTopicOrPartitionError("the broker has just started")}
-    begin(made, A)
-    assert (made.runtime.completed, len(made.due)) == (0, 1)
-    made.errors = {}
-    made.run()
-    assert made.runtime.completed == 1
+def test_retries_partitions_that_are_not_loaded_yet() -> None:
+    transactions = Transactions()
+    transactions.errors = {A: UnknownTopicOrPartitionError("the broker has just started")}
+    begin(transactions, A)
+    assert (transactions.runtime.completed, len(transactions.due)) == (0, 1)
+    transactions.errors = {}
+    transactions.run()
+    assert transactions.runtime.completed == 1
 
 
 @pytest.mark.parametrize("epoch", [None, EPOCH + 1])
-def test_another_coordinator_goes_on(epoch: int | None) -> None:
-    made = Transactions()
-    made.errors = {A: NotLeaderForPartitionError("an election")}
-    begin(made, A)
-    made.runtime.epoch = epoch
-    made.run()
-    assert (len(made.sent), made.due, made.runtime.completed) == (1, [], 0)
+def test_stops_when_another_broker_is_coordinator(epoch: int | None) -> None:
+    transactions = Transactions()
+    transactions.errors = {A: NotLeaderForPartitionError("an election")}
+    begin(transactions, A)
+    transactions.runtime.epoch = epoch
+    transactions.run()
+    assert (len(transactions.sent), transactions.due, transactions.runtime.completed) == (1, [], 0)
 
 
-def test_who_is_fenced_gives_up() -> None:
-    made = Transactions()
-    made.errors = {A: TransactionCoordinatorFencedError("newer")}
-    begin(made, A, B)
-    assert (made.runtime.completed, made.due) == (0, [])
+def test_stops_when_fenced() -> None:
+    transactions = Transactions()
+    transactions.errors = {A: TransactionCoordinatorFencedError("newer")}
+    begin(transactions, A, B)
+    assert (transactions.runtime.completed, transactions.due) == (0, [])
 
 
-def test_partitions_that_are_past_the_transaction_need_no_marker() -> None:
-    made = Transactions()
-    made.errors = {A: InvalidProducerEpochError("newer")}
-    begin(made, A, B)
-    assert (made.runtime.completed, made.due) == (1, [])
+def test_partitions_with_a_newer_epoch_need_no_marker() -> None:
+    transactions = Transactions()
+    transactions.errors = {A: InvalidProducerEpochError("newer")}
+    begin(transactions, A, B)
+    assert (transactions.runtime.completed, transactions.due) == (1, [])
 
 
-def test_completion_is_tried_again() -> None:
-    made = Transactions()
-    made.runtime.failures = [CoordinatorNotAvailableError("too few replicas")]
-    begin(made, A)
-    assert made.runtime.completed == 0
-    made.run()
-    assert (made.runtime.completed, len(made.sent)) == (1, 1)
+def test_retries_the_completion() -> None:
+    transactions = Transactions()
+    transactions.runtime.failures = [CoordinatorNotAvailableError("too few replicas")]
+    begin(transactions, A)
+    assert transactions.runtime.completed == 0
+    transactions.run()
+    assert (transactions.runtime.completed, len(transactions.sent)) == (1, 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.broker.config.coordinators import COORDINATOR_KEYS, CoordinatorConfig, coordinator_config
+from headrace.broker.config.coordinators import COORDINATOR_KEYS, CoordinatorConfig
 from headrace.broker.config.kafka_only import NO_EFFECT, REFUSED
 from headrace.broker.config.listeners import (
     check_addresses,
@@ -23,10 +23,9 @@ from headrace.broker.config.listeners import (
     parse_protocol_map,
     with_defaults,
 )
-from headrace.broker.config.transactions import TRANSACTION_KEYS, transaction_config
 from headrace.common.config import INT_MAX, ConfigKey, ConfigTable, ConfigType, Synonym, unknown_key
 from headrace.common.errors import ConfigError
-from headrace.coordinator.transaction.config import TransactionConfig
+from headrace.coordinator.transaction.config import TRANSACTION_KEYS, TransactionConfig
 from headrace.net.limits import Limits
 from headrace.net.listeners import Listener
 from headrace.storage.checkpoints import MetaProperties
@@ -260,8 +259,8 @@ OWN_KEYS = ConfigTable(
             low=0,
             dynamic=False,
         ),
-        *COORDINATOR_KEYS,
-        *TRANSACTION_KEYS,
+        *COORDINATOR_KEYS.keys.values(),
+        *TRANSACTION_KEYS.keys.values(),
     ]
 )
 """The keys that are neither the log manager's nor a topic's."""
@@ -354,8 +353,8 @@ class BrokerConfig:
             inter_broker_listener_name=inter_broker,
             limits=limits,
             slow_request_ms=values["headrace_slow_request_ms"],
-            coordinators=coordinator_config(values),
-            transactions=transaction_config(values),
+            coordinators=CoordinatorConfig.from_properties(COORDINATOR_KEYS.select(properties)),
+            transactions=TransactionConfig.from_properties(TRANSACTION_KEYS.select(properties)),
             manager=manager,
             properties=properties,
             notes=tuple(notes),
@@ -442,7 +441,7 @@ def _node_id(values: Mapping[str, Any]) -> int | None:
 
 
 def _manager_config(properties: Mapping[str, object]) -> ManagerConfig:
-    chosen = {name: value for name, value in properties.items() if name in MANAGER_KEYS.keys}
+    chosen = MANAGER_KEYS.select(properties)
     if "log.dirs" not in chosen and "log.dir" in properties:
         chosen["log.dirs"] = properties["log.dir"]
     config = ManagerConfig.from_properties(chosen)

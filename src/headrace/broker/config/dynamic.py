@@ -71,7 +71,7 @@ class TopicConfig:
         """Kafka's topic keys, checked; what is not given has its default."""
         values = TOPIC_KEYS.parse(properties)
         return cls(
-            LogConfig.from_properties({name: value for name, value in properties.items() if name in LOG_KEYS.keys}),
+            LogConfig.from_properties(LOG_KEYS.select(properties)),
             values["min_insync_replicas"],
             values["unclean_leader_election_enable"],
         )

@@ -280,7 +280,7 @@ def test_roles() -> None:
 
 
 def test_directories() -> None:
-    assert error_of(log_dirs="") == "log.dirs names no directory"
+    assert error_of(log_dirs="") == "log.dirs must name at least one directory"
     assert error_of(log_dirs="a,b,./a") == "log.dirs names one directory twice: a and ./a"
     assert BrokerConfig.from_properties({"log.dir": "a"}).log_dirs == ("a",)
     assert BrokerConfig.from_properties({"log.dir": "a", "log.dirs": "b,c"}).log_dirs == ("b", "c")
@@ -304,7 +304,7 @@ def test_a_name_in_the_limits_is_looked_up() -> None:
 
 
 def test_lags_of_compaction_must_fit() -> None:
-    assert "min.compaction.lag.ms=10 is more than max.compaction.lag.ms=5" in error_of(
+    assert "min.compaction.lag.ms=10 must not be greater than max.compaction.lag.ms=5" in error_of(
         log_cleaner_min_compaction_lag_ms="10", log_cleaner_max_compaction_lag_ms="5"
     )
 
