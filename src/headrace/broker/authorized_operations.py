@@ -1,12 +1,14 @@
-"""What a client may do, as some replies tell it on request (KIP-430): one bit for each operation, by Kafka's numbers.
+"""Authorized operations in responses (KIP-430): one bit for each operation, by Kafka's numbers.
 
-There are no access rules yet, so everybody may do everything that makes sense for the kind of resource.
+There are no ACLs yet, so every client may perform all operations of a resource type.
 """
 
 from enum import IntEnum
 
 
 class Operation(IntEnum):
+    """Kafka's ACL operations."""
+
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -23,8 +25,8 @@ def _bits(*operations: Operation) -> int:
     return sum(1 << operation for operation in operations)
 
 
-NOT_ASKED_FOR = -(2**31)
-"""Stands where the client did not ask."""
+NOT_REQUESTED = -(2**31)
+"""The value if the client did not request them."""
 
 TOPIC_OPERATIONS = _bits(
     Operation.READ,

@@ -1,6 +1,6 @@
-"""The levels of this broker's loggers, as settings (KIP-412). They last until the broker stops.
+"""The levels of this broker's loggers, as configs (KIP-412). A restart resets them.
 
-Names are those of Python's loggers under `headrace`, and `root`; levels are Kafka's: WARN for WARNING, FATAL for
+Names are those of Python's loggers under `headrace`, and `root`. Levels are Kafka's: WARN for WARNING, FATAL for
 CRITICAL.
 """
 
@@ -19,26 +19,30 @@ LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-_OWN = "headrace"
+_PACKAGE = "headrace"
 
 
 def logger_entries() -> list[ConfigEntry]:
-    """The level that is in force for each logger."""
+    """Returns the effective level of each logger."""
     entries: list[ConfigEntry] = []
     for name, logger in sorted(_loggers().items()):
         level = _name_of(logger.getEffectiveLevel())
-        entries.append(ConfigEntry(name, level, ConfigSource.LOGGER, False, STRING_TYPE, "The level of a logger.", ()))
+        entries.append(
+            ConfigEntry(name, level, ConfigSource.LOGGER, False, STRING_TYPE, "The log level of a logger.", ())
+        )
     return entries
 
 
 def check_level(name: str, level: str | None) -> None:
-    """Refuses a logger that is not there, or a level that is none. No level: the one of its parent."""
+    """Raises an error for an unknown logger or level. None stands for the level of the parent logger."""
     if name not in _loggers():
-        raise InvalidConfigurationError(f"there is no logger {name}")
+        raise InvalidConfigurationError(f"Logger {name} does not exist!")
     if level is None and name == ROOT:
-        raise InvalidRequestError(f"the logger {ROOT} always has a level: it can be set, not removed")
+        raise InvalidRequestError(f"Removing the log level of the {ROOT} logger is not allowed")
     if level is not None and level.upper() not in LEVELS:
-        raise InvalidConfigurationError(f"logger {name}: {level!r} is not a level, expected one of {', '.join(LEVELS)}")
+        raise InvalidConfigurationError(
+            f"Cannot set the log level of {name} to {level!r}: the valid levels are {', '.join(LEVELS)}"
+        )
 
 
 def set_level(name: str, level: str | None) -> None:
@@ -50,7 +54,7 @@ def _loggers() -> dict[str, logging.Logger]:
     own = {
         name: logger
         for name, logger in manager.loggerDict.items()
-        if isinstance(logger, logging.Logger) and (name == _OWN or name.startswith(f"{_OWN}."))
+        if isinstance(logger, logging.Logger) and (name == _PACKAGE or name.startswith(f"{_PACKAGE}."))
     }
     return {ROOT: logging.root, **own}
 

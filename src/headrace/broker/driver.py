@@ -1,7 +1,6 @@
-"""The broker's clockwork on its event loop: when the next wait is over, when the logs want their periodic work, and
-what background threads have finished.
+"""Drives the broker's timers on its event loop: the timing wheel, periodic work, and results of background threads.
 
-Everything is called on the loop's thread; `wake` alone may be called from any.
+Everything is called on the loop's thread, except for `wake`, which any thread may call.
 """
 
 import asyncio
@@ -19,6 +18,8 @@ _LONGEST_SLEEP_MS = 60_000
 
 
 class Driver:
+    """The timing wheel, periodic work and background threads of one broker."""
+
     def __init__(self, clock: Clock, threads: int):
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
@@ -28,7 +29,7 @@ class Driver:
         self.timer = Timer(clock, on_earlier=self._set_alarm)
         self.runner = ThreadRunner(threads, wake=self.wake)
 
-    # ---- waits
+    # ---- timing wheel
 
     def _set_alarm(self) -> None:
         due_ms = self.timer.next_due_ms()
@@ -50,7 +51,7 @@ class Driver:
     # ---- periodic work
 
     def keep_ticking(self, tick: Callable[[], int | None]) -> None:
-        """Calls `tick` again and again, each time after as many ms as it returned."""
+        """Calls `tick` repeatedly, each time after the number of milliseconds that it returned."""
         slot = len(self._periodic)
 
         def run() -> None:
@@ -59,7 +60,7 @@ class Driver:
             try:
                 due_ms = tick()
             except Exception:
-                _logger.exception("periodic work failed")
+                _logger.exception("Periodic work failed, will retry in 1 second")
                 due_ms = 1000
             delay_ms = _LONGEST_SLEEP_MS if due_ms is None else min(max(due_ms, 1), _LONGEST_SLEEP_MS)
             self._periodic[slot] = self._loop.call_later(delay_ms / 1000, run)
@@ -67,7 +68,7 @@ class Driver:
         self._periodic.append(self._loop.call_soon(run))
 
     def every(self, period_ms: int, action: Callable[[], object]) -> None:
-        """Calls `action` once in each period, the first time when one is over."""
+        """Calls `action` once per period, for the first time after one period."""
         first = True
 
         def tick() -> int:
@@ -82,19 +83,19 @@ class Driver:
     # ---- background threads
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: `close` has waited for all work, so nobody waits
+        with suppress(RuntimeError):  # the loop is closed; `close` has waited for all work
             self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         if self._stopped:
-            return  # `close` does it: until then the logs may be another thread's, which closes them
+            return  # the thread that closes the logs may own them; `close` drains
         try:
             self.runner.drain()
         except Exception:
-            _logger.exception("what followed background work failed")
+            _logger.exception("The completion of background work failed")
 
     def stop_ticking(self) -> None:
-        """No wait ends and no periodic work runs after this."""
+        """Stops the timing wheel and periodic work."""
         self._stopped = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -102,6 +103,6 @@ class Driver:
             handle.cancel()
 
     def close(self) -> None:
-        """Waits for background work."""
+        """Stops everything and waits for background work."""
         self.stop_ticking()
         self.runner.close()

@@ -1,16 +1,16 @@
-"""Fetch sessions (KIP-227): a consumer that fetches the same partitions again and again names them once.
+"""Fetch sessions (KIP-227): a consumer that fetches the same partitions repeatedly names them once.
 
-The first request of a session lists every partition; later ones list only what changed, and replies hold only the
-partitions that have something new. The broker keeps what was listed, in an order that rotates: a partition that had
-data goes to the end, so that under a limit of bytes all get their turn.
+The first request of a session lists every partition. Later requests list only changes, and responses have only the
+partitions with new data or a new high watermark. The broker keeps the partitions in an order that rotates: a partition
+that returned data moves to the end, so that all are served under a byte limit.
 
-    session id 0, epoch -1     no session wanted (or the end of one, if an id is given)
-    session id 0, epoch  0     a new session is wanted
-    session id n, epoch  0     the old one ends, a new one is wanted
-    session id n, epoch  k     the k-th request of session n; the next must be k + 1 (behind 2^31 - 1 comes 1)
+    session id 0, epoch -1     no session (or the end of one, if an id is given)
+    session id 0, epoch  0     a new session
+    session id n, epoch  0     session n ends, a new one starts
+    session id n, epoch  k     the k-th request of session n; the next is k + 1 (1 follows 2^31 - 1)
 
-A full cache takes a new session only at the cost of another: of one that has not been used for a while, or of one that
-is smaller than the new one and has had its time. Owned by the broker's loop.
+A full cache creates a session only by evicting another: one that was not used for a while, or one that is smaller than
+the new one and has existed for a minimum time. Owned by the broker's loop.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ _LAST_EPOCH = 2**31 - 1
 
 
 class FetchedPartition:
-    """A partition that somebody fetches, with what the last reply of its session said about it."""
+    """A partition of a fetch, with the offsets that the last response of its session had for it."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -57,7 +57,7 @@ class FetchedPartition:
         last_fetched_epoch: int = -1,
     ):
         self.topic = topic
-        """None while the id is not one of a topic here."""
+        """None if this broker has no topic with the id."""
         self.topic_id = topic_id
         self.partition = partition
         self.fetch_offset = fetch_offset
@@ -69,11 +69,11 @@ class FetchedPartition:
 
     @property
     def key(self) -> tuple[str | Uuid, int]:
-        """A client names its topics either by id or by name, for a whole session."""
+        """Identifies the partition in its session: a session uses either topic ids or topic names."""
         return (self.topic_id if self.topic_id.int else (self.topic or ""), self.partition)
 
     def update(self, other: "FetchedPartition") -> None:
-        """Takes what a later request of the session says."""
+        """Applies a later request of the session."""
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
         self.current_leader_epoch = other.current_leader_epoch
@@ -82,16 +82,16 @@ class FetchedPartition:
 
 
 class FetchSession:
-    """What one consumer fetches."""
+    """The partitions that one consumer fetches."""
 
     __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged", "uses_topic_ids")
 
     def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int):
         self.id = session_id
         self.epoch = 1
-        """Of the next request."""
+        """The epoch of the next request."""
         self.privileged = privileged
-        """Whether it is a follower's, which goes before a consumer's."""
+        """True for a follower's session, which can evict a consumer's."""
         self.uses_topic_ids = uses_topic_ids
         self.partitions: dict[tuple[str | Uuid, int], FetchedPartition] = {}
         self.created_ms = self.last_used_ms = now_ms
@@ -110,20 +110,22 @@ class FetchSession:
             self.partitions.pop(key, None)
 
     def rotate(self, served: Iterable[FetchedPartition]) -> None:
-        """Puts the partitions that had data behind the others."""
+        """Moves the partitions that returned data to the end."""
         for partition in served:
             if self.partitions.pop(partition.key, None) is not None:
                 self.partitions[partition.key] = partition
 
 
 class FetchSessionCache:
+    """All fetch sessions of this broker, at most `slots`."""
+
     def __init__(self, slots: int, clock: Clock, random: Random):
         self.slots = slots
         self.evictions = 0
         self._clock = clock
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
-        """The one that was used longest ago comes first."""
+        """In the order of their last use, the oldest first."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -136,23 +138,25 @@ class FetchSessionCache:
         return round(self._clock.monotonic() * 1000)
 
     def use(self, session_id: int, epoch: int, uses_topic_ids: bool) -> FetchSession:
-        """The session that a request continues. Raises the error that the client gets if it cannot."""
+        """Returns the session that a request continues. Raises the error for the client."""
         session = self._sessions.get(session_id)
         if session is None:
-            raise FetchSessionIdNotFoundError(f"there is no fetch session {session_id}")
+            raise FetchSessionIdNotFoundError(f"Fetch session {session_id} does not exist")
         if session.epoch != epoch:
             raise InvalidFetchSessionEpochError(
-                f"fetch session {session_id} is at epoch {session.epoch}, the request is of {epoch}"
+                f"Fetch session {session_id} expects epoch {session.epoch}, the request has epoch {epoch}"
             )
         if session.uses_topic_ids != uses_topic_ids:
-            raise FetchSessionTopicIdError(f"fetch session {session_id} changed between topic names and topic ids")
+            raise FetchSessionTopicIdError(
+                f"Fetch session {session_id} must not change between topic names and topic ids"
+            )
         session.next_epoch()
         session.last_used_ms = self._now_ms()
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
 
     def create(self, partitions: list[FetchedPartition], privileged: bool, uses_topic_ids: bool) -> FetchSession | None:
-        """A new session, or None if there is no room for it."""
+        """Creates a session. Returns None if the cache is full and no other session can be evicted."""
         if not self._make_room(len(partitions), privileged):
             return None
         session_id = NO_SESSION
@@ -170,17 +174,17 @@ class FetchSessionCache:
         if len(self._sessions) < self.slots:
             return True
         if not self._sessions:
-            return False  # there are no slots
+            return False  # the cache has no slots
         now_ms = self._now_ms()
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms > MIN_EVICTION_MS:
             return self._evict(oldest)
-        had_their_time = (
+        evictable = (
             session
             for session in self._sessions.values()
             if (privileged and not session.privileged) or now_ms - session.created_ms > MIN_EVICTION_MS
         )
-        weakest = min(had_their_time, key=lambda session: (session.privileged, len(session.partitions)), default=None)
+        weakest = min(evictable, key=lambda session: (session.privileged, len(session.partitions)), default=None)
         if weakest is None or (weakest.privileged, len(weakest.partitions)) >= (privileged, size):
             return False
         return self._evict(weakest)

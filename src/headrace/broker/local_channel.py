@@ -1,4 +1,4 @@
-"""The controller's way to the broker that it runs in."""
+"""The channel from the controller to the broker in the same process."""
 
 import asyncio
 import logging
@@ -12,12 +12,12 @@ from headrace.common.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-PARTITIONS_AT_ONCE = 4
-"""Making or deleting a log waits for the disk, milliseconds each. After so many, others get their turn."""
+PARTITIONS_PER_TURN = 4
+"""Creating or deleting a log takes milliseconds on disk. After so many the loop handles other requests."""
 
 
 class LocalChannel:
-    """Hands commands over on the loop, in order. Brokers other than this one cannot be reached yet."""
+    """Applies commands on the loop, in order. Other brokers cannot be reached yet."""
 
     def __init__(self, node_id: int, apply: Callable[[Command], CommandResult]):
         self._node_id = node_id
@@ -28,7 +28,7 @@ class LocalChannel:
 
     def send(self, broker_id: int, command: Command, done: Callable[[CommandResult], None]) -> None:
         if broker_id != self._node_id:
-            _logger.warning("broker %d cannot be reached from broker %d", broker_id, self._node_id)
+            _logger.warning("Broker %d: cannot send controller commands to broker %d", self._node_id, broker_id)
             return
         if self._closed:
             return
@@ -37,18 +37,18 @@ class LocalChannel:
             self._task = asyncio.create_task(self._run(), name="local-channel")
 
     def add_broker(self, broker: BrokerInfo) -> None:
-        """Nothing is to be connected to."""
+        """Does nothing: there is no connection."""
 
     def remove_broker(self, broker_id: int) -> None:
-        """Nothing is to be disconnected from."""
+        """Does nothing: there is no connection."""
 
     async def wait_idle(self) -> None:
-        """Until everything that was sent has been applied."""
+        """Waits until all commands have been applied."""
         while self._task is not None and not self._task.done():
             await asyncio.wait((self._task,))
 
     async def close(self) -> None:
-        """Applies nothing any more."""
+        """Stops applying commands."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -60,7 +60,7 @@ class LocalChannel:
             try:
                 result = await self._apply_in_slices(command)
             except Exception:
-                _logger.exception("a %s of the controller failed", type(command).__name__)
+                _logger.exception("Broker %d: %s of the controller failed", self._node_id, type(command).__name__)
                 result = CommandResult(error_code=KafkaError.code)
             done(result)
 
@@ -68,9 +68,9 @@ class LocalChannel:
         if isinstance(command, UpdateMetadata):
             return self._apply(command)
         errors: dict[TopicPartition, int] = {}
-        for first in range(0, len(command.partitions), PARTITIONS_AT_ONCE):
-            some = command.partitions[first : first + PARTITIONS_AT_ONCE]
-            result = self._apply(replace(command, partitions=some))  # type: ignore[arg-type]
+        for first in range(0, len(command.partitions), PARTITIONS_PER_TURN):
+            partitions = command.partitions[first : first + PARTITIONS_PER_TURN]
+            result = self._apply(replace(command, partitions=partitions))  # type: ignore[arg-type]
             if result.error_code != NO_ERROR:
                 return result
             errors |= result.partition_errors

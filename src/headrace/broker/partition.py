@@ -1,7 +1,8 @@
-"""One partition on this broker: its log, and the part that this broker plays in it.
+"""One partition on this broker: its log, and this broker's role in it.
 
-The controller makes a partition leader or follower with a `PartitionState`. As leader it takes appends, and keeps the
-high watermark: the smallest log end of all replicas in sync. In a cluster of one that is its own log end.
+The controller makes this broker leader or follower of the partition with a `PartitionState`. The leader accepts appends
+and maintains the high watermark: the smallest log end offset of the in-sync replicas. In a cluster of one broker that
+is its own log end offset.
 
 Owned by the broker's loop.
 """
@@ -27,15 +28,15 @@ from headrace.storage.producer_state import AppendOrigin
 _logger = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
-"""The `acks` of a producer that waits for every replica in sync."""
+"""The `acks` of a producer that waits for all in-sync replicas."""
 
 
 class Partition:
-    """Hashable by identity: it is itself the key that waiting operations are kept under."""
+    """A replica of a partition: leadership, in-sync replicas, high watermark. Purgatories use it as a key."""
 
     __slots__ = (
+        "_append_failing",
         "_config_of",
-        "_disk_refuses",
         "_follower_ends",
         "is_leader",
         "isr",
@@ -61,10 +62,10 @@ class Partition:
         self.isr: list[int] = []
         self.replicas: list[int] = []
         self._config_of = config_of
-        self._disk_refuses = False
-        """Whether the last append failed for the disk's sake."""
+        self._append_failing = False
+        """True if the last append failed with a storage error."""
         self._follower_ends: dict[int, int] = {}
-        """Where the logs of the other replicas end, as far as this leader knows."""
+        """The log end offsets of the followers, as known from their fetches in this leader epoch."""
 
     def __repr__(self) -> str:
         return f"Partition({self.tp}, leader {self.leader_id}, epoch {self.leader_epoch})"
@@ -72,7 +73,7 @@ class Partition:
     # ---- roles
 
     def become(self, state: PartitionState, log: Log) -> bool:
-        """Takes up the role that the controller gives. Returns whether the leader or its epoch is another now."""
+        """Applies the role that the controller assigned. Returns True if the leader or its epoch changed."""
         changed = state.leader_epoch != self.leader_epoch or state.leader != self.leader_id
         self.topic_id = state.topic_id
         self.log = log
@@ -90,30 +91,34 @@ class Partition:
         return changed
 
     def go_offline(self) -> None:
-        """The log's directory has failed."""
+        """Gives up the log, whose directory has failed."""
         self.log = None
         self.is_leader = False
 
     def check_leader(self, current_leader_epoch: int = -1) -> Log:
-        """The log, if this broker leads and the client's idea of the epoch, where it has one, is the current one."""
+        """Returns the log if this broker leads the partition, and the client's leader epoch, if given, is current."""
         if self.log is None:
-            raise KafkaStorageError(f"the log directory of {self.tp} is offline")
+            raise KafkaStorageError(f"The log directory of partition {self.tp} is offline")
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(
-                    f"{self.tp} has leader epoch {self.leader_epoch}, the request is of {current_leader_epoch}"
+                    f"Partition {self.tp} has leader epoch {self.leader_epoch}, the request has the older epoch "
+                    f"{current_leader_epoch}"
                 )
             raise UnknownLeaderEpochError(
-                f"{self.tp} has leader epoch {self.leader_epoch} here, the request is of {current_leader_epoch}"
+                f"Partition {self.tp} has leader epoch {self.leader_epoch} on this broker, the request has the newer "
+                f"epoch {current_leader_epoch}"
             )
         if not self.is_leader:
-            raise NotLeaderForPartitionError(f"the leader of {self.tp} is broker {self.leader_id}")
+            raise NotLeaderForPartitionError(
+                f"This broker is not the leader of partition {self.tp}, broker {self.leader_id} is"
+            )
         return self.log
 
     # ---- writing
 
     def append(self, records: Buffer, acks: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult:
-        """Appends what a producer or coordinator sent. The high watermark has moved when this returns, if it could."""
+        """Appends a batch of a producer or coordinator, and advances the high watermark if possible."""
         log = self.log
         if log is None or not self.is_leader:
             log = self.check_leader()
@@ -122,34 +127,37 @@ class Partition:
         try:
             result = log.append_as_leader(records, self.leader_epoch, origin)
         except KafkaStorageError as error:
-            if not self._disk_refuses:  # once: producers try again and again
-                self._disk_refuses = True
-                _logger.error("appends to %s fail: %s", self.tp, error)
+            if not self._append_failing:  # log it once: producers retry
+                self._append_failing = True
+                _logger.error("Partition %s: appends fail, producers get KAFKA_STORAGE_ERROR: %s", self.tp, error)
             raise
-        if self._disk_refuses:
-            self._disk_refuses = False
-            _logger.info("appends to %s work again", self.tp)
+        if self._append_failing:
+            self._append_failing = False
+            _logger.info("Partition %s: appends succeed again", self.tp)
         self.update_high_watermark()
         return result
 
     def _check_enough_replicas(self) -> None:
-        # No more than there are: a topic with one replica can be written to whatever is asked for, as in Kafka.
-        needed = min(self._config_of(self.tp.topic).min_insync_replicas, len(self.replicas))
-        if len(self.isr) < needed:
-            raise NotEnoughReplicasError(f"{self.tp} has {len(self.isr)} replicas in sync, {needed} are needed")
+        # At most the number of replicas, as in Kafka: a topic with one replica stays writable.
+        required = min(self._config_of(self.tp.topic).min_insync_replicas, len(self.replicas))
+        if len(self.isr) < required:
+            raise NotEnoughReplicasError(
+                f"The size of the current ISR {self.isr} is insufficient to satisfy the min.isr requirement of "
+                f"{required} for partition {self.tp}"
+            )
 
     def is_replicated(self, last_offset: int) -> bool:
-        """Whether every replica in sync has a record."""
+        """Returns True if all in-sync replicas have the record at an offset."""
         return self.log is not None and self.log.high_watermark > last_offset
 
     def update_high_watermark(self) -> bool:
-        """Moves the high watermark to the smallest end of the replicas in sync. Returns whether it moved."""
+        """Advances the high watermark to the smallest log end of the in-sync replicas. Returns True if it advanced."""
         log = self.log
         if log is None:
             return False
         end = log.log_end_offset
         if len(self.isr) > 1:
-            # A replica that has not fetched yet in this epoch holds it where it is.
+            # A follower that has not fetched in this epoch yet keeps the high watermark where it is.
             others = (replica for replica in self.isr if replica != self.node_id)
             end = min(end, *(self._follower_ends.get(replica, log.high_watermark) for replica in others))
         before = log.high_watermark
@@ -158,17 +166,19 @@ class Partition:
         return log.update_high_watermark(end) > before
 
     def follower_fetched(self, replica_id: int, fetch_offset: int) -> bool:
-        """A follower asks for what comes from an offset on: it has all before. Returns whether that moved the mark."""
+        """Notes that a follower has everything below an offset. Returns True if the high watermark advanced."""
         if replica_id not in self.replicas:
-            raise NotLeaderForPartitionError(f"broker {replica_id} is not a replica of {self.tp}")
+            raise NotLeaderForPartitionError(f"Broker {replica_id} is not a replica of partition {self.tp}")
         self._follower_ends[replica_id] = fetch_offset
         return self.update_high_watermark()
 
-    # ---- reading
+    # ---- deleting
 
     def delete_records(self, before_offset: int) -> int:
-        """Moves the log's start; -1 stands for the high watermark. Returns the new low watermark."""
+        """Deletes the records before an offset; -1 means the high watermark. Returns the new log start offset."""
         log = self.check_leader()
         if not log.config.delete:
-            raise PolicyViolationError(f"records of {self.tp} cannot be deleted: its cleanup.policy has no delete")
+            raise PolicyViolationError(
+                f"Records of partition {self.tp} can not be deleted: its cleanup.policy does not include delete"
+            )
         return log.delete_records(log.high_watermark if before_offset == -1 else before_offset)

@@ -1,12 +1,12 @@
-"""Requests that cannot be answered yet.
+"""The purgatory: requests that cannot be completed yet.
 
-    try_complete_else_watch ── can be answered now ──────────────────────────────→ on_complete
+    try_complete_else_watch ── can complete now ─────────────────────────────────→ on_complete
             │
             └─ watched under its keys ─┬─ check_and_complete(key): try_complete ─→ on_complete
-                                       └─ its time is over ──────────────────────→ on_complete, on_expire
+                                       └─ timeout ───────────────────────────────→ on_complete, on_expire
 
-An operation completes exactly once, whatever comes first; in that moment it leaves the lists of all its keys and its
-timer, so neither holds what is done with. Each of these costs the same however many operations wait.
+An operation completes exactly once, whichever event is first. It then leaves the watch lists of all its keys and the
+timer, so neither holds completed operations. All of this takes constant time, however many operations wait.
 
 The broker's loop owns a purgatory and everything in it.
 """
@@ -20,9 +20,9 @@ _logger = logging.getLogger(__name__)
 
 
 class DelayedOperation:
-    """Something that waits for a condition, and for a given time at most.
+    """An operation that waits for a condition, at most for a timeout.
 
-    A subclass says in `try_complete` when it is done and in `on_complete` what happens then.
+    A subclass checks the condition in `try_complete` and acts in `on_complete`.
     """
 
     __slots__ = ("_entry", "_keys", "_purgatory", "completed", "on_failed", "timeout_ms")
@@ -31,24 +31,24 @@ class DelayedOperation:
         self.timeout_ms = timeout_ms
         self.completed = False
         self.on_failed: Callable[[], object] = lambda: None
-        """Called if `on_complete` raises: who waits for it must not wait for ever."""
+        """Called if `on_complete` raises, so that the client does not wait forever."""
         self._purgatory: Purgatory | None = None
         self._keys: tuple[Hashable, ...] = ()
         self._entry: TimerEntry | None = None
 
     def try_complete(self) -> bool:
-        """Looks whether the condition holds; if so, calls `force_complete` and returns what that returned."""
+        """Checks the condition; if it holds, calls `force_complete` and returns its result."""
         raise NotImplementedError
 
     def on_complete(self) -> None:
-        """Does what was waited for. Called exactly once."""
+        """Completes the operation. Called exactly once."""
         raise NotImplementedError
 
     def on_expire(self) -> None:
-        """Called after `on_complete` if the time was over."""
+        """Called after `on_complete` if the operation timed out."""
 
     def force_complete(self) -> bool:
-        """Completes it now, unless it is completed already, which is what the result tells."""
+        """Completes the operation now. Returns False if it was completed already."""
         if not self._finish():
             return False
         try:
@@ -59,7 +59,7 @@ class DelayedOperation:
         return True
 
     def cancel(self) -> bool:
-        """It will never complete: whoever calls this takes care of what waits behind it."""
+        """Removes the operation without completing it: the caller handles the request. Returns False if completed."""
         return self._finish()
 
     def _finish(self) -> bool:
@@ -78,30 +78,32 @@ class DelayedOperation:
 
 
 class Purgatory:
-    """Operations of one kind, watched under keys. A key may be anything that can be one of a dict's."""
+    """Operations of one kind, watched under hashable keys."""
 
     def __init__(self, name: str, timer: Timer):
         self.name = name
         self.delayed = 0
-        """How many operations wait."""
+        """The number of waiting operations."""
         self.expired = 0
-        """How many have completed because their time was over."""
+        """The number of operations that completed by timeout."""
         self._timer = timer
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
 
     @property
     def watched(self) -> int:
-        """How many places in the keys' lists are taken: an operation has one under each of its keys."""
+        """The total length of the watch lists: an operation counts once for each of its keys."""
         return sum(map(len, self._watchers.values()))
 
     @property
     def keys(self) -> int:
-        """How many keys something waits for."""
+        """The number of keys that have waiting operations."""
         return len(self._watchers)
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
-        """Completes it at once if that can be done, or if it may not wait; else watches it. Returns whether it is
-        completed."""
+        """Completes an operation if its condition holds or its timeout is 0, else watches it.
+
+        Returns True if it is completed.
+        """
         if operation.completed or operation.try_complete():
             return True
         operation._purgatory = self
@@ -120,9 +122,9 @@ class Purgatory:
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Something has happened to a key: completes what can be completed. Returns how many were.
+        """Completes the operations of a key whose condition holds now. Returns their number.
 
-        One that fails is logged and stops neither the others nor the caller, who may be somebody else's request.
+        An operation that fails is logged and affects neither the others nor the caller, which may be another request.
         """
         watchers = self._watchers.get(key)
         if watchers is None:
@@ -130,26 +132,26 @@ class Purgatory:
         completed = 0
         for operation in list(watchers):
             if operation.completed:
-                continue  # together with one before it
+                continue  # by one before it
             try:
                 completed += operation.try_complete()
             except Exception:
-                _logger.exception("a waiting %s failed", self.name)
+                _logger.exception("A delayed %s request failed, its connection is closed", self.name)
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
-        """Takes out what waits for a key, also from its other keys, and returns it; none of it will complete."""
+        """Cancels the operations of a key, also under their other keys, and returns them."""
         return [operation for operation in list(self._watchers.get(key, ())) if operation.cancel()]
 
     def complete_all(self) -> int:
-        """Completes everything that waits for a key, as when the broker stops. Returns how many were."""
+        """Completes all operations, as when the broker stops. Returns their number."""
         completed = 0
         for watchers in list(self._watchers.values()):
             for operation in list(watchers):
                 try:
                     completed += operation.force_complete()
                 except Exception:
-                    _logger.exception("a waiting %s failed", self.name)
+                    _logger.exception("A delayed %s request failed, its connection is closed", self.name)
         return completed
 
     def _forget(self, operation: DelayedOperation) -> None:

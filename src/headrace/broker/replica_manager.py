@@ -1,6 +1,6 @@
-"""The partitions of this broker, and what the controller tells about them.
+"""The partitions of this broker, and the controller's commands for them.
 
-Knows which partitions are here, makes them leaders and followers, deletes them, and wakes the requests that wait for
+Creates partitions, makes this broker their leader or follower, deletes them, and completes the requests that wait for
 them: fetches for data, produces for replication. Owned by the broker's loop.
 """
 
@@ -31,15 +31,17 @@ _logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
+    """All partitions of this broker by topic and index, with the requests that wait for them."""
+
     def __init__(self, node_id: int, logs: LogManager, config_of: Callable[[str], TopicConfig], timer: Timer):
         self.node_id = node_id
         self.logs = logs
         self.fetches = Purgatory("fetch", timer)
-        """Waiting for data, by partition."""
+        """Fetches that wait for data, by partition."""
         self.produces = Purgatory("produce", timer)
-        """Waiting for replication, by partition."""
+        """Produces and coordinator writes that wait for replication, by partition."""
         self.on_role_changed: list[Callable[[Partition], None]] = []
-        """Told of a partition whose leader or epoch is another now, or that is here no more."""
+        """Called with a partition whose leader or leader epoch changed, or that was removed."""
         self._config_of = config_of
         self._topics: dict[str, dict[int, Partition]] = {}
         self._checkpointing: set[LogDirectory] = set()
@@ -57,38 +59,45 @@ class ReplicaManager:
         return partitions.get(index) if partitions is not None else None
 
     def find(self, topic: str, index: int) -> Partition:
-        """The partition, or the error that a client gets which asks for it here."""
+        """Returns a partition. Raises UnknownTopicOrPartitionError if this broker does not have it."""
         partition = self.get(topic, index)
         if partition is None:
-            raise UnknownTopicOrPartitionError(f"this broker has no partition {topic}-{index}")
+            raise UnknownTopicOrPartitionError(f"This broker does not host partition {topic}-{index}")
         return partition
 
     def leader(self, topic: str, index: int, leader_epoch: int = -1) -> Partition:
-        """The partition, if this broker leads it."""
+        """Returns a partition that this broker leads."""
         partition = self.find(topic, index)
         partition.check_leader(leader_epoch)
         return partition
 
-    # ---- waking
+    # ---- completing requests
 
     def appended(self, partition: Partition) -> None:
-        """Wakes who waits for records of a partition, or for its high watermark."""
+        """Completes requests that wait for records of a partition, or for its high watermark."""
         self.fetches.check_and_complete(partition)
         self.produces.check_and_complete(partition)
 
-    # ---- what the controller says
+    # ---- controller commands
 
     def lead_or_follow(self, command: LeaderAndIsr) -> dict[TopicPartition, int]:
-        """Takes up the given roles. Returns an error code for each partition."""
+        """Applies the assigned roles. Returns an error code for each partition."""
         return {state.tp: self._attempt(state.tp, partial(self._become, state)) for state in command.partitions}
 
     def _become(self, state: PartitionState) -> None:
         tp = state.tp
         if self.node_id not in state.replicas:
-            raise ReplicaNotAvailableError(f"broker {self.node_id} is not a replica of {tp}: {state.replicas}")
+            raise ReplicaNotAvailableError(
+                f"Broker {self.node_id} is not a replica of partition {tp}, which has replicas {state.replicas}"
+            )
         partition = self.get(tp.topic, tp.partition)
         if partition is not None and state.leader_epoch < partition.leader_epoch:
-            _logger.info("%s: leader epoch %d is older than the current one", partition, state.leader_epoch)
+            _logger.info(
+                "Partition %s: ignoring the controller's leader epoch %d, the current epoch is %d",
+                tp,
+                state.leader_epoch,
+                partition.leader_epoch,
+            )
             return
         log = self._log_of(state)
         if partition is None:
@@ -100,7 +109,7 @@ class ReplicaManager:
             self._role_changed(partition)
 
     def _role_changed(self, partition: Partition) -> None:
-        """Who waited did so for another leader."""
+        """Completes requests that waited for the previous leader, and notifies the listeners."""
         self.fetches.check_and_complete(partition)
         self.produces.check_and_complete(partition)
         for listener in self.on_role_changed:
@@ -109,25 +118,27 @@ class ReplicaManager:
     def _log_of(self, state: PartitionState) -> Log:
         log = self.logs.get(state.tp)
         if log is None and not state.is_new and not all(directory.online for directory in self.logs.directories):
-            # It may be in a directory that failed; an empty one elsewhere would lose its records for good.
-            raise KafkaStorageError(f"the log of {state.tp} may be in a log directory that is offline")
+            # It may be in a failed directory; a new empty log elsewhere would lose its records for good.
+            raise KafkaStorageError(f"The log of partition {state.tp} may be in a log directory that is offline")
         if log is not None and log.topic_id is not None and log.topic_id != state.topic_id:
-            self._set_aside(log, f"it is of a topic with id {log.topic_id}, not {state.topic_id}")
+            self._move_stray_log(log, f"it has topic id {log.topic_id}, the topic has {state.topic_id}")
         return self.logs.create(state.tp, state.topic_id)
 
     def move_stray_logs(self, is_known: Callable[[TopicPartition], bool]) -> None:
-        """Takes away the logs of partitions that the cluster does not have: a topic made later must not find them under
-        its name, and retention must not delete from them."""
+        """Renames the directories of logs whose partitions do not exist in the cluster.
+
+        A topic that is created later must not find them under its name, and retention must not delete from them.
+        """
         for log in self.logs:
             if self.get(log.tp.topic, log.tp.partition) is None and not is_known(log.tp):
-                self._attempt(log.tp, partial(self._set_aside, log, "the cluster has no such partition"))
+                self._attempt(log.tp, partial(self._move_stray_log, log, "the cluster has no such partition"))
 
-    def _set_aside(self, log: Log, reason: str) -> None:
-        kept = self.logs.move_stray_log(log.tp)
-        _logger.warning("the log of %s is not used, and kept in %s: %s", log.tp, kept, reason)
+    def _move_stray_log(self, log: Log, reason: str) -> None:
+        path = self.logs.move_stray_log(log.tp)
+        _logger.warning("Partition %s: found a stray log, keeping it unused in %s: %s", log.tp, path, reason)
 
     def stop(self, command: StopReplica) -> dict[TopicPartition, int]:
-        """Stops serving partitions and, where asked to, deletes their logs. Returns an error code for each."""
+        """Stops serving partitions and deletes their logs if requested. Returns an error code for each."""
         return {tp: self._attempt(tp, partial(self._stop, tp, delete)) for tp, _, delete in command.partitions}
 
     def _stop(self, tp: TopicPartition, delete: bool) -> None:
@@ -145,18 +156,18 @@ class ReplicaManager:
         try:
             action()
         except KafkaError as error:
-            _logger.error("%s: %s", tp, error)
+            _logger.error("Partition %s: the controller's command failed: %s", tp, error)
             return code_of(error)
         except Exception as error:
-            # The others of the command go on, and the controller gets an answer.
-            _logger.exception("%s: what the controller said could not be done", tp)
+            # The other partitions of the command are not affected, and the controller gets an error code.
+            _logger.exception("Partition %s: the controller's command failed", tp)
             return code_of(error)
         return 0
 
     # ---- disks
 
     def directory_failed(self, lost: list[TopicPartition]) -> None:
-        """The logs of these partitions are gone with their directory."""
+        """Takes the partitions offline whose log directory failed."""
         for tp in lost:
             partition = self.get(tp.topic, tp.partition)
             if partition is not None:
@@ -164,23 +175,25 @@ class ReplicaManager:
                 self._role_changed(partition)
 
     def checkpoint_high_watermarks(self) -> None:
-        """Writes down how far each partition is replicated, in each log directory."""
-        marks: dict[LogDirectory, dict[TopicPartition, int]] = {}
+        """Writes the high watermarks of all partitions to a checkpoint file in each log directory."""
+        checkpoints: dict[LogDirectory, dict[TopicPartition, int]] = {}
         for partition in self:
             directory = self.logs.directory_of(partition.tp)
             if partition.log is not None and directory is not None and directory.online:
-                marks.setdefault(directory, {})[partition.tp] = partition.log.high_watermark
-        for directory, offsets in marks.items():
-            # One at a time for each directory: they go through the same temporary file.
+                checkpoints.setdefault(directory, {})[partition.tp] = partition.log.high_watermark
+        for directory, offsets in checkpoints.items():
+            # One write at a time for each directory, because they use the same temporary file.
             if directory not in self._checkpointing and offsets != directory.high_watermarks:
                 self._checkpointing.add(directory)
                 self.logs.runner.submit(
                     partial(directory.write_high_watermarks, offsets), partial(self._checkpointed, directory)
                 )
 
-    def _checkpointed(self, directory: LogDirectory, outcome: WorkResult) -> None:
+    def _checkpointed(self, directory: LogDirectory, result: WorkResult) -> None:
         self._checkpointing.discard(directory)
-        if isinstance(outcome.error, OSError) and outcome.error.errno in DISK_FULL:
-            _logger.warning("cannot write the high watermarks to %s: %s", directory, outcome.error)
-        elif outcome.error is not None:
-            self.logs.fail_directory(directory, f"cannot write the high watermarks: {outcome.error}")
+        if isinstance(result.error, OSError) and result.error.errno in DISK_FULL:
+            _logger.warning(
+                "Log directory %s: no space for the high watermark checkpoint, will retry: %s", directory, result.error
+            )
+        elif result.error is not None:
+            self.logs.fail_directory(directory, f"Cannot write the high watermark checkpoint: {result.error}")

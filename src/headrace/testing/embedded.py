@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from headrace.broker.config.broker import BrokerConfig
-from headrace.broker.config.listeners import EVERYWHERE
+from headrace.broker.config.listeners import ALL_ADDRESSES
 from headrace.broker.server import Broker
 from headrace.cluster.topics import TopicSpec
 from headrace.cluster.znodes import TOPICS
@@ -117,7 +117,7 @@ class EmbeddedBroker:
                 break
         assert self._thread is not None
         first = self._thread.broker.server.endpoints[0]
-        self._address = HOST if first.host in EVERYWHERE else first.host, first.port
+        self._address = HOST if first.host in ALL_ADDRESSES else first.host, first.port
         self._faults_changed()
         for name, partitions in self._topics.items():
             with suppress(TopicAlreadyExistsError):  # in an existing data_dir

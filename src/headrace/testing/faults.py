@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from headrace.broker.dispatch import Action, RequestContext
-from headrace.broker.error_replies import error_reply
+from headrace.broker.error_responses import error_response
 from headrace.common.errors import HeadraceError, KafkaError
 from headrace.protocol import ApiKey, Message
 
@@ -206,7 +206,7 @@ class ReplyError:
         if context.slot is None:
             context.close("fault injected by a test")
         else:
-            context.reply(error_reply(request, context.api_version, self.code))
+            context.reply(error_response(request, context.api_version, self.code))
 
 
 class DropConnection:

@@ -80,7 +80,7 @@ def test_what_a_running_broker_does_not_take(broker: EmbeddedBroker, client: Wir
     message = alter_configs(
         client, BROKER, broker_id(broker), ("num.partitions", SET, "5"), expect=InvalidRequestError.code
     )
-    assert message == "only a restart can change num.partitions"
+    assert message == "Cannot update these configs dynamically: num.partitions"
     message = alter_configs(client, TOPIC, "t", ("retention.ms", SET, "soon"), expect=InvalidConfigurationError.code)
     assert message is not None
     assert "retention.ms='soon'" in message

@@ -39,7 +39,7 @@ def test_epochs_are_taken_in_order_only() -> None:
     session = must_create(cache)
     assert session.id > 0
     assert cache.use(session.id, 1, uses_topic_ids=False) is session
-    with pytest.raises(InvalidFetchSessionEpochError, match="is at epoch 2, the request is of 1"):
+    with pytest.raises(InvalidFetchSessionEpochError, match="expects epoch 2, the request has epoch 1"):
         cache.use(session.id, 1, uses_topic_ids=False)
     with pytest.raises(InvalidFetchSessionEpochError):
         cache.use(session.id, 3, uses_topic_ids=False)

@@ -4,11 +4,11 @@ import logging
 import pytest
 from tests.support.cluster.fake_cluster import async_test
 
-from headrace.broker.local_channel import PARTITIONS_AT_ONCE, LocalChannel
+from headrace.broker.local_channel import PARTITIONS_PER_TURN, LocalChannel
 from headrace.cluster.commands import Command, CommandResult, ReplicaToStop, StopReplica, UpdateMetadata
 from headrace.common.types import TopicPartition
 
-PARTITIONS = [TopicPartition("t", index) for index in range(3 * PARTITIONS_AT_ONCE + 1)]
+PARTITIONS = [TopicPartition("t", index) for index in range(3 * PARTITIONS_PER_TURN + 1)]
 
 
 def stop_all() -> StopReplica:
@@ -43,7 +43,7 @@ async def test_a_long_command_gives_others_their_turn() -> None:
         await asyncio.sleep(0)
         turns += 1
     assert turns > 3
-    assert applied.slices == [PARTITIONS_AT_ONCE] * 3 + [1, 0]
+    assert applied.slices == [PARTITIONS_PER_TURN] * 3 + [1, 0]
     assert answers[0].partition_errors == {tp: tp.partition for tp in PARTITIONS}
     await channel.wait_idle()
 
@@ -104,7 +104,7 @@ async def test_nothing_is_applied_after_the_end() -> None:
     await channel.close()
     channel.send(1, metadata(), answers.append)
     await channel.wait_idle()
-    assert applied.slices == [PARTITIONS_AT_ONCE]
+    assert applied.slices == [PARTITIONS_PER_TURN]
     assert answers == []
 
 
@@ -113,4 +113,4 @@ async def test_another_broker_cannot_be_reached(caplog: pytest.LogCaptureFixture
     channel = LocalChannel(1, Applied())
     channel.send(2, metadata(), lambda _: pytest.fail("answered"))
     await channel.wait_idle()
-    assert "broker 2 cannot be reached" in caplog.text
+    assert "cannot send controller commands to broker 2" in caplog.text

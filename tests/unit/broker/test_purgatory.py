@@ -176,7 +176,7 @@ def test_one_that_fails_stops_no_other(
         wait.ready = True
     with caplog.at_level(logging.ERROR):
         assert purgatory.check_and_complete("a") == 1
-    assert "a waiting fetch failed" in caplog.text
+    assert "A delayed fetch request failed" in caplog.text
     assert (bad.completions, good.completions) == (1, 1)
     assert empty(purgatory, timer)
 

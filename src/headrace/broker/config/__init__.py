@@ -1,1 +1,1 @@
-"""The broker's configuration: tables of keys, what is set at run time, and how it is described."""
+"""The broker's config: tables of config keys, dynamic configs, and their description for clients."""

@@ -1,9 +1,9 @@
-"""What a broker can be told at its start: Kafka's broker keys, their checks, and `BrokerConfig` made of them.
+"""The config of a broker at its start: Kafka's broker keys, their checks, and `BrokerConfig` built from them.
 
-BROKER_KEYS     every key that is honoured: this module's own, the log manager's, and for each topic key the broker
-                keys that give it its default (`log.retention.hours` for `retention.ms`)
-TOPIC_KEYS      every key that a topic can have: the log's, and those about replication
-kafka_keys      the keys of Kafka's that are known and not used
+BROKER_KEYS     every supported broker key: this module's own, the coordinators', the log manager's, and for each topic
+                key the broker keys that define its default (`log.retention.hours` for `retention.ms`)
+TOPIC_KEYS      every topic key: the log's, and those for replication
+kafka_only      Kafka's keys that are known and have no effect
 """
 
 import ipaddress
@@ -37,7 +37,7 @@ _REPLICATION_KEYS = [
         "min.insync.replicas",
         ConfigType.INT,
         1,
-        "How many replicas must be in sync for a write with `acks=all`.",
+        "The minimum number of in-sync replicas for a write with `acks=all`.",
         low=1,
         synonyms=(Synonym("min.insync.replicas"),),
     ),
@@ -45,20 +45,20 @@ _REPLICATION_KEYS = [
         "unclean.leader.election.enable",
         ConfigType.BOOLEAN,
         False,
-        "Whether a replica that is not in sync may become leader when no other is left. Records may be lost.",
+        "Whether an out-of-sync replica may become leader if no other replica is alive. Records may be lost.",
         synonyms=(Synonym("unclean.leader.election.enable"),),
     ),
     ConfigKey(
         "follower.replication.throttled.replicas",
         ConfigType.LIST,
         (),
-        "Replicas whose copying is throttled at the follower: `partition:broker`, or `*`. (No effect yet.)",
+        "Replicas whose replication is throttled at the follower: `partition:broker`, or `*`. (No effect yet.)",
     ),
     ConfigKey(
         "leader.replication.throttled.replicas",
         ConfigType.LIST,
         (),
-        "Replicas whose copying is throttled at the leader: `partition:broker`, or `*`. (No effect yet.)",
+        "Replicas whose replication is throttled at the leader: `partition:broker`, or `*`. (No effect yet.)",
     ),
 ]
 
@@ -70,7 +70,7 @@ OWN_KEYS = ConfigTable(
             "node.id",
             ConfigType.INT,
             None,
-            "The number of this broker, unlike that of any other. Not set: `broker.id`.",
+            "The unique id of this broker. If it is not set, `broker.id` is used.",
             low=0,
             dynamic=False,
         ),
@@ -78,7 +78,7 @@ OWN_KEYS = ConfigTable(
             "broker.id",
             ConfigType.INT,
             -1,
-            "The older name of `node.id`; -1 for what `meta.properties` says, or else 0.",
+            "The older name of `node.id`; -1 uses the id in `meta.properties`, or 0.",
             low=-1,
             dynamic=False,
         ),
@@ -86,42 +86,46 @@ OWN_KEYS = ConfigTable(
             "process.roles",
             ConfigType.LIST,
             (),
-            "Roles of this process in Kafka's KRaft mode. A broker has its controller with it, so `broker` must be one "
-            "of them, and `controller` may be.",
+            "The roles of this process in Kafka's KRaft mode. A broker includes its controller, so `broker` is "
+            "required and `controller` is optional.",
             choices=("broker", "controller"),
             dynamic=False,
         ),
         ConfigKey(
-            "broker.rack", ConfigType.STRING, None, "Where this broker stands, for spreading replicas.", dynamic=False
+            "broker.rack",
+            ConfigType.STRING,
+            None,
+            "The rack of this broker, for the placement of replicas.",
+            dynamic=False,
         ),
         ConfigKey(
             "listeners",
             ConfigType.LIST,
             ("PLAINTEXT://:9092",),
-            "Where the broker listens: `NAME://host:port`. An empty host means all addresses, port 0 any free port. "
-            "Those that `controller.listener.names` names are left out. (Dynamic in Kafka.)",
+            "The addresses on which the broker listens: `NAME://host:port`. An empty host means all addresses, port 0 "
+            "any free port. Listeners in `controller.listener.names` are ignored. (Dynamic in Kafka.)",
             dynamic=False,
         ),
         ConfigKey(
             "advertised.listeners",
             ConfigType.LIST,
             (),
-            "What clients are told to connect to, by listener. Not given: where the broker listens, or the machine's "
-            "name if that is everywhere.",
+            "The addresses that clients connect to, by listener. The default is the listener's own address, or the "
+            "host name if it listens on all addresses.",
             dynamic=False,
         ),
         ConfigKey(
             "listener.security.protocol.map",
             ConfigType.STRING,
             "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-            "Which protocol each listener speaks. Only PLAINTEXT is served so far. (Dynamic in Kafka.)",
+            "The security protocol of each listener. Only PLAINTEXT is supported so far. (Dynamic in Kafka.)",
             dynamic=False,
         ),
         ConfigKey(
             "inter.broker.listener.name",
             ConfigType.STRING,
             None,
-            "The listener that brokers use among themselves. Not set: the first that speaks "
+            "The listener for communication between brokers. The default is the first listener with the protocol "
             "`security.inter.broker.protocol`.",
             dynamic=False,
         ),
@@ -129,7 +133,7 @@ OWN_KEYS = ConfigTable(
             "security.inter.broker.protocol",
             ConfigType.STRING,
             "PLAINTEXT",
-            "The protocol that brokers use among themselves.",
+            "The security protocol between brokers.",
             choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
             dynamic=False,
         ),
@@ -137,7 +141,7 @@ OWN_KEYS = ConfigTable(
             "socket.request.max.bytes",
             ConfigType.INT,
             104_857_600,
-            "The largest request; who claims to send a larger one is disconnected.",
+            "The maximum size of a request. A client that sends a larger one is disconnected.",
             low=1,
             dynamic=False,
         ),
@@ -145,7 +149,7 @@ OWN_KEYS = ConfigTable(
             "socket.send.buffer.bytes",
             ConfigType.INT,
             102_400,
-            "SO_SNDBUF of connections; -1 for the system's own, which grows with the traffic.",
+            "The SO_SNDBUF of connections; -1 uses the system default, which grows with the traffic.",
             low=-1,
             dynamic=False,
         ),
@@ -153,7 +157,7 @@ OWN_KEYS = ConfigTable(
             "socket.receive.buffer.bytes",
             ConfigType.INT,
             -1,
-            "SO_RCVBUF of connections; -1 for the system's own, which grows with the traffic. (Kafka: 102400.)",
+            "The SO_RCVBUF of connections; -1 uses the system default, which grows with the traffic. (Kafka: 102400.)",
             low=-1,
             dynamic=False,
         ),
@@ -161,7 +165,7 @@ OWN_KEYS = ConfigTable(
             "socket.listen.backlog.size",
             ConfigType.INT,
             50,
-            "How many connections may wait to be accepted.",
+            "The maximum number of connections that wait to be accepted.",
             low=1,
             dynamic=False,
         ),
@@ -169,28 +173,32 @@ OWN_KEYS = ConfigTable(
             "connections.max.idle.ms",
             ConfigType.LONG,
             600_000,
-            "After what time without a request a connection is closed; -1 for never.",
+            "Connections without a request for this time are closed; -1 disables it.",
             low=-1,
             dynamic=False,
         ),
-        ConfigKey("max.connections", ConfigType.INT, INT_MAX, "How many connections there may be.", low=1),
+        ConfigKey("max.connections", ConfigType.INT, INT_MAX, "The maximum number of connections.", low=1),
         ConfigKey(
-            "max.connections.per.ip", ConfigType.INT, INT_MAX, "How many connections one address may have.", low=0
+            "max.connections.per.ip",
+            ConfigType.INT,
+            INT_MAX,
+            "The maximum number of connections from one IP address.",
+            low=0,
         ),
         ConfigKey(
             "max.connections.per.ip.overrides",
             ConfigType.STRING,
             "",
-            "Other limits for single hosts: `host:count,host:count`.",
+            "Overrides of `max.connections.per.ip` for single hosts: `host:count,host:count`.",
         ),
         ConfigKey(
-            "num.partitions", ConfigType.INT, 1, "Partitions of a topic that asks for none.", low=1, dynamic=False
+            "num.partitions", ConfigType.INT, 1, "The default number of partitions of a topic.", low=1, dynamic=False
         ),
         ConfigKey(
             "default.replication.factor",
             ConfigType.INT,
             1,
-            "Replicas of a topic that asks for none.",
+            "The default replication factor of a topic.",
             low=1,
             high=32_767,
             dynamic=False,
@@ -199,7 +207,7 @@ OWN_KEYS = ConfigTable(
             "auto.create.topics.enable",
             ConfigType.BOOLEAN,
             True,
-            "Whether a topic is created when a client asks for it and allows that.",
+            "Whether a topic is created when a client requests its metadata and allows it.",
             dynamic=False,
         ),
         ConfigKey("delete.topic.enable", ConfigType.BOOLEAN, True, "Whether topics can be deleted.", dynamic=False),
@@ -207,7 +215,7 @@ OWN_KEYS = ConfigTable(
             "fetch.max.bytes",
             ConfigType.INT,
             57_671_680,
-            "The most that one fetch gets, whatever it asks for.",
+            "The maximum number of bytes of a fetch response.",
             low=1024,
             dynamic=False,
         ),
@@ -215,7 +223,7 @@ OWN_KEYS = ConfigTable(
             "max.incremental.fetch.session.cache.slots",
             ConfigType.INT,
             1000,
-            "How many fetch sessions are kept.",
+            "The maximum number of fetch sessions.",
             low=0,
             dynamic=False,
         ),
@@ -223,7 +231,7 @@ OWN_KEYS = ConfigTable(
             "max.request.partition.size.limit",
             ConfigType.INT,
             2000,
-            "The most partitions that one DescribeTopicPartitions reply has.",
+            "The maximum number of partitions in a DescribeTopicPartitions response.",
             low=1,
             dynamic=False,
         ),
@@ -231,7 +239,7 @@ OWN_KEYS = ConfigTable(
             "replica.lag.time.max.ms",
             ConfigType.LONG,
             30_000,
-            "How long a follower may be behind before it is out of sync.",
+            "How long a follower may lag before it is removed from the in-sync replicas.",
             low=1,
             dynamic=False,
         ),
@@ -239,7 +247,7 @@ OWN_KEYS = ConfigTable(
             "replica.high.watermark.checkpoint.interval.ms",
             ConfigType.LONG,
             5_000,
-            "How often high watermarks are written down.",
+            "How often high watermarks are written to the checkpoint files.",
             low=1,
             dynamic=False,
         ),
@@ -247,7 +255,7 @@ OWN_KEYS = ConfigTable(
             "background.threads",
             ConfigType.INT,
             10,
-            "The most threads for what blocks: syncing, deleting, compacting.",
+            "The maximum number of threads for blocking work: flushing, deleting, compacting.",
             low=1,
             dynamic=False,
         ),
@@ -255,7 +263,7 @@ OWN_KEYS = ConfigTable(
             "headrace.slow.request.ms",
             ConfigType.LONG,
             1_000,
-            "A request that takes longer is written to the slow-request log. (Not a key of Kafka's.)",
+            "Requests that take longer are logged in the slow-request log. (Not a Kafka config.)",
             low=0,
             dynamic=False,
         ),
@@ -263,11 +271,11 @@ OWN_KEYS = ConfigTable(
         *TRANSACTION_KEYS.keys.values(),
     ]
 )
-"""The keys that are neither the log manager's nor a topic's."""
+"""The keys that belong neither to the log manager nor to topics."""
 
 
 def _broker_keys_of(key: ConfigKey) -> Iterator[ConfigKey]:
-    """The broker keys that give a topic key its default. Of several the one in the coarsest unit holds the default."""
+    """Returns the broker keys that define a topic key's default. The one with the coarsest unit has the default."""
     for number, synonym in enumerate(key.synonyms):
         default = key.default if number == len(key.synonyms) - 1 else None
         scaled = synonym.factor > 1
@@ -284,30 +292,30 @@ def _broker_keys_of(key: ConfigKey) -> Iterator[ConfigKey]:
         )
 
 
-_LOG_DIR = ConfigKey("log.dir", ConfigType.LIST, (), "Used where `log.dirs` is not set.", dynamic=False)
+_LOG_DIR = ConfigKey("log.dir", ConfigType.LIST, (), "Used if `log.dirs` is not set.", dynamic=False)
 
 BROKER_KEYS = ConfigTable(
     [
         *OWN_KEYS.keys.values(),
         _LOG_DIR,
         *MANAGER_KEYS.keys.values(),
-        *(made for key in TOPIC_KEYS.keys.values() for made in _broker_keys_of(key)),
+        *(broker_key for key in TOPIC_KEYS.keys.values() for broker_key in _broker_keys_of(key)),
     ]
 )
-"""Every broker key that is honoured."""
+"""Every supported broker key."""
 
 _LISTENER_PREFIX = "listener.name."
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """A broker's configuration at its start, typed and checked. Make one with `from_properties`."""
+    """A broker's config at its start, typed and checked. Create it with `from_properties`."""
 
     node_id: int
     broker_rack: str | None
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
-    """One for each listener; port 0 stands for the port that the listener gets."""
+    """One for each listener; port 0 stands for the port that is bound."""
     inter_broker_listener_name: str
     limits: Limits
     num_partitions: int
@@ -325,21 +333,21 @@ class BrokerConfig:
     transactions: TransactionConfig
     manager: ManagerConfig
     properties: Mapping[str, object]
-    """The keys that were given and are honoured, as they were written."""
+    """The given values of supported keys, not parsed."""
     notes: tuple[str, ...]
-    """What the user should know: keys without effect, odd combinations. One line each, for the log."""
+    """Warnings for the log, one line each: keys without effect, combinations that make no sense."""
 
     @classmethod
     def from_properties(cls, given: Mapping[str, object] | None = None) -> "BrokerConfig":
-        """Kafka's broker keys; what is not given has its default. What cannot be used is a ConfigError of one line."""
+        """Parses and checks Kafka's broker keys. Raises ConfigError with a message of one line."""
         given = given or {}
-        notes = list(_look_at_unused(given))
+        notes = list(_check_unsupported(given))
         properties = {name: value for name, value in given.items() if name in BROKER_KEYS.keys}
         values = BROKER_KEYS.parse(properties)
         manager = _manager_config(properties)
         log_defaults = LogConfig.from_properties(LOG_KEYS.defaults_from_server(properties))
         if values["process_roles"] and "broker" not in values["process_roles"]:
-            raise ConfigError("process.roles=controller: a broker has its controller with it; there are no others here")
+            raise ConfigError("process.roles must include broker: a controller without a broker is not supported")
         listeners, advertised, inter_broker = _listeners(values, given, notes)
         limits = _limits(values)
         notes += _odd_combinations(values, limits, log_defaults)
@@ -362,7 +370,7 @@ class BrokerConfig:
 
     @classmethod
     def load(cls, given: Mapping[str, object] | None = None, files: FileSystem | None = None) -> "BrokerConfig":
-        """As `from_properties`; if no id is given, it is the one that the data directories belong to."""
+        """Like `from_properties`; if no id is given, uses the one in the log directories' `meta.properties`."""
         config = cls.from_properties(given)
         if _node_id(BROKER_KEYS.parse(config.properties)) is not None:
             return config
@@ -389,14 +397,14 @@ _PLAIN = {
     "replica_high_watermark_checkpoint_interval_ms",
     "background_threads",
 }
-"""Fields that are a key's value as it is."""
+"""Fields with the same name and value as their key."""
 
 
-def _look_at_unused(given: Mapping[str, object]) -> Iterator[str]:
-    """Notes on keys that have no effect; an error for what is refused or unknown."""
+def _check_unsupported(given: Mapping[str, object]) -> Iterator[str]:
+    """Yields notes on keys without effect. Raises ConfigError for refused and unknown keys."""
     for name, value in given.items():
         if not isinstance(name, str):
-            raise ConfigError(f"a configuration key is a str, not {name!r}")
+            raise ConfigError(f"A config key must be a str, but it is {name!r}")
         if name in BROKER_KEYS.keys:
             continue
         if name in REFUSED:
@@ -405,38 +413,38 @@ def _look_at_unused(given: Mapping[str, object]) -> Iterator[str]:
         elif name in NO_EFFECT:
             yield f"{name} has no effect: {NO_EFFECT[name]}"
         elif name.startswith(_LISTENER_PREFIX):
-            yield f"{name} has no effect: settings of single listeners are for TLS and SASL, which are not served yet"
+            yield f"{name} has no effect: configs of single listeners are for TLS and SASL, which are not supported yet"
         else:
             raise unknown_key(name, [*BROKER_KEYS.keys, *NO_EFFECT, *REFUSED])
 
 
 def _odd_combinations(values: Mapping[str, Any], limits: Limits, log_defaults: LogConfig) -> Iterator[str]:
-    """Notes on what is allowed and hardly meant."""
+    """Yields notes on combinations that are valid but probably not intended."""
     factor, in_sync = values["default_replication_factor"], values["min_insync_replicas"]
     if limits.request_max_bytes < log_defaults.max_message_bytes:
         yield (
             f"socket.request.max.bytes={limits.request_max_bytes} is less than "
-            f"message.max.bytes={log_defaults.max_message_bytes}: batches of that size cannot arrive"
+            f"message.max.bytes={log_defaults.max_message_bytes}: producers cannot send batches of that size"
         )
     if in_sync > factor:
         yield (
-            f"min.insync.replicas={in_sync} is more than default.replication.factor={factor}: topics that ask for no "
-            f"number of replicas refuse acks=all"
+            f"min.insync.replicas={in_sync} is greater than default.replication.factor={factor}: topics with the "
+            f"default replication factor refuse acks=all"
         )
     if factor > 1:
         yield (
-            f"default.replication.factor={factor} is more than there are brokers: topics that ask for no number of "
-            f"replicas cannot be created"
+            f"default.replication.factor={factor} is greater than the number of brokers: topics with the default "
+            f"replication factor cannot be created"
         )
 
 
 def _node_id(values: Mapping[str, Any]) -> int | None:
-    """The id that was given, under either name."""
+    """Returns the id that was given under either name."""
     node_id, broker_id = values["node_id"], values["broker_id"]
     if broker_id < 0:
         return node_id if node_id is None else int(node_id)
     if node_id not in (None, broker_id):
-        raise ConfigError(f"node.id={node_id} and broker.id={broker_id} name the same thing and must be equal")
+        raise ConfigError(f"node.id={node_id} and broker.id={broker_id} must be equal, or only one of them set")
     return int(broker_id)
 
 
@@ -449,7 +457,7 @@ def _manager_config(properties: Mapping[str, object]) -> ManagerConfig:
     for directory in config.log_dirs:
         place = Path(directory).resolve()
         if place in places:
-            raise ConfigError(f"log.dirs names one directory twice: {places[place]} and {directory}")
+            raise ConfigError(f"log.dirs has a duplicate directory: {places[place]} and {directory}")
         places[place] = directory
     return config
 
@@ -457,16 +465,16 @@ def _manager_config(properties: Mapping[str, object]) -> ManagerConfig:
 def _listeners(
     values: Mapping[str, Any], given: Mapping[str, object], notes: list[str]
 ) -> tuple[tuple[Listener, ...], tuple[Listener, ...], str]:
-    """Listeners, advertised listeners, and the name of the one between brokers."""
+    """Returns the listeners, the advertised listeners, and the name of the inter-broker listener."""
     everything = parse_listeners("listeners", values["listeners"])
     check_addresses("listeners", everything)
     controllers = {name.strip().upper() for name in str(given.get("controller.listener.names", "")).split(",")}
     listeners = tuple(listener for listener in everything if listener.name not in controllers)
     for listener in everything:
         if listener.name in controllers:
-            notes.append(f"listener {listener} is not opened: {NO_EFFECT['controller.listener.names']}")
+            notes.append(f"Listener {listener} is ignored: {NO_EFFECT['controller.listener.names']}")
     if not listeners:
-        raise ConfigError("listeners names no listener for clients")
+        raise ConfigError("listeners must have at least one listener for clients")
     protocols = parse_protocol_map(values["listener_security_protocol_map"])
     check_protocols(listeners, protocols)
     advertised = tuple(
@@ -488,23 +496,25 @@ def _inter_broker_listener(
     names = [listener.name for listener in listeners]
     if name:
         if "security.inter.broker.protocol" in given:
-            raise ConfigError("only one of inter.broker.listener.name and security.inter.broker.protocol can be set")
+            raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set")
         if name not in names:
-            raise ConfigError(f"inter.broker.listener.name={name} is none of the listeners: {', '.join(names)}")
+            raise ConfigError(
+                f"inter.broker.listener.name={name} must be a listener name defined in listeners: {', '.join(names)}"
+            )
         return name
     protocol = values["security_inter_broker_protocol"]
     for candidate in names:
         if protocols[candidate] == protocol:
             return candidate
     raise ConfigError(
-        f"security.inter.broker.protocol={protocol} is spoken by none of the listeners: {', '.join(names)}"
+        f"security.inter.broker.protocol={protocol} must be the protocol of a listener: {', '.join(names)}"
     )
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:
     overrides = parse_per_ip_overrides(values["max_connections_per_ip_overrides"])
     if values["max_connections_per_ip"] == 0 and not overrides:
-        raise ConfigError("max.connections.per.ip=0 lets nobody in, unless max.connections.per.ip.overrides is set")
+        raise ConfigError("max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides is set")
     return Limits(
         request_max_bytes=values["socket_request_max_bytes"],
         idle_ms=values["connections_max_idle_ms"],
@@ -518,7 +528,7 @@ def _limits(values: Mapping[str, Any]) -> Limits:
 
 
 def parse_per_ip_overrides(text: str) -> dict[str, int]:
-    """`host:count,...` by address; a name is looked up."""
+    """Parses `host:count,...` to a limit for each IP address; host names are resolved."""
     key = "max.connections.per.ip.overrides"
     found: dict[str, int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):

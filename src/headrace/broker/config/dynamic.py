@@ -1,17 +1,16 @@
-"""The effective configuration of topics and of this broker, and who is told when it changes.
+"""The effective configs of topics and of this broker, and the listeners for their changes.
 
-A setting is looked for in this order, and the first place that has it wins:
+The first of these places that has a config key wins:
 
     topic            set on the topic itself
-    this broker      set at run time for this broker       (`kafka-configs --entity-type brokers --entity-name 0`)
-    all brokers      set at run time for the whole cluster (`kafka-configs --entity-type brokers --entity-default`)
-    server           what the broker was started with      (`server.properties`)
+    this broker      set dynamically for this broker       (`kafka-configs --entity-type brokers --entity-name 0`)
+    all brokers      set dynamically for the whole cluster (`kafka-configs --entity-type brokers --entity-default`)
+    server           set in the static configuration       (`server.properties`)
     default          of the table
 
-Owned by the broker's loop. What is set at run time is kept in the coordination store; this is the copy that the broker
-works with. Its values are given with `set_topic_overrides` and `set_broker_overrides`, at the start and then whenever
-the store says that they have changed. They were checked before they were stored, but perhaps by another version, so
-what cannot be used is logged and left out.
+Owned by the broker's loop. Dynamic configs are stored in the coordination store; this is the broker's copy. It is set
+with `set_topic_overrides` and `set_broker_overrides`, at the start and when the store notifies the broker of a change.
+The values were checked before they were stored, but perhaps by another version: invalid ones are logged and ignored.
 """
 
 import difflib
@@ -43,12 +42,11 @@ DYNAMIC_WITHOUT_EFFECT = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-"""Keys that Kafka takes at run time and for which there is nothing to set here. They are taken too, so that scripts go
-on working."""
+"""Dynamic configs of Kafka that have no effect here. They are accepted so that scripts keep working."""
 
 
 class ConfigSource(IntEnum):
-    """Where a setting comes from, by the protocol's numbers."""
+    """The source of a config value, by the protocol's numbers."""
 
     TOPIC = 1
     THIS_BROKER = 2
@@ -60,7 +58,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What is in force for a topic."""
+    """The effective configs of a topic, typed and checked."""
 
     log: LogConfig
     min_insync_replicas: int
@@ -68,7 +66,7 @@ class TopicConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> "TopicConfig":
-        """Kafka's topic keys, checked; what is not given has its default."""
+        """Parses and checks TOPIC_KEYS."""
         values = TOPIC_KEYS.parse(properties)
         return cls(
             LogConfig.from_properties(LOG_KEYS.select(properties)),
@@ -78,13 +76,15 @@ class TopicConfig:
 
 
 class DynamicConfig:
+    """The effective configs of all topics and of this broker."""
+
     def __init__(self, server: Mapping[str, object], node_id: int = 0):
-        """`server` is what the broker was started with: keys of BROKER_KEYS that have been checked."""
+        """`server` has the static configs: keys of BROKER_KEYS that have been checked."""
         self.node_id = node_id
         self.on_topics_changed: list[Callable[[Mapping[str, TopicConfig]], object]] = []
-        """Called with the new settings of topics that may have other settings than before."""
+        """Called with the new configs of topics whose configs may have changed."""
         self.on_broker_changed: list[Callable[[Mapping[str, Any]], object]] = []
-        """Called with the new values of broker keys that have another value than before; see `limits`, `manager`."""
+        """Called with the new values of broker keys that changed; see `limits`, `manager`."""
         self._server = dict(server)
         self._all_brokers: dict[str, str] = {}
         self._this_broker: dict[str, str] = {}
@@ -92,14 +92,14 @@ class DynamicConfig:
         self._values = self._parse(self._merged)
         self._overrides: dict[str, dict[str, str]] = {}
         self._topics: dict[str, TopicConfig] = {}
-        """Those with settings of their own."""
+        """Topics with overrides."""
         self._with_logs: set[str] = set()
-        """Those whose logs have settings from here: when a default changes they get others."""
-        self._default = self._make({}, self._merged)
+        """Topics with logs on this broker, which must be updated when a default changes."""
+        self._default = self._topic_config({}, self._merged)
 
     @property
     def layers(self) -> tuple[tuple[ConfigSource, Mapping[str, object]], ...]:
-        """What is set on brokers, as it was written; what is found first wins."""
+        """The configs set on brokers, not parsed; the first layer that has a key wins."""
         return (
             (ConfigSource.THIS_BROKER, self._this_broker),
             (ConfigSource.ALL_BROKERS, self._all_brokers),
@@ -109,64 +109,64 @@ class DynamicConfig:
     # ---- topics
 
     def topic(self, name: str) -> TopicConfig:
-        """What is in force for a topic, also for one that does not exist (yet)."""
+        """Returns the effective configs of a topic, also of one that does not exist."""
         return self._topics.get(name, self._default)
 
     def log_config(self, name: str) -> LogConfig:
-        """The settings that a log of a topic is to begin with; it will hear of changes. Also called from the threads
-        that load logs."""
+        """Returns the configs for a new log of a topic, which is updated from now on. Threads that load logs call it
+        as well."""
         self._with_logs.add(name)
         return self.topic(name).log
 
     def topic_overrides(self, name: str) -> Mapping[str, str]:
-        """What is set on a topic itself."""
+        """Returns the configs that are set on a topic itself."""
         return self._overrides.get(name, {})
 
     def topic_defaults(self) -> dict[str, Any]:
-        """What topics get from the brokers' settings."""
+        """Returns the defaults of topic keys that broker configs define."""
         return TOPIC_KEYS.defaults_from_server(self._merged)
 
     def check_topic(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """What would be in force with these settings; InvalidConfigurationError if they cannot be."""
+        """Returns the effective configs of a topic with these overrides. Raises InvalidConfigurationError."""
         for name in overrides:
             if name not in TOPIC_KEYS.keys:
                 raise InvalidConfigurationError(_unknown("topic", name, TOPIC_KEYS))
         try:
-            return self._make(overrides, self._merged)
+            return self._topic_config(overrides, self._merged)
         except ConfigError as error:
             raise InvalidConfigurationError(str(error)) from error
 
     def set_topic_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Takes what is set on a topic now."""
+        """Applies the overrides of a topic."""
         before = self.topic(name)
         self._set_topic(name, overrides)
         if self.topic(name) != before:
-            self._tell([name])
+            self._notify([name])
 
     def forget_topic(self, name: str) -> None:
-        """The topic is deleted."""
-        self._take_off(name)
+        """Removes a deleted topic."""
+        self._remove_overrides(name)
         self._with_logs.discard(name)
 
-    def _take_off(self, name: str) -> None:
+    def _remove_overrides(self, name: str) -> None:
         self._overrides.pop(name, None)
         self._topics.pop(name, None)
 
     def _set_topic(self, name: str, overrides: Mapping[str, str]) -> None:
         if not overrides:
-            self._take_off(name)
+            self._remove_overrides(name)
             return
         self._overrides[name] = dict(overrides)
         try:
-            self._topics[name] = self._make(overrides, self._merged)
+            self._topics[name] = self._topic_config(overrides, self._merged)
         except ConfigError as error:
-            _logger.error("the configuration of topic %s cannot be used, the one before stays: %s", name, error)
+            _logger.error("Topic %s: its configs are invalid, keeping the previous ones: %s", name, error)
 
     @staticmethod
-    def _make(overrides: Mapping[str, str], merged: Mapping[str, object]) -> TopicConfig:
+    def _topic_config(overrides: Mapping[str, str], merged: Mapping[str, object]) -> TopicConfig:
         return TopicConfig.from_properties({**TOPIC_KEYS.defaults_from_server(merged), **overrides})
 
-    def _tell(self, names: Iterable[str]) -> None:
+    def _notify(self, names: Iterable[str]) -> None:
         changed = {name: self.topic(name) for name in names}
         if changed:
             for listener in self.on_topics_changed:
@@ -175,11 +175,11 @@ class DynamicConfig:
     # ---- this broker
 
     def broker(self, name: str) -> Any:
-        """The value that is in force for a broker key."""
+        """Returns the effective value of a broker key."""
         return self._values[name]
 
     def limits(self, started_with: Limits) -> Limits:
-        """The limits of the socket server that are in force."""
+        """Returns the effective limits of the socket server."""
         return replace(
             started_with,
             max_connections=self._values["max.connections"],
@@ -188,40 +188,48 @@ class DynamicConfig:
         )
 
     def manager(self, started_with: ManagerConfig) -> ManagerConfig:
-        """The settings of the log manager that are in force."""
+        """Returns the effective config of the log manager."""
         dynamic = (key for key in MANAGER_KEYS.keys.values() if key.dynamic)
         return replace(started_with, **{key.attribute: self._values[key.name] for key in dynamic})
 
     def broker_overrides(self, entity: str) -> Mapping[str, str]:
-        """What is set at run time for an id, or for DEFAULT_ENTITY."""
+        """Returns the dynamic configs of a broker id, or of DEFAULT_ENTITY."""
         return dict(self._layer(entity) or {})
 
     def check_broker(self, entity: str, overrides: Mapping[str, str]) -> None:
-        """Raises InvalidRequestError, as Kafka does, if a running broker cannot take these settings."""
-        fixed = [name for name in overrides if name in BROKER_KEYS.keys and not BROKER_KEYS.keys[name].dynamic]
-        if fixed:
-            raise InvalidRequestError(f"only a restart can change {', '.join(fixed)}")
+        """Raises InvalidRequestError, as Kafka does, if these dynamic configs of a broker are invalid."""
+        static = [name for name in overrides if name in BROKER_KEYS.keys and not BROKER_KEYS.keys[name].dynamic]
+        if static:
+            raise InvalidRequestError(
+                f"Cannot update these configs dynamically: {', '.join(static)}. Change server.properties and restart "
+                f"the broker"
+            )
         for name in overrides:
             if name not in BROKER_KEYS.keys and name not in DYNAMIC_WITHOUT_EFFECT:
                 raise InvalidRequestError(_unknown("broker", name, BROKER_KEYS))
         try:
             for name, value in overrides.items():
                 self._check_value(name, value)
-            self._make({}, self._merge(entity, overrides))
+            self._topic_config({}, self._merge(entity, overrides))
         except ConfigError as error:
             raise InvalidRequestError(str(error)) from error
 
     def set_broker_overrides(self, entity: str, overrides: Mapping[str, str]) -> None:
-        """Takes what is set at run time for all brokers (DEFAULT_ENTITY) or for one; another one's are passed over."""
+        """Applies the dynamic configs of all brokers (DEFAULT_ENTITY) or of this one; ignores those of others."""
         layer = self._layer(entity)
         if layer is None:
             return
         usable = {name: value for name, value in overrides.items() if self._is_usable(entity, name, value)}
         merged = self._merge(entity, usable)
         try:
-            default = self._make({}, merged)
+            default = self._topic_config({}, merged)
         except ConfigError as error:
-            _logger.error("the settings of brokers %s cannot be used, those before stay: %s", entity, error)
+            _logger.error(
+                "Broker %d: the dynamic configs of %s are invalid, keeping the previous ones: %s",
+                self.node_id,
+                entity,
+                error,
+            )
             return
         layer.clear()
         layer.update(usable)
@@ -230,10 +238,10 @@ class DynamicConfig:
             self._default = default
             for name, own in self._overrides.items():
                 self._set_topic(name, own)
-            self._tell(sorted(self._with_logs))
+            self._notify(sorted(self._with_logs))
         changed = {name: value for name, value in self._values.items() if value != before[name]}
         if changed:
-            _logger.info("broker settings have changed: %s", changed)
+            _logger.info("Broker %d: configs have changed: %s", self.node_id, changed)
             for listener in self.on_broker_changed:
                 listener(changed)
 
@@ -243,7 +251,7 @@ class DynamicConfig:
         return self._this_broker if entity == str(self.node_id) else None
 
     def _merge(self, entity: str, overrides: Mapping[str, str]) -> dict[str, object]:
-        """The broker keys that would be set, if these were an entity's."""
+        """Returns the broker configs with the overrides of one entity replaced."""
         all_brokers = overrides if entity == DEFAULT_ENTITY else self._all_brokers
         this_broker = self._this_broker if entity == DEFAULT_ENTITY else overrides
         return {**self._server, **all_brokers, **this_broker}
@@ -267,14 +275,16 @@ class DynamicConfig:
             return True
         try:
             if key is None or not key.dynamic:
-                raise ConfigError("a running broker cannot take it")
+                raise ConfigError("it cannot be updated dynamically")
             self._check_value(name, value)
         except ConfigError as error:
-            _logger.error("setting %s=%s of brokers %s is not used: %s", name, value, entity, error)
+            _logger.error(
+                "Broker %d: ignoring the dynamic config %s=%s of %s: %s", self.node_id, name, value, entity, error
+            )
             return False
         return True
 
 
 def _unknown(kind: str, name: str, table: ConfigTable) -> str:
     near = difflib.get_close_matches(name, table.keys, n=1)
-    return f"a {kind} has no setting {name}{f'; is it {near[0]}?' if near else ''}"
+    return f"Unknown {kind} config name: {name}{f', did you mean {near[0]}?' if near else ''}"

@@ -1,8 +1,8 @@
-"""Settings as DescribeConfigs and CreateTopics show them: value, where it comes from, and what lies behind it.
+"""Config entries of DescribeConfigs and CreateTopics responses: value, source and synonyms.
 
-The synonyms of a setting are all the places that have a value for it, the one in force first: the topic, and then, for
-each of the broker keys that give the topic key its default, what is set for this broker, for all brokers, at the start,
-and the table's default.
+The synonyms of a config are all places that have a value for it, the effective one first: the topic, and then, for each
+of the broker keys that define the topic key's default, this broker, all brokers, `server.properties`, and the table's
+default.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,6 +26,8 @@ STRING_TYPE = _TYPE_NUMBERS[ConfigType.STRING]
 
 
 class ConfigSynonym(NamedTuple):
+    """A place that has a value for a config."""
+
     name: str
     value: str | None
     source: ConfigSource
@@ -33,6 +35,8 @@ class ConfigSynonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
+    """The description of one config."""
+
     name: str
     value: str | None
     source: ConfigSource
@@ -44,7 +48,7 @@ class ConfigEntry:
 
 
 def show_value(value: Any) -> str | None:
-    """A value as Kafka writes it."""
+    """Formats a value as Kafka does."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -57,7 +61,7 @@ def show_value(value: Any) -> str | None:
 
 
 class TopicEntries:
-    """The settings of topics. What they inherit from the brokers is worked out once: make one for each request."""
+    """The config entries of topics. The inherited ones are computed once: create one object for each request."""
 
     def __init__(self, dynamic_config: DynamicConfig):
         defaults = dynamic_config.topic_defaults()
@@ -67,7 +71,7 @@ class TopicEntries:
         }
 
     def of(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-        """All settings of a topic on which these are set."""
+        """Returns all config entries of a topic with these overrides."""
         return [
             entry if name not in overrides else _own_entry(entry, overrides[name])
             for name, entry in self._inherited.items()
@@ -81,16 +85,16 @@ def _inherited_entry(dynamic_config: DynamicConfig, key: ConfigKey, value: Any) 
 
 
 def _own_entry(inherited: ConfigEntry, own: str) -> ConfigEntry:
-    value = _normalise(TOPIC_KEYS.keys[inherited.name], own)
+    value = _normalize(TOPIC_KEYS.keys[inherited.name], own)
     synonyms = (ConfigSynonym(inherited.name, value, ConfigSource.TOPIC), *inherited.synonyms)
     return replace(inherited, value=value, source=ConfigSource.TOPIC, synonyms=synonyms)
 
 
-def _normalise(key: ConfigKey, value: object) -> str | None:
+def _normalize(key: ConfigKey, value: object) -> str | None:
     try:
         return show_value(key.parse(value))
     except ConfigError:
-        return str(value)  # of another version; shown so that it can be corrected
+        return str(value)  # set by another version; shown so that it can be corrected
 
 
 def _synonyms(dynamic_config: DynamicConfig, names: tuple[str, ...]) -> Iterator[ConfigSynonym]:
@@ -105,7 +109,7 @@ def _synonyms(dynamic_config: DynamicConfig, names: tuple[str, ...]) -> Iterator
 
 
 def broker_entries(dynamic_config: DynamicConfig) -> list[ConfigEntry]:
-    """All settings of this broker."""
+    """Returns all config entries of this broker."""
     without_effect = {
         name for source, layer in dynamic_config.layers if source is not ConfigSource.SERVER for name in layer
     } - set(BROKER_KEYS.keys)
@@ -118,18 +122,18 @@ def _broker_entry(dynamic_config: DynamicConfig, name: str) -> ConfigEntry:
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     if key is None:
         return ConfigEntry(name, synonyms[0].value, source, False, STRING_TYPE, "Has no effect.", synonyms)
-    # The id may be one that was found in the data directory.
+    # The id may be the one in the log directories' meta.properties.
     value = str(dynamic_config.node_id) if name in ("node.id", "broker.id") else show_value(dynamic_config.broker(name))
     return ConfigEntry(name, value, source, not key.dynamic, _TYPE_NUMBERS[key.type], key.doc, synonyms)
 
 
 def all_brokers_entries(dynamic_config: DynamicConfig) -> list[ConfigEntry]:
-    """What is set for all brokers; as in Kafka nothing else is shown."""
+    """Returns the dynamic configs of all brokers, and as in Kafka nothing else."""
     set_for_all = next(layer for source, layer in dynamic_config.layers if source is ConfigSource.ALL_BROKERS)
     entries: list[ConfigEntry] = []
     for name in sorted(set_for_all):
         key = BROKER_KEYS.keys.get(name)
-        value = show_value(set_for_all[name]) if key is None else _normalise(key, set_for_all[name])
+        value = show_value(set_for_all[name]) if key is None else _normalize(key, set_for_all[name])
         synonym = ConfigSynonym(name, value, ConfigSource.ALL_BROKERS)
         type_number = STRING_TYPE if key is None else _TYPE_NUMBERS[key.type]
         doc = "Has no effect." if key is None else key.doc

@@ -1,11 +1,11 @@
-"""Broker keys of Apache Kafka that are known here and not used, so that a `server.properties` of Kafka 3 or 4 loads.
+"""Apache Kafka's broker keys that have no effect here, so that a `server.properties` of Kafka 3 or 4 loads.
 
-A key in `NO_EFFECT` is accepted, and the start of the broker logs why it does nothing. A key in `REFUSED` is not: who
-sets it relies on something, such as an authorizer, that would silently be missing. `make docs` lists both.
+A key in `NO_EFFECT` is accepted, and the broker logs at its start why it does nothing. A key in `REFUSED` is an error:
+its user relies on something, such as an authorizer, that would be missing silently. `make docs` lists both.
 """
 
 _WITHOUT_EFFECT = {
-    "groups of KIP-848 are not served yet": """
+    "groups of KIP-848 are not supported yet": """
         group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
         group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
         group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
@@ -13,14 +13,14 @@ _WITHOUT_EFFECT = {
         group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
         group.consumer.session.timeout.ms group.coordinator.new.enable group.coordinator.rebalance.protocols
     """,
-    "coordinators run on the broker's loop and write at once": """
+    "coordinators run on the broker's event loop and write immediately": """
         group.coordinator.append.linger.ms group.coordinator.background.threads
         group.coordinator.cached.buffer.max.bytes group.coordinator.threads
     """,
-    "commits always wait for all replicas in sync, and are stored without compression": """
+    "commits always wait for all in-sync replicas and are not compressed": """
         offsets.commit.required.acks offsets.topic.compression.codec
     """,
-    "share groups are not served yet": """
+    "share groups are not supported yet": """
         group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit group.share.enable
         group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
         group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.groups
@@ -38,7 +38,7 @@ _WITHOUT_EFFECT = {
         share.coordinator.state.topic.segment.bytes share.coordinator.threads share.coordinator.write.timeout.ms
         share.fetch.purgatory.purge.interval.requests
     """,
-    "streams groups are not served yet": """
+    "streams groups are not supported yet": """
         group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
         group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
         group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
@@ -46,16 +46,16 @@ _WITHOUT_EFFECT = {
         group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
         group.streams.num.standby.replicas group.streams.session.timeout.ms
     """,
-    "partitions of a transaction are checked in the same process": """
+    "the partitions of a transaction are verified in the same process": """
         add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     """,
-    "transactional state is loaded like the offsets of groups, in small slices": """
+    "transaction state is loaded in slices of fixed size": """
         transaction.state.log.load.buffer.size
     """,
-    "transactions of two phases with another system are not served yet": """
+    "two-phase commit is not supported yet": """
         transaction.two.phase.commit.enable
     """,
-    "this broker is a cluster of its own; clusters of several come later": """
+    "clusters of several brokers are not supported yet": """
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
         auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id.generation.enable broker.session.timeout.ms
         control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
@@ -67,7 +67,7 @@ _WITHOUT_EFFECT = {
         replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms unclean.leader.election.interval.ms
     """,
-    "the cluster's state is kept in the data directory": """
+    "the cluster's metadata is stored in the log directory, there is no ZooKeeper": """
         zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
         zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms
         zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
@@ -77,7 +77,7 @@ _WITHOUT_EFFECT = {
         zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
         eligible.leader.replicas.enable
     """,
-    "there is no Raft quorum: the controller is a part of the broker": """
+    "there is no Raft quorum, the controller runs in the broker": """
         controller.listener.names controller.performance.always.log.threshold.ms
         controller.performance.sample.period.ms controller.quorum.append.linger.ms
         controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
@@ -90,7 +90,7 @@ _WITHOUT_EFFECT = {
         metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
         server.max.startup.time.ms
     """,
-    "only PLAINTEXT listeners are served so far": """
+    "only PLAINTEXT listeners are supported so far": """
         allow.everyone.if.no.acl.found connection.failed.authentication.delay.ms connections.max.reauth.ms
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
         delegation.token.max.lifetime.ms delegation.token.secret.key password.encoder.cipher.algorithm
@@ -122,14 +122,14 @@ _WITHOUT_EFFECT = {
         ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
         ssl.truststore.type super.users
     """,
-    "quotas are not kept yet": """
+    "quotas are not supported yet": """
         controller.quota.window.num controller.quota.window.size.seconds max.connection.creation.rate quota.window.num
         quota.window.size.seconds
     """,
-    "one event loop does the work of these threads and queues": """
+    "one event loop replaces these threads and queues": """
         log.cleaner.threads num.io.threads num.network.threads queued.max.request.bytes queued.max.requests
     """,
-    "waiting requests are removed as they complete": """
+    "completed requests leave the purgatory immediately": """
         delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
         producer.purgatory.purge.interval.requests
     """,
@@ -153,28 +153,28 @@ _WITHOUT_EFFECT = {
         remote.log.reader.max.pending.tasks remote.log.reader.threads remote.log.storage.manager.class.name
         remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
     """,
-    "batches are stored as they come, in format 2": """
+    "batches are stored in message format 2 without conversion": """
         log.message.downconversion.enable log.message.format.version
     """,
     "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms instead": """
         log.message.timestamp.difference.max.ms
     """,
-    "nothing here needs it": """
+    "it is not needed here": """
         log.dir.failure.timeout.ms unstable.api.versions.enable unstable.feature.versions.enable
     """,
 }
 
 NO_EFFECT = {name: reason for reason, names in _WITHOUT_EFFECT.items() for name in names.split()}
-"""Each key, and why setting it does nothing."""
+"""Each key with the reason why it has no effect."""
 
 REFUSED = {
-    "alter.config.policy.class.name": "policies in Java cannot be run here",
-    "authorizer.class.name": "there is no authorizer yet, and everybody would be let in",
-    "client.quota.callback.class": "plug-ins in Java cannot be run here",
-    "config.providers": "values are taken as they are written",
-    "cordoned.log.dirs": "directories cannot be kept free of new partitions yet",
-    "create.topic.policy.class.name": "policies in Java cannot be run here",
+    "alter.config.policy.class.name": "Java policies are not supported",
+    "authorizer.class.name": "there is no authorizer yet, so every client would have access",
+    "client.quota.callback.class": "Java plugins are not supported",
+    "config.providers": "config providers are not supported",
+    "cordoned.log.dirs": "cordoned log directories are not supported yet",
+    "create.topic.policy.class.name": "Java policies are not supported",
     "remote.log.storage.system.enable": "there is no tiered storage",
-    "replica.selector.class": "readers are served by the leader only",
+    "replica.selector.class": "only the leader serves consumers",
 }
-"""Each key, and why a broker that has it set does not start. Empty and `false` are as good as not set."""
+"""Each key with the reason why a broker with it does not start. Empty and `false` count as not set."""

@@ -1,12 +1,12 @@
-"""The addresses of a broker as its configuration writes them: `NAME://host:port`, several with commas between.
+"""The addresses of a broker in its config: a comma-separated list of `NAME://host:port`.
 
     listeners=PLAINTEXT://:9092,INTERNAL://[::1]:9094,CONTROLLER://:9093
     advertised.listeners=PLAINTEXT://broker1.example.com:9092
     listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT
     controller.listener.names=CONTROLLER
 
-A name stands for a way in. Clients are told the advertised address of the listener that they came in by. An empty host
-means all addresses of the machine; port 0 any free port.
+Clients get the advertised addresses of the listener that they are connected to. An empty host means all addresses of
+the machine, port 0 any free port.
 """
 
 import re
@@ -17,15 +17,15 @@ from headrace.common.errors import ConfigError
 from headrace.net.listeners import Listener
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS = ("PLAINTEXT",)
-EVERYWHERE = ("", "0.0.0.0", "::")
-"""Hosts that mean all addresses of a machine, and so none that a client could connect to."""
+SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+ALL_ADDRESSES = ("", "0.0.0.0", "::")
+"""Hosts that mean all addresses of the machine; a client cannot connect to them."""
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.\-]+)://(?:\[(?P<bracketed>[^\]]*)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d+)")
 
 
 def parse_listeners(key: str, texts: Iterable[str]) -> tuple[Listener, ...]:
-    """The listeners of a list; `key` is named in errors. Names are taken as upper case, as Kafka does."""
+    """Parses listeners; errors name `key`. Listener names are converted to upper case, as in Kafka."""
     found: list[Listener] = []
     for text in texts:
         match = _LISTENER.fullmatch(text.strip())
@@ -38,22 +38,24 @@ def parse_listeners(key: str, texts: Iterable[str]) -> tuple[Listener, ...]:
     names = [listener.name for listener in found]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{key} has two listeners named {name}: each needs a name of its own")
+            raise ConfigError(f"{key}: each listener must have a different name, {name} is used twice")
     return tuple(found)
 
 
 def check_addresses(key: str, listeners: Iterable[Listener]) -> None:
-    """Refuses two listeners at one address."""
+    """Raises ConfigError if two listeners have the same address."""
     taken: dict[tuple[str, int], str] = {}
     for listener in listeners:
         address = listener.host.lower(), listener.port
         if listener.port and address in taken:
-            raise ConfigError(f"{key}: {taken[address]} and {listener} are at the same address")
+            raise ConfigError(
+                f"{key}: each listener must have a different port, {taken[address]} and {listener} have the same"
+            )
         taken[address] = str(listener)
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,...`"""
+    """Parses `NAME:PROTOCOL,...`."""
     key = "listener.security.protocol.map"
     found: dict[str, str] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
@@ -62,44 +64,44 @@ def parse_protocol_map(text: str) -> dict[str, str]:
         if not colon or not name or protocol not in PROTOCOLS:
             raise ConfigError(f"{key}: {item!r} is not valid: expected NAME:PROTOCOL, of {', '.join(PROTOCOLS)}")
         if name in found:
-            raise ConfigError(f"{key} names {name} twice")
+            raise ConfigError(f"{key} has the listener {name} twice")
         found[name] = protocol
     return found
 
 
 def check_protocols(listeners: Iterable[Listener], protocols: Mapping[str, str]) -> None:
-    """Each listener has a security protocol, and one that is served."""
+    """Checks that each listener has a supported security protocol."""
     for listener in listeners:
         protocol = protocols.get(listener.name)
         if protocol is None:
             raise ConfigError(
-                f"listener {listener.name} has no security protocol: "
+                f"No security protocol defined for listener {listener.name}: "
                 f"add {listener.name}:PLAINTEXT to listener.security.protocol.map"
             )
-        if protocol not in SERVED_PROTOCOLS:
-            raise ConfigError(f"listener {listener.name} uses {protocol}: only PLAINTEXT listeners are served so far")
+        if protocol not in SUPPORTED_PROTOCOLS:
+            raise ConfigError(
+                f"Listener {listener.name} uses {protocol}: only PLAINTEXT listeners are supported so far"
+            )
 
 
 def check_advertised(advertised: Iterable[Listener], listeners: Iterable[Listener]) -> None:
-    """Advertised addresses belong to listeners, and are ones that a client can connect to."""
+    """Checks that advertised addresses belong to listeners and that clients can connect to them."""
     names = [listener.name for listener in listeners]
     for listener in advertised:
         if listener.name not in names:
             raise ConfigError(
-                f"advertised.listeners names {listener.name}, which listeners does not have: {', '.join(names)}"
+                f"advertised.listeners must be a subset of the listeners {', '.join(names)}, but it has {listener.name}"
             )
-        if listener.host in EVERYWHERE:
-            raise ConfigError(
-                f"advertised.listeners: {listener} is no address that a client could connect to; give a host name"
-            )
+        if listener.host in ALL_ADDRESSES:
+            raise ConfigError(f"advertised.listeners cannot use the nonroutable address {listener}: use a host name")
 
 
 def with_defaults(advertised: Iterable[Listener], listeners: Iterable[Listener]) -> tuple[Listener, ...]:
-    """What clients are told of each listener: as configured, or else where the broker listens. Port 0 stands for the
-    port that the listener will get."""
+    """Returns the advertised address of each listener: as configured, or else its own. Port 0 stands for the port that
+    is bound."""
     given = {listener.name: listener for listener in advertised}
-    found: list[Listener] = []
+    result: list[Listener] = []
     for listener in listeners:
-        host = socket.gethostname() if listener.host in EVERYWHERE else listener.host
-        found.append(given.get(listener.name) or Listener(listener.name, host, listener.port))
-    return tuple(found)
+        host = socket.gethostname() if listener.host in ALL_ADDRESSES else listener.host
+        result.append(given.get(listener.name) or Listener(listener.name, host, listener.port))
+    return tuple(result)

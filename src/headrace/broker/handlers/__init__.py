@@ -5,6 +5,6 @@ import pkgutil
 
 
 def load() -> None:
-    """Imports all handlers, which registers them."""
+    """Imports all handler modules, which register themselves."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")

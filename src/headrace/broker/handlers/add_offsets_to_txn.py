@@ -1,8 +1,9 @@
-"""AddOffsetsToTxn: says that a transaction is going to commit offsets of a group.
+"""AddOffsetsToTxn: adds a group's partition of `__consumer_offsets` to a transaction, before it commits offsets.
 
-Versions 0 to 4: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 3 flexible, 4 as 3 (KIP-890).
-
-The partition of `__consumer_offsets` that the group belongs to becomes one of the transaction's.
+Version notes (0 to 4):
+- 2 has PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
+- 3 is flexible
+- 4 is the same as 3 (KIP-890)
 """
 
 from headrace.broker.config.coordinators import GROUP_TOPIC
@@ -30,8 +31,8 @@ async def handle(
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
     try:
         if not request.group_id:
-            raise InvalidGroupIdError("a group id cannot be empty")
-        await coordinators.find(GROUP_TOPIC, request.group_id, context.connection.listener_name)  # makes it
+            raise InvalidGroupIdError("The group id must not be empty")
+        await coordinators.find(GROUP_TOPIC, request.group_id, context.connection.listener_name)  # creates the topic
         offsets = TopicPartition(GROUP_TOPIC, coordinators.group_partition(request.group_id))
         await transactions.runtime.call(
             transactions.partition_of(request.transactional_id),

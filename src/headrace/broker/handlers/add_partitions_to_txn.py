@@ -1,9 +1,13 @@
-"""AddPartitionsToTxn: says which partitions a transaction is going to write to, before it does.
+"""AddPartitionsToTxn: adds partitions to a transaction before the producer writes to them.
 
-Versions 0 to 5: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 3 flexible, 4 several transactions at
-once, and leaders of partitions that only ask (KIP-890), 5 as 4.
+Behavior:
+- A transaction gets all partitions of a request, or none if one of them does not exist.
 
-A transaction gets all partitions of a request or, if one of them is not there, none.
+Version notes (0 to 5):
+- 2 has PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
+- 3 is flexible
+- 4 has several transactions, and leaders that only verify (KIP-890)
+- 5 is the same as 4
 """
 
 from headrace.broker.dispatch import RequestContext, api
@@ -32,7 +36,7 @@ from headrace.protocol.messages.add_partitions_to_txn import (
 )
 
 _FIRST_WITH_FENCED = 2
-_FIRST_WITH_SEVERAL = 4
+_FIRST_WITH_BATCHES = 4
 
 
 @api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5)
@@ -40,18 +44,20 @@ async def handle(
     request: AddPartitionsToTxnRequest, context: RequestContext, *, image: MetadataImage, transactions: Transactions
 ) -> AddPartitionsToTxnResponse:
     version = context.api_version
-    if version < _FIRST_WITH_SEVERAL:
-        one = AddPartitionsToTxnTransaction(
+    if version < _FIRST_WITH_BATCHES:
+        transaction = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(image, transactions, one, version))
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=await _add(image, transactions, transaction, version)
+        )
     results: list[AddPartitionsToTxnResult] = []
-    for each in request.transactions:
-        added = await _add(image, transactions, each, version)
-        results.append(AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=added))
+    for transaction in request.transactions:
+        added = await _add(image, transactions, transaction, version)
+        results.append(AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=added))
         await yield_to_others(len(results))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 

@@ -1,11 +1,14 @@
-"""AlterConfigs: replaces all settings of a resource at once. What is not named goes back to its default.
+"""AlterConfigs: replaces all configs of a resource. Configs that are not in the request return to their defaults.
 
-Versions 0 to 2: 2 flexible. The older way (KIP-133); IncrementalAlterConfigs changes single settings.
+IncrementalAlterConfigs changes single configs; this is the older API (KIP-133).
 
-Each resource fails or succeeds on its own: topics, this broker, and all brokers (name "").
+Behavior:
+- Resources are topics, this broker, and all brokers (name ""). Each succeeds or fails on its own.
+- Loggers can be changed only with IncrementalAlterConfigs, as in Kafka.
 
-Not done: policies (`alter.config.policy.class.name`), client metrics and groups. Loggers are changed with
-IncrementalAlterConfigs only, as in Kafka.
+Not supported: policies (`alter.config.policy.class.name`), client metrics and groups.
+
+Version notes (0 to 2): 2 is flexible.
 """
 
 from headrace.broker.config_resources import ConfigResources, attempt_each, check_names
@@ -48,6 +51,8 @@ def _configs_of(resource: AlterConfigsResource) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:
-            raise InvalidRequestError(f"{config.name} is null; leave it out, and it goes back to its default")
+            raise InvalidRequestError(
+                f"Null value not supported for config {config.name}: leave it out to use the default"
+            )
         configs[config.name] = config.value
     return configs

@@ -1,11 +1,14 @@
-"""ApiVersions: which APIs and versions this broker serves; the first thing a client asks.
+"""ApiVersions: the APIs and versions that this broker serves; the first request of every client.
 
-Versions 0 to 4: 1 throttle time, 3 flexible, with the client's name and version (KIP-511), and features (KIP-584), 4
-features with a lowest version of 0 (KIP-1022). A version that is not known is answered in the form of version 0 with
-UNSUPPORTED_VERSION; the dispatcher does that.
+Behavior:
+- An unsupported version gets a response in the format of version 0 with UNSUPPORTED_VERSION; the dispatcher does that.
+- The only feature is `transaction.version`, fixed at its highest level 2: producers use an epoch for each transaction,
+  and leave it to Produce and TxnOffsetCommit to add partitions (KIP-890).
 
-The one feature is `transaction.version`, at its highest level, 2: producers that know it take an epoch for each
-transaction, and leave it to Produce and TxnOffsetCommit to add partitions (KIP-890). It cannot be changed.
+Version notes (0 to 4):
+- 1 has the throttle time
+- 3 is flexible, and has the client's name and version (KIP-511) and features (KIP-584)
+- 4 has features with a minimum version of 0 (KIP-1022)
 """
 
 import re
@@ -25,7 +28,7 @@ _FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LOWEST_0 = 4
 _TRANSACTION_VERSION = "transaction.version"
 _FEATURES_EPOCH = 0
-"""What is finalised never changes."""
+"""The finalized features never change."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 

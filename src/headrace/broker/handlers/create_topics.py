@@ -1,13 +1,17 @@
-"""CreateTopics: makes topics, or only checks that they could be made.
+"""CreateTopics: creates topics, or only validates them.
 
-Versions 2 to 7: 4 numbers of partitions and replicas may be left to the broker (KIP-464), 5 flexible,
-and the reply tells numbers and settings (KIP-525), 6 quota errors (KIP-599, there are no quotas yet), 7 topic ids
-(KIP-516).
+Behavior:
+- Each topic succeeds or fails on its own. A topic that the request names twice gets INVALID_REQUEST.
+- The response waits until all partitions have leaders. After `timeout_ms` the topic gets REQUEST_TIMED_OUT, but it is
+  still created.
 
-Each topic fails or succeeds on its own. The reply waits until all partitions have leaders; after `timeout_ms` a topic
-that is not there yet gets REQUEST_TIMED_OUT, and is made all the same. A name that comes twice in a request is refused.
+Not supported: creation policies (`create.topic.policy.class.name`).
 
-Not done: creation policies (`create.topic.policy.class.name`).
+Version notes (2 to 7):
+- 4 can leave the number of partitions and replicas to the broker (KIP-464)
+- 5 is flexible, and has these numbers and the configs in the response (KIP-525)
+- 6 has quota errors (KIP-599; there are no quotas yet)
+- 7 has topic ids (KIP-516)
 """
 
 from collections import Counter
@@ -39,8 +43,8 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-MOST_PARTITIONS = 10_000
-"""Of one request, as in Kafka: more would keep the controller from everything else for too long."""
+MAX_PARTITIONS = 10_000
+"""In one request, as in Kafka: more would block the controller for too long."""
 
 
 @api(ApiKey.CREATE_TOPICS, 2, 7)
@@ -61,19 +65,19 @@ async def handle(
             await creation.create(topic)
     results = creation.results
     if not request.validate_only:
-        made = [(result.name, result.num_partitions) for result in results.values() if not result.error_code]
-        late = await wait_for_image(image, clock, made, lambda image, topic: image.topic_is_ready(*topic), deadline)
+        created = [(result.name, result.num_partitions) for result in results.values() if not result.error_code]
+        late = await wait_for_image(image, clock, created, lambda image, topic: image.topic_is_ready(*topic), deadline)
         for name, _partitions in late:
             results[name] = CreatableTopicResult(
                 name=name,
                 error_code=RequestTimedOutError.code,
-                error_message=f"topic {name} is being made, but is not ready yet",
+                error_message=f"Timed out: topic '{name}' has no leaders yet. It is still being created.",
             )
     return CreateTopicsResponse(topics=list(results.values()))
 
 
 class _Creation:
-    """The topics of one request, one after the other."""
+    """Creates the topics of one request."""
 
     def __init__(
         self,
@@ -87,7 +91,7 @@ class _Creation:
         self._dynamic_config = dynamic_config
         self._default_partitions = default_partitions
         self._validate_only = request.validate_only
-        self._times = Counter(topic.name for topic in request.topics)
+        self._counts = Counter(topic.name for topic in request.topics)
         self._partitions = 0
         self._entries = TopicEntries(dynamic_config)
 
@@ -100,19 +104,19 @@ class _Creation:
             )
 
     async def _create(self, topic: CreatableTopic) -> CreatableTopicResult:
-        if self._times[topic.name] > 1:
-            raise InvalidRequestError(f"topic {topic.name} comes more than once in the request")
-        self._count(topic)
+        if self._counts[topic.name] > 1:
+            raise InvalidRequestError(f"Duplicate topic in request: {topic.name}")
+        self._check_limit(topic)
         configs = _configs_of(topic)
-        made = await self._topic_admin.create_topic(
+        created = await self._topic_admin.create_topic(
             TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, _assignment_of(topic), configs),
             validate_only=self._validate_only,
         )
         result = CreatableTopicResult(
             name=topic.name,
             error_message=None,
-            num_partitions=len(made.partitions),
-            replication_factor=len(made.partitions[0].replicas),
+            num_partitions=len(created.partitions),
+            replication_factor=len(created.partitions[0].replicas),
             configs=[
                 CreatableTopicConfigs(
                     name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
@@ -121,27 +125,27 @@ class _Creation:
             ],
         )
         if not self._validate_only:
-            result.topic_id = made.topic_id
-            # The news of them is on its way; this spares the topic's logs a first moment with the defaults.
+            result.topic_id = created.topic_id
+            # The store will notify this broker as well; this way the logs never use the defaults first.
             self._dynamic_config.set_topic_overrides(topic.name, configs)
         return result
 
-    def _count(self, topic: CreatableTopic) -> None:
-        asked = len(topic.assignments) or topic.num_partitions
-        if asked == BROKER_DEFAULT:
-            asked = self._default_partitions
-        if self._partitions + asked > MOST_PARTITIONS:
+    def _check_limit(self, topic: CreatableTopic) -> None:
+        partitions = len(topic.assignments) or topic.num_partitions
+        if partitions == BROKER_DEFAULT:
+            partitions = self._default_partitions
+        if self._partitions + partitions > MAX_PARTITIONS:
             raise PolicyViolationError(
-                f"one request makes {MOST_PARTITIONS} partitions at most, with topic {topic.name} there would be more"
+                f"A request can create at most {MAX_PARTITIONS} partitions, topic '{topic.name}' exceeds the limit"
             )
-        self._partitions += max(asked, 0)
+        self._partitions += max(partitions, 0)
 
 
 def _configs_of(topic: CreatableTopic) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise InvalidConfigurationError(f"{config.name} is null: a setting of a new topic needs a value")
+            raise InvalidConfigurationError(f"Null value not supported for topic config {config.name}")
         configs[config.name] = config.value
     return configs
 
@@ -153,7 +157,7 @@ def _assignment_of(topic: CreatableTopic) -> dict[int, list[int]] | None:
     for partition in topic.assignments:
         if partition.partition_index in assignment:
             raise InvalidReplicationAssignmentError(
-                f"partition {partition.partition_index} of topic {topic.name} has its replicas given twice"
+                f"The request assigns replicas to partition {topic.name}-{partition.partition_index} more than once"
             )
         assignment[partition.partition_index] = list(partition.broker_ids)
     return assignment

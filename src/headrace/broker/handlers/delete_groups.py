@@ -1,6 +1,9 @@
-"""DeleteGroups: removes groups that nobody is in, with their offsets.
+"""DeleteGroups: deletes groups without members, and their offsets (KIP-229).
 
-Versions 0 to 2: 2 flexible (KIP-229 brought the API). Each group fails or succeeds on its own.
+Behavior:
+- Each group succeeds or fails on its own.
+
+Version notes (0 to 2): 2 is flexible.
 """
 
 from headrace.broker.coordinators import Coordinators

@@ -1,12 +1,13 @@
-"""DeleteRecords: moves the start of partitions up to an offset; -1 stands for the high watermark.
+"""DeleteRecords: deletes the records before an offset (KIP-107); -1 stands for the high watermark.
 
-Versions 0 to 2: 2 flexible (KIP-107 brought the API, KIP-482 flexible versions).
+Behavior:
+- Each partition succeeds or fails on its own; the response has the new log start offset.
+- The records cannot be read from now on; the next retention check deletes their segments.
+- A topic whose cleanup.policy is only `compact` gets POLICY_VIOLATION.
 
-Each partition fails or succeeds on its own, and a reply tells where it starts now. What lies before can no longer be
-read at once; the segments go with the next check of retention. A topic that is compacted only has no records to spare:
-POLICY_VIOLATION.
+Not supported: waiting for followers; the leader is the only replica so far.
 
-Not done: waiting for followers, which are still to come; here the leader is the only replica.
+Version notes (0 to 2): 2 is flexible.
 """
 
 from headrace.broker.dispatch import RequestContext, api
@@ -42,9 +43,9 @@ def _delete(replicas: ReplicaManager, topic: str, asked: DeleteRecordsPartition)
     index = asked.partition_index
     try:
         if is_internal(topic):
-            raise InvalidTopicError(f"records of the internal topic {topic} cannot be deleted")
+            raise InvalidTopicError(f"Records of the internal topic '{topic}' cannot be deleted")
         if asked.offset < HIGH_WATERMARK:
-            raise OffsetOutOfRangeError(f"offset {asked.offset} of {topic}-{index} cannot be")
+            raise OffsetOutOfRangeError(f"Partition {topic}-{index}: offset {asked.offset} is invalid")
         low_watermark = replicas.leader(topic, index).delete_records(asked.offset)
     except HeadraceError as error:
         return DeleteRecordsPartitionResult(

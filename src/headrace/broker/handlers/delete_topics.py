@@ -1,11 +1,15 @@
-"""DeleteTopics: deletes topics with all their records.
+"""DeleteTopics: deletes topics and their records.
 
-Versions 1 to 6: 3 an error of its own where `delete.topic.enable` is off (KIP-322), 4 flexible, 5 error messages and
-quota errors (KIP-599, there are no quotas yet), 6 topics by id (KIP-516).
+Behavior:
+- Each topic succeeds or fails on its own. A topic that the request names twice gets INVALID_REQUEST.
+- The response waits until the topic is deleted, so that its name can be used again at once. After `timeout_ms` the
+  topic gets REQUEST_TIMED_OUT, but it is still deleted.
 
-Each topic fails or succeeds on its own. The reply waits until the topic is gone, so that one of its name can be made at
-once; after `timeout_ms` it gets REQUEST_TIMED_OUT, and is deleted all the same. What comes twice in a request is
-refused.
+Version notes (1 to 6):
+- 3 has an error code for `delete.topic.enable=false` (KIP-322)
+- 4 is flexible
+- 5 has error messages, and quota errors (KIP-599; there are no quotas yet)
+- 6 has topic ids (KIP-516)
 """
 
 from collections import Counter
@@ -37,7 +41,7 @@ from headrace.protocol.messages.delete_topics import (
 
 _FIRST_WITH_IDS = 6
 _FIRST_WITH_DISABLED_ERROR = 3
-_DISABLED = "no topic can be deleted here: delete.topic.enable=false"
+_DISABLED = "Topic deletion is disabled: delete.topic.enable=false"
 
 
 @api(ApiKey.DELETE_TOPICS, 1, 6)
@@ -56,7 +60,7 @@ async def handle(
         asked = request.topics
     else:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    times = Counter(_identity(image, topic) for topic in asked)
+    counts = Counter(_identity(image, topic) for topic in asked)
     results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
     deleted: list[tuple[str, Uuid]] = []
     for topic in asked:
@@ -65,7 +69,7 @@ async def handle(
             continue
         result = results[key] = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
         try:
-            _check(config, topic, times[_identity(image, topic)], context.api_version)
+            _check(config, topic, counts[_identity(image, topic)], context.api_version)
             name, topic_id = _find(image, topic)
             await topic_admin.delete_topic(name)
         except HeadraceError as error:
@@ -84,25 +88,27 @@ async def handle(
     for result in results.values():
         if not result.error_code and (result.name, result.topic_id) in late:
             result.error_code = RequestTimedOutError.code
-            result.error_message = f"topic {result.name} is being deleted, but is still there"
+            result.error_message = f"Timed out: topic '{result.name}' is still being deleted."
     return DeleteTopicsResponse(responses=list(results.values()))
 
 
 def _identity(image: MetadataImage, topic: DeleteTopicState) -> object:
-    """The same for a topic by its name and by its id."""
+    """Returns the same key for a topic by name and by id."""
     if topic.name is None:
         return topic.topic_id
     known = image.topic_id(topic.name)
     return topic.name if known is None else known
 
 
-def _check(config: BrokerConfig, topic: DeleteTopicState, times: int, api_version: int) -> None:
+def _check(config: BrokerConfig, topic: DeleteTopicState, count: int, api_version: int) -> None:
     if topic.name is not None and topic.topic_id != ZERO_UUID:
-        raise InvalidRequestError(f"a topic is given by name or by id, not by both: {topic.name}, {topic.topic_id}")
+        raise InvalidRequestError(
+            f"A topic must be given by name or by id, not by both: {topic.name}, {topic.topic_id}"
+        )
     if topic.name is None and topic.topic_id == ZERO_UUID:
-        raise InvalidRequestError("a topic is given by name or by id, this one by neither")
-    if times > 1:
-        raise InvalidRequestError(f"topic {topic.name or topic.topic_id} comes {times} times in the request")
+        raise InvalidRequestError("A topic must be given by name or by id, this one has neither")
+    if count > 1:
+        raise InvalidRequestError(f"Duplicate topic in request: {topic.name or topic.topic_id}")
     if not config.delete_topic_enable:
         if api_version < _FIRST_WITH_DISABLED_ERROR:
             raise InvalidRequestError(_DISABLED)
@@ -114,5 +120,5 @@ def _find(image: MetadataImage, topic: DeleteTopicState) -> tuple[str, Uuid]:
         return topic.name, image.topic_id(topic.name) or ZERO_UUID
     name = image.topic_name(topic.topic_id)
     if name is None:
-        raise UnknownTopicIdError(f"there is no topic with id {topic.topic_id}")
+        raise UnknownTopicIdError(f"No topic has the id {topic.topic_id}")
     return name, topic.topic_id

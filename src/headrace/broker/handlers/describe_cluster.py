@@ -1,13 +1,16 @@
-"""DescribeCluster: the cluster's id, its controller and its brokers, as seen through the listener that is asked.
+"""DescribeCluster: the cluster id, the controller and the brokers (KIP-700).
 
-Versions 0 to 2: 1 what kind of endpoint is asked (KIP-919), 2 fenced brokers on request (KIP-1073; none is ever fenced
-here: a broker is registered or it is not). Version 0 came with KIP-700.
+Behavior:
+- Addresses are those of the listener that received the request.
+- Only brokers are listed. Endpoint type 2 (controllers) gets MISMATCHED_ENDPOINT_TYPE, because controllers have no
+  listeners of their own.
 
-Only brokers are listed. Who wants to know the controllers is told that this is not one: they have no listeners of their
-own.
+Version notes (0 to 2):
+- 1 has the endpoint type (KIP-919)
+- 2 has fenced brokers on request (KIP-1073; no broker is ever fenced here: it is registered or it is not)
 """
 
-from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from headrace.broker.dispatch import RequestContext, api
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import KafkaError, MismatchedEndpointTypeError, UnsupportedEndpointTypeError, message_of
@@ -40,7 +43,7 @@ def handle(
             for broker_id, endpoint in sorted(image.endpoints(context.connection.listener_name).items())
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
@@ -48,9 +51,9 @@ def handle(
 def _check_endpoint_type(asked: int) -> None:
     if asked == CONTROLLERS:
         raise MismatchedEndpointTypeError(
-            f"this is a broker's listener (endpoint type {BROKERS}), controllers (type {asked}) have none"
+            f"The request was sent to an endpoint of type {BROKERS} (broker), but wanted type {asked} (controller)"
         )
     if asked != BROKERS:
         raise UnsupportedEndpointTypeError(
-            f"endpoint type is {BROKERS} (brokers) or {CONTROLLERS} (controllers), not {asked}"
+            f"Unsupported endpoint type {asked}: expected {BROKERS} (brokers) or {CONTROLLERS} (controllers)"
         )

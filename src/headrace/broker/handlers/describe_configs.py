@@ -1,11 +1,16 @@
-"""DescribeConfigs: the settings of topics, of this broker, for all brokers (name ""), and of its loggers.
+"""DescribeConfigs: the configs of topics, of this broker, of all brokers (name ""), and of this broker's loggers.
 
-Versions 1 to 4: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 flexible.
+Behavior:
+- Null or no keys request all configs of a resource; unknown keys are omitted.
+- A broker serves its own configs only.
+- The documentation is Headrace's own.
 
-Null or no keys ask for all of a resource; a key that is not there is left out. A broker answers for itself only. The
-documentation is Headrace's own.
+Not supported: client metrics and groups, which have no configs yet; passwords, as no key has one.
 
-Not done: client metrics and groups, which have no settings yet; passwords, as no key has one.
+Version notes (1 to 4):
+- 1 has sources and synonyms (KIP-226)
+- 3 has types and documentation (KIP-569)
+- 4 is flexible
 """
 
 from headrace.broker.broker_loggers import logger_entries
@@ -25,7 +30,7 @@ from headrace.protocol.messages.describe_configs import (
 )
 
 _RESOURCES_PER_TURN = 50
-"""Tools ask for all topics in one request. After so many, others get their turn."""
+"""Tools request all topics at once. After so many the loop handles other requests."""
 
 
 @api(ApiKey.DESCRIBE_CONFIGS, 1, 4)
@@ -57,14 +62,14 @@ def _describe(
     except HeadraceError as error:
         result.error_code, result.error_message = code_of(error), message_of(error)
         return result
-    wanted = set(resource.configuration_keys or ())
-    result.configs = [_result(entry, request) for entry in entries if not wanted or entry.name in wanted]
+    requested = set(resource.configuration_keys or ())
+    result.configs = [_result(entry, request) for entry in entries if not requested or entry.name in requested]
     return result
 
 
 def _loggers_of(config_resources: ConfigResources, name: str) -> list[ConfigEntry]:
     if name == "":
-        raise InvalidRequestError("the loggers of which broker? Its id is missing")
+        raise InvalidRequestError("The broker id is missing: loggers belong to one broker")
     config_resources.check_broker_id(name)
     return logger_entries()
 

@@ -1,10 +1,13 @@
 """DescribeGroups: state, members and assignments of groups.
 
-Versions 0 to 6: 3 authorised operations (KIP-430), 4 instance ids (KIP-345), 5 flexible, 6 an error for groups that are
-not there (KIP-1043); before, those were told to be Dead.
+Version notes (0 to 6):
+- 3 has authorized operations (KIP-430)
+- 4 has instance ids (KIP-345)
+- 5 is flexible
+- 6 has GROUP_ID_NOT_FOUND for groups that do not exist (KIP-1043); before, their state was Dead
 """
 
-from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED_FOR
+from headrace.broker.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import DEFERRED, HandlerResult, RequestContext, api
 from headrace.broker.group_requests import run_group_operations
@@ -20,17 +23,17 @@ _FIRST_WITH_NOT_FOUND = 6
 
 @api(ApiKey.DESCRIBE_GROUPS, 0, 6)
 def handle(request: DescribeGroupsRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED_FOR
-    tells_missing = context.api_version >= _FIRST_WITH_NOT_FOUND
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
+    has_not_found = context.api_version >= _FIRST_WITH_NOT_FOUND
 
     def describe(shard: GroupCoordinatorShard, group_id: str) -> CoordinatorResult[DescribedGroup]:
-        found = shard.describe(group_id)
-        found.authorized_operations = operations
-        return CoordinatorResult((), found)
+        group = shard.describe(group_id)
+        group.authorized_operations = operations
+        return CoordinatorResult((), group)
 
     def failed(group_id: str, error: KafkaError) -> DescribedGroup:
         missing = isinstance(error, GroupIdNotFoundError)
-        if missing and not tells_missing:
+        if missing and not has_not_found:
             return DescribedGroup(
                 group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations
             )

@@ -1,12 +1,16 @@
-"""DescribeLogDirs: the log directories of this broker, their room, and the size of each partition in them.
+"""DescribeLogDirs: the log directories of this broker, their disk space, and the size of each partition (KIP-113).
 
-Versions 1 to 5: 2 flexible, 3 an error for the whole reply, 4 total and usable bytes of the disk (KIP-827), 5 whether
-new partitions are kept out of a directory (KIP-1066; never here). Version 0 came with KIP-113.
+Behavior:
+- Null requests all partitions. Partitions that are not on this broker are omitted.
+- An offline directory gets KAFKA_STORAGE_ERROR and no partitions.
 
-Null asks for all partitions. A directory that is offline has KAFKA_STORAGE_ERROR and no partitions. Partitions that are
-not here are left out.
+Not supported: moving partitions between directories, so there are no future replicas and no offset lag.
 
-Not done: moving partitions between directories, so no replica is ever a future one and there is no lag to tell.
+Version notes (1 to 5):
+- 2 is flexible
+- 3 has an error for the whole response
+- 4 has total and usable bytes of the disk (KIP-827)
+- 5 has cordoned directories (KIP-1066; there are none here)
 """
 
 import asyncio
@@ -38,33 +42,33 @@ async def handle(
     request: DescribeLogDirsRequest, _: RequestContext, *, log_manager: LogManager
 ) -> DescribeLogDirsResponse:
     directories = list(log_manager.directories)
-    # Asking a disk may block, if it is one on the network.
-    room = await asyncio.to_thread(lambda: [_room_of(directory) for directory in directories])
-    logs = _logs_asked_for(log_manager, request)
+    # A network disk may block.
+    spaces = await asyncio.to_thread(lambda: [_disk_space(directory) for directory in directories])
+    logs = _requested_logs(log_manager, request)
     return DescribeLogDirsResponse(
         results=[
-            _describe(log_manager, directory, *bytes_of_disk, logs)
-            for directory, bytes_of_disk in zip(directories, room, strict=True)
+            _describe(log_manager, directory, *space, logs)
+            for directory, space in zip(directories, spaces, strict=True)
         ]
     )
 
 
-def _room_of(directory: LogDirectory) -> tuple[int, int]:
-    """Total and usable bytes."""
+def _disk_space(directory: LogDirectory) -> tuple[int, int]:
+    """Returns total and usable bytes."""
     try:
         usage = shutil.disk_usage(directory.path)
     except OSError as error:
-        _logger.warning("cannot tell the room in %s: %s", directory, error)
+        _logger.warning("Log directory %s: cannot read its disk space, the client gets -1: %s", directory, error)
         return _UNKNOWN_BYTES, _UNKNOWN_BYTES
     return usage.total, usage.free
 
 
-def _logs_asked_for(log_manager: LogManager, request: DescribeLogDirsRequest) -> list[Log]:
+def _requested_logs(log_manager: LogManager, request: DescribeLogDirsRequest) -> list[Log]:
     if request.topics is None:
         logs = list(log_manager)
     else:
-        asked = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
-        logs = [log for tp in asked if (log := log_manager.get(tp)) is not None]
+        requested = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        logs = [log for tp in requested if (log := log_manager.get(tp)) is not None]
     return sorted(logs, key=lambda log: log.tp)
 
 

@@ -1,7 +1,8 @@
-"""DescribeProducers: who writes to a partition, for finding transactions that hang (KIP-664).
+"""DescribeProducers: the producers of a partition, for finding hanging transactions (KIP-664). Version 0.
 
-Version 0. Answers for the partitions that are on this broker, with the producers that their logs know: those with a
-producer id, until `producer.id.expiration.ms` after their last batch.
+Behavior:
+- Responds for partitions on this broker with the producer ids in their logs, until `producer.id.expiration.ms` after
+  the last batch of a producer.
 """
 
 from headrace.broker.config.broker import BrokerConfig
@@ -80,8 +81,8 @@ def _find_log(config: BrokerConfig, image: MetadataImage, replicas: ReplicaManag
     partition = replicas.get(topic, index)
     if partition is None:
         if image.partition(topic, index) is not None:
-            raise NotLeaderForPartitionError(f"broker {config.node_id} has no replica of {topic}-{index}")
-        raise UnknownTopicOrPartitionError(f"there is no partition {topic}-{index}")
+            raise NotLeaderForPartitionError(f"Broker {config.node_id} is not a replica of partition {topic}-{index}")
+        raise UnknownTopicOrPartitionError(f"Partition {topic}-{index} does not exist")
     if partition.log is None:
-        raise KafkaStorageError(f"the log directory of {topic}-{index} is offline")
+        raise KafkaStorageError(f"The log directory of partition {topic}-{index} is offline")
     return partition.log

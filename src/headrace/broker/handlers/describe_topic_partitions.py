@@ -1,10 +1,12 @@
-"""DescribeTopicPartitions: topics with their partitions, a page at a time (KIP-966).
+"""DescribeTopicPartitions: topics with their partitions, in pages (KIP-966). Version 0.
 
-Version 0. Topics come in the order of their names, all of them if none is asked for. A page has at most
-`response_partition_limit` partitions, and no more than `max.request.partition.size.limit`; the cursor of the reply says
-where the next one begins. A cursor that names none of the topics asked for, or no partition, is refused.
+Behavior:
+- Topics are sorted by name; no names request all topics.
+- A page has at most `response_partition_limit` and `max.request.partition.size.limit` partitions; the response's cursor
+  points to the next page.
+- A cursor with a topic that the request does not name, or without a partition, gets INVALID_REQUEST.
 
-Not done: eligible leader replicas, which are always empty: the controller does not keep any.
+Not supported: eligible leader replicas, which are always empty.
 """
 
 from collections.abc import Iterable
@@ -37,7 +39,7 @@ from headrace.protocol.messages.describe_topic_partitions import (
 def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext, *, config: BrokerConfig, image: MetadataImage
 ) -> DescribeTopicPartitionsResponse:
-    names = _names_asked_for(image, request)
+    names = _requested_names(image, request)
     if not _is_valid(request.cursor, names, all_topics=not request.topics):
         return DescribeTopicPartitionsResponse(
             topics=[
@@ -51,28 +53,30 @@ def handle(
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
 
 
-def _names_asked_for(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> list[str]:
+def _requested_names(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> list[str]:
     names: Iterable[str] = {topic.name for topic in request.topics} if request.topics else image.topics
     first = request.cursor.topic_name if request.cursor is not None else ""
     return sorted(name for name in names if name >= first)
 
 
 def _is_valid(cursor: Cursor | None, names: list[str], all_topics: bool) -> bool:
-    # Of all topics, the one that the cursor names may have been deleted since.
+    # If all topics are requested, the cursor's topic may have been deleted since.
     return cursor is None or (cursor.partition_index >= 0 and (all_topics or cursor.topic_name in names))
 
 
 class _Page:
+    """The topics of one response."""
+
     def __init__(self, image: MetadataImage, listener: str, limit: int):
         self.topics: list[DescribeTopicPartitionsResponseTopic] = []
         self.next_cursor: Cursor | None = None
         self._image = image
         self._endpoints = image.endpoints(listener)
-        self._left = limit
+        self._remaining = limit
 
     def fill(self, names: list[str], cursor: Cursor | None) -> None:
         for name in names:
-            if self._left == 0:
+            if self._remaining == 0:
                 self.next_cursor = Cursor(topic_name=name, partition_index=0)
                 return
             topic = self._image.topic(name)
@@ -84,10 +88,10 @@ class _Page:
                 return
 
     def _add(self, topic: TopicImage, first: int) -> bool:
-        """Adds the partitions for which there is room; whether that is all of them."""
+        """Adds the partitions that fit. Returns False if there are more."""
         indexes = sorted(index for index in topic.partitions if index >= first)
-        shown, cut_off = indexes[: self._left], indexes[self._left :]
-        self._left -= len(shown)
+        shown, omitted = indexes[: self._remaining], indexes[self._remaining :]
+        self._remaining -= len(shown)
         self.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 name=topic.name,
@@ -97,9 +101,9 @@ class _Page:
                 topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )
-        if cut_off:
-            self.next_cursor = Cursor(topic_name=topic.name, partition_index=cut_off[0])
-        return not cut_off
+        if omitted:
+            self.next_cursor = Cursor(topic_name=topic.name, partition_index=omitted[0])
+        return not omitted
 
     def _partition(self, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
         error_code = 0

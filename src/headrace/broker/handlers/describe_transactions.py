@@ -1,4 +1,4 @@
-"""DescribeTransactions: what this broker, as their coordinator, knows of transactional ids (KIP-664). Version 0."""
+"""DescribeTransactions: the state of transactional ids that this broker coordinates (KIP-664). Version 0."""
 
 from headrace.broker.dispatch import RequestContext, api
 from headrace.broker.transactions import Transactions
@@ -24,22 +24,22 @@ def handle(
 def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:
     try:
         if not transactional_id:
-            raise InvalidRequestError("a transactional id cannot be empty")
+            raise InvalidRequestError("The transactional id must not be empty")
         shard = transactions.runtime.shard(transactions.partition_of(transactional_id))
-        found = shard.transactions.get(transactional_id)
-        if found is None:
-            raise TransactionalIdNotFoundError(f"there is no transactional id {transactional_id!r}")
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None:
+            raise TransactionalIdNotFoundError(f"Transactional id {transactional_id!r} does not exist")
     except KafkaError as error:
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
-    for tp in sorted(found.partitions):
+    for tp in sorted(transaction.partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)
     return TransactionState(
         transactional_id=transactional_id,
-        transaction_state=found.state.label,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.start_ms,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
+        transaction_state=transaction.state.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
         topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
     )

@@ -1,10 +1,14 @@
 """EndTxn: commits or aborts a transaction.
 
-Versions 0 to 5: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 3 flexible, 4 as 3, 5 each transaction
-ends with a new epoch, which the reply has (KIP-890).
+Behavior:
+- Responds when the decision is written. The markers follow; until all are written, the producer's next transaction gets
+  CONCURRENT_TRANSACTIONS.
 
-Answered when the decision is written. The markers follow; until they are all written the next transaction of the
-producer gets CONCURRENT_TRANSACTIONS.
+Version notes (0 to 5):
+- 2 has PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
+- 3 is flexible
+- 4 is the same as 3
+- 5 ends each transaction with a new epoch, which the response has (KIP-890)
 """
 
 from headrace.broker.dispatch import RequestContext, api
@@ -37,13 +41,13 @@ async def handle(
 
     try:
         try:
-            given = await end(transactions.take_id)
+            ended = await end(transactions.take_id)
         except NeedsProducerId:
-            fresh = await producer_ids.next()
-            given = await end(lambda: fresh)
+            producer_id = await producer_ids.next()
+            ended = await end(lambda: producer_id)
     except KafkaError as error:
         code = error.code
         if isinstance(error, ProducerFencedError) and context.api_version < _FIRST_WITH_FENCED:
             code = InvalidProducerEpochError.code
         return EndTxnResponse(error_code=code)
-    return EndTxnResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
+    return EndTxnResponse(producer_id=ended.producer_id, producer_epoch=ended.producer_epoch)

@@ -1,13 +1,24 @@
 """Fetch: reads record batches from partitions.
 
-Versions 4 (KIP-98, isolation level) to 18: 5 log start offset (KIP-107), 7 incremental fetch sessions (KIP-227), 9
-leader epochs (KIP-320), 10 zstd (KIP-110), 11 racks (KIP-392), 12 flexible and diverging epochs (KIP-595), 13 topic ids
-(KIP-516), 15 replica state (KIP-903), 16 the new leader in errors (KIP-951), 17 directory ids (KIP-853), 18 the
-reader's high watermark (KIP-1166).
+Behavior:
+- A consumer reads up to the high watermark, with read_committed up to the last stable offset; a follower reads up to
+  the log end.
+- If fewer than `min_bytes` are available, the response is delayed by at most `max_wait_ms`.
+- Only leaders serve consumers: `preferred_read_replica` is never set.
 
-A consumer reads up to the high watermark, or with read_committed up to the last stable offset; a follower reads all. If
-there are fewer than `min_bytes` the reply waits, at most `max_wait_ms`. Followers other than the leader do not serve
-consumers yet: `preferred_read_replica` is never set.
+Version notes (4 to 18):
+- 4 has the isolation level (KIP-98)
+- 5 has the log start offset (KIP-107)
+- 7 has incremental fetch sessions (KIP-227)
+- 9 has leader epochs (KIP-320)
+- 10 has zstd (KIP-110)
+- 11 has racks (KIP-392)
+- 12 is flexible and has diverging epochs (KIP-595)
+- 13 has topic ids (KIP-516)
+- 15 has the replica state (KIP-903)
+- 16 has the new leader in errors (KIP-951)
+- 17 has directory ids (KIP-853)
+- 18 has the reader's high watermark (KIP-1166)
 """
 
 from collections.abc import Iterator
@@ -80,7 +91,7 @@ def _limits(config: BrokerConfig, request: FetchRequest, version: int) -> FetchL
     if version >= _FIRST_WITH_REPLICA_STATE:
         replica_id = request.replica_state.replica_id if request.replica_state is not None else CONSUMER
     if request.isolation_level not in (0, 1):
-        raise InvalidRequestError(f"isolation level is 0 or 1, not {request.isolation_level}")
+        raise InvalidRequestError(f"The isolation level must be 0 or 1, but it is {request.isolation_level}")
     return FetchLimits(
         min_bytes=min(request.min_bytes, request.max_bytes, config.fetch_max_bytes),
         max_bytes=min(request.max_bytes, config.fetch_max_bytes),
@@ -92,7 +103,7 @@ def _limits(config: BrokerConfig, request: FetchRequest, version: int) -> FetchL
 
 
 class _Fetch:
-    """One fetch request with its session, if it has one."""
+    """A fetch request and its fetch session, if any."""
 
     __slots__ = ("_image", "_incremental", "_listener_name", "_session", "partitions")
 
@@ -109,11 +120,11 @@ class _Fetch:
         self._session: FetchSession | None = None
         self._incremental = False
         by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
-        asked = list(_asked_for(image, request, by_id))
-        if len(asked) > 1:
-            # Of a partition that comes more than once the last counts, as in Kafka.
-            asked = list({one.key: one for one in asked}.values())
-        self.partitions: list[FetchedPartition] = asked
+        requested = list(_requested(image, request, by_id))
+        if len(requested) > 1:
+            # If the request names a partition more than once, the last entry counts, as in Kafka.
+            requested = list({fetched.key: fetched for fetched in requested}.values())
+        self.partitions: list[FetchedPartition] = requested
         if context.api_version < _FIRST_WITH_SESSIONS:
             return
         session_id, epoch = request.session_id, request.session_epoch
@@ -121,13 +132,13 @@ class _Fetch:
             if session_id != NO_SESSION:
                 sessions.remove(session_id)
             if epoch == INITIAL_EPOCH:
-                self._session = sessions.create(asked, limits.replica_id >= 0, by_id)
+                self._session = sessions.create(requested, limits.replica_id >= 0, by_id)
             return
         session = sessions.use(session_id, epoch, by_id)
-        session.change(asked, _forgotten(request, by_id))
+        session.change(requested, _forgotten(request, by_id))
         self.partitions = list(session.partitions.values())
         if not self.partitions:
-            sessions.remove(session_id)  # as in Kafka: the client begins another when it has something to fetch
+            sessions.remove(session_id)  # as in Kafka: the client creates another session when it fetches again
             return
         self._session = session
         self._incremental = True
@@ -140,7 +151,7 @@ class _Fetch:
         topics: list[FetchableTopicResponse] = []
         last: tuple[str | None, Uuid] | None = None
         for read in reads.partitions:
-            if self._session is not None and not self._note(read):
+            if self._session is not None and not self._record(read):
                 continue
             fetched = read.fetched
             if last != (fetched.topic, fetched.topic_id):
@@ -154,13 +165,13 @@ class _Fetch:
         session_id = self._session.id if self._session is not None else NO_SESSION
         return FetchResponse(session_id=session_id, responses=topics, node_endpoints=hints.endpoints)
 
-    def _note(self, read: PartitionRead) -> bool:
-        """Remembers what the session is told of a partition. Returns whether it is to be told at all."""
+    def _record(self, read: PartitionRead) -> bool:
+        """Records what the session's client learns of a partition. Returns False if the response can omit it."""
         fetched, result = read.fetched, read.result
         if read.error is not None or result is None:
-            fetched.sent_high_watermark = -1  # so that the next reply mentions it again
+            fetched.sent_high_watermark = -1  # so the next response includes it again
             return True
-        news = (
+        changed = (
             not self._incremental
             or result.slice is not None
             or read.diverging_epoch is not None
@@ -169,21 +180,21 @@ class _Fetch:
         )
         fetched.sent_high_watermark = result.high_watermark
         fetched.sent_log_start = result.log_start_offset
-        return news
+        return changed
 
 
-def _asked_for(image: MetadataImage, request: FetchRequest, by_id: bool) -> Iterator[FetchedPartition]:
+def _requested(image: MetadataImage, request: FetchRequest, by_id: bool) -> Iterator[FetchedPartition]:
     for topic in request.topics:
         name = image.topic_name(topic.topic_id) if by_id else topic.topic
-        for one in topic.partitions:
+        for partition in topic.partitions:
             yield FetchedPartition(
                 name,
                 topic.topic_id,
-                one.partition,
-                one.fetch_offset,
-                one.partition_max_bytes,
-                one.current_leader_epoch,
-                one.last_fetched_epoch,
+                partition.partition,
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                partition.current_leader_epoch,
+                partition.last_fetched_epoch,
             )
 
 
@@ -214,7 +225,8 @@ def _partition_data(read: PartitionRead, hints: LeaderHints[LeaderIdAndEpoch, No
     )
     if result.aborted is not None:
         data.aborted_transactions = [
-            AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in result.aborted
+            AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+            for aborted in result.aborted
         ]
     if read.diverging_epoch is not None:
         epoch, end_offset = read.diverging_epoch

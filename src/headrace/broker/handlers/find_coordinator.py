@@ -1,10 +1,15 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id.
+"""FindCoordinator: the broker that coordinates a group or a transactional id.
 
-Versions 0 to 6: 1 transactional ids (KIP-98), 3 flexible, 4 several keys at once (KIP-699), 5 and 6 as 4 (5 announces
-KIP-890's error codes, 6 share groups).
+Behavior:
+- The first request creates the internal topic and waits briefly for it, before it responds COORDINATOR_NOT_AVAILABLE.
 
-The internal topic is made on the first request, which waits for it a moment; only then COORDINATOR_NOT_AVAILABLE.
-Share groups (key type 2) are not served: INVALID_REQUEST.
+Not supported: share groups (key type 2), which get INVALID_REQUEST.
+
+Version notes (0 to 6):
+- 1 has transactional ids (KIP-98)
+- 3 is flexible
+- 4 has several keys (KIP-699)
+- 5 and 6 are the same as 4 (5 announces the error codes of KIP-890, 6 share groups)
 """
 
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
@@ -16,14 +21,14 @@ from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
-_FIRST_WITH_SEVERAL = 4
+_FIRST_WITH_BATCHES = 4
 
 
 @api(ApiKey.FIND_COORDINATOR, 0, 6)
 async def handle(
     request: FindCoordinatorRequest, context: RequestContext, *, coordinators: Coordinators
 ) -> FindCoordinatorResponse:
-    if context.api_version >= _FIRST_WITH_SEVERAL:
+    if context.api_version >= _FIRST_WITH_BATCHES:
         found_coordinators: list[Coordinator] = []
         for key in request.coordinator_keys:
             found_coordinators.append(await _find(coordinators, request.key_type, key, context))
@@ -43,7 +48,7 @@ async def _find(coordinators: Coordinators, key_type: int, key: str, context: Re
     try:
         topic = _TOPICS.get(key_type)
         if topic is None:
-            raise InvalidRequestError(f"there are no coordinators for keys of type {key_type}")
+            raise InvalidRequestError(f"Unsupported coordinator key type: {key_type}")
         node_id, endpoint = await coordinators.find(topic, key, context.connection.listener_name)
     except KafkaError as error:
         return Coordinator(

@@ -1,6 +1,6 @@
-"""Heartbeat: a member is alive; the reply tells it to join again if a rebalance is under way.
+"""Heartbeat: a member reports that it is alive; the response tells it to rejoin if the group rebalances.
 
-Versions 0 to 4: 3 static members (KIP-345), 4 flexible.
+Version notes (0 to 4): 3 has static members (KIP-345), 4 is flexible.
 """
 
 from headrace.broker.coordinators import Coordinators
@@ -15,7 +15,7 @@ def handle(request: HeartbeatRequest, _: RequestContext, *, coordinators: Coordi
     try:
         coordinators.group_shard(request.group_id).members.heartbeat(request)
     except CoordinatorLoadInProgressError:
-        return HeartbeatResponse()  # the member is not to blame, and will have a whole session when all is loaded
+        return HeartbeatResponse()  # the member gets a full session timeout when the group is loaded
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)
     return HeartbeatResponse()

@@ -1,16 +1,17 @@
-"""IncrementalAlterConfigs: changes single settings (KIP-339), and the levels of loggers (KIP-412).
+"""IncrementalAlterConfigs: changes single configs (KIP-339), and log levels (KIP-412).
 
-Versions 0 and 1: 1 flexible.
+    0 SET        sets a value
+    1 DELETE     returns to the default; succeeds if the config was not set
+    2 APPEND     adds missing values to a list; a list that is not set starts with its effective value
+    3 SUBTRACT   removes values from a list
 
-    0 SET        to a value
-    1 DELETE     back to the default; fine if it was not set
-    2 APPEND     adds to a list those values that it lacks; a list that is not set begins as what is in force
-    3 SUBTRACT   takes values from a list
+Behavior:
+- Resources are topics, this broker, all brokers (name ""), and this broker's loggers. Each resource succeeds or
+  fails on its own, with all its changes.
 
-Each resource fails or succeeds on its own, with all of its changes: topics, this broker, all brokers (name ""), and
-this broker's loggers.
+Not supported: policies (`alter.config.policy.class.name`), client metrics and groups.
 
-Not done: policies (`alter.config.policy.class.name`), client metrics and groups.
+Version notes (0 to 1): 1 is flexible.
 """
 
 from enum import IntEnum
@@ -38,6 +39,8 @@ from headrace.protocol.messages.incremental_alter_configs import (
 
 
 class Operation(IntEnum):
+    """The protocol's numbers."""
+
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -77,9 +80,11 @@ def _check(resource: AlterConfigsResource) -> None:
     check_names(config.name for config in resource.configs)
     for config in resource.configs:
         if config.config_operation not in list(Operation):
-            raise InvalidRequestError(f"{config.name}: an operation is 0 to 3, not {config.config_operation}")
+            raise InvalidRequestError(
+                f"Unknown config operation {config.config_operation} for {config.name}: expected 0 to 3"
+            )
         if config.value is None and config.config_operation != Operation.DELETE:
-            raise InvalidRequestError(f"{config.name} is null: only DELETE goes without a value")
+            raise InvalidRequestError(f"Null value not supported for {config.name}: only DELETE has no value")
 
 
 def _changed(
@@ -102,13 +107,15 @@ def _changed_list(
     operation = Operation(config.config_operation)
     key = find_key(resource_type, config.name)
     if key is None or key.type is not ConfigType.LIST:
-        raise InvalidConfigurationError(f"{operation.name} is for lists, and {config.name} is none")
+        raise InvalidConfigurationError(
+            f"Config value {operation.name.lower()} is not allowed for config key {config.name}: it is not a list"
+        )
     if before is None:
         before = show_value(config_resources.inherited_value(resource_type, key))
-    items, given = _split(before), _split(config.value)
+    items, operands = _split(before), _split(config.value)
     if operation is Operation.APPEND:
-        return ",".join(dict.fromkeys([*items, *given]))
-    return ",".join(item for item in items if item not in given)
+        return ",".join(dict.fromkeys([*items, *operands]))
+    return ",".join(item for item in items if item not in operands)
 
 
 def _split(text: str | None) -> list[str]:
@@ -121,7 +128,7 @@ def _change_loggers(config_resources: ConfigResources, resource: AlterConfigsRes
         operation = Operation(config.config_operation)
         if operation not in (Operation.SET, Operation.DELETE):
             raise InvalidRequestError(
-                f"{config.name}: a level can be changed with SET and DELETE, not with {operation.name}"
+                f"{operation.name} operation is not allowed for logger {config.name}: use SET or DELETE"
             )
         check_level(config.name, _level_of(config))
     if not validate_only:

@@ -1,12 +1,19 @@
-"""InitProducerId: gives a producer its id and epoch (KIP-98).
+"""InitProducerId: assigns a producer id and epoch to a producer (KIP-98).
 
-Versions 0 to 5: 1 throttling before errors, 2 flexible, 3 a producer asks for a newer epoch of the id that it has
-(KIP-360), 4 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588), 5 as 4 (KIP-890).
+Behavior:
+- Without a transactional id the producer is idempotent: any broker assigns a new id with epoch 0.
+- With a transactional id the producer gets the id that belongs to it, and a newer epoch, which fences earlier
+  producers. If one of them left a transaction open, it is aborted first: the producer gets CONCURRENT_TRANSACTIONS and
+  retries.
 
-Without a transactional id a producer is only idempotent: it gets a new id with epoch 0, from any broker, whatever id it
-had before. With one it gets the id that belongs to it and a newer epoch, which fences those that came before it; a
-transaction that one of them left open is aborted first, and the producer told to ask again.
-Transactions of two phases (version 6, KIP-939) are not served.
+Not supported: two-phase commit (version 6, KIP-939).
+
+Version notes (0 to 5):
+- 1 throttles before errors
+- 2 is flexible
+- 3 requests a newer epoch for a known id (KIP-360)
+- 4 has PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
+- 5 is the same as 4 (KIP-890)
 """
 
 from headrace.broker.dispatch import RequestContext, api
@@ -37,16 +44,16 @@ async def handle(
 ) -> InitProducerIdResponse:
     try:
         if (request.producer_id < 0) != (request.producer_epoch < 0):
-            raise InvalidRequestError("a producer has both an id and an epoch, or neither")
+            raise InvalidRequestError("A request must have both a producer id and an epoch, or neither")
         if request.transactional_id is None:
             return InitProducerIdResponse(producer_id=await producer_ids.next(), producer_epoch=0)
-        given = await _init(producer_ids, transactions, request, request.transactional_id)
+        producer = await _init(producer_ids, transactions, request, request.transactional_id)
     except KafkaError as error:
         code = error.code
         if isinstance(error, ProducerFencedError) and context.api_version < _FIRST_WITH_FENCED:
             code = InvalidProducerEpochError.code
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
 async def _init(
@@ -66,10 +73,10 @@ async def _init(
         )
 
     try:
-        given = await init(transactions.take_id)
+        producer = await init(transactions.take_id)
     except NeedsProducerId:
-        fresh = await producer_ids.next()
-        given = await init(lambda: fresh)
-    if given is None:
-        raise ConcurrentTransactionsError(f"the last transaction of {transactional_id!r} is being aborted")
-    return given
+        producer_id = await producer_ids.next()
+        producer = await init(lambda: producer_id)
+    if producer is None:
+        raise ConcurrentTransactionsError(f"The previous transaction of {transactional_id!r} is being aborted")
+    return producer

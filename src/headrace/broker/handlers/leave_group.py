@@ -1,7 +1,9 @@
-"""LeaveGroup: members leave, so that the group need not wait for their sessions to end.
+"""LeaveGroup: members leave, so that the group need not wait for their session timeouts.
 
-Versions 0 to 5: 3 several members at once, and static ones by their instance id (KIP-345), 4 flexible, 5 the reason
-(KIP-800).
+Version notes (0 to 5):
+- 3 has several members, and static members by instance id (KIP-345)
+- 4 is flexible
+- 5 has the member's reason (KIP-800)
 """
 
 from headrace.broker.coordinators import Coordinators
@@ -16,29 +18,29 @@ from headrace.protocol.messages.leave_group import (
     MemberResponse,
 )
 
-_FIRST_WITH_SEVERAL = 3
+_FIRST_WITH_MEMBERS = 3
 
 
 @api(ApiKey.LEAVE_GROUP, 0, 5)
 def handle(request: LeaveGroupRequest, context: RequestContext, *, coordinators: Coordinators) -> HandlerResult:
-    several = context.api_version >= _FIRST_WITH_SEVERAL
-    if not several:
+    has_members = context.api_version >= _FIRST_WITH_MEMBERS
+    if not has_members:
         request.members = [MemberIdentity(member_id=request.member_id)]
 
-    def done(outcome: CoordinatorResponse[list[MemberResponse]]) -> None:
+    def done(response: CoordinatorResponse[list[MemberResponse]]) -> None:
         try:
-            members = outcome.result()
-        except UnknownMemberIdError as error:  # there is no such group
+            members = response.result()
+        except UnknownMemberIdError as error:  # the group does not exist
             members = [
                 MemberResponse(
-                    member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error.code
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error.code
                 )
-                for each in request.members
+                for member in request.members
             ]
         except KafkaError as error:
             context.reply(LeaveGroupResponse(error_code=error.code))
             return
-        if several:
+        if has_members:
             context.reply(LeaveGroupResponse(members=members))
         else:
             context.reply(LeaveGroupResponse(error_code=members[0].error_code))

@@ -1,10 +1,12 @@
-"""ListConfigResources: the names of everything that can have settings.
+"""ListConfigResources: the names of all resources that can have configs.
 
-Versions 0 and 1: 0 lists client metrics only (KIP-714, as ListClientMetricsResources), 1 the types asked for, or all of
-them if none is (KIP-1142).
+Behavior:
+- An unknown resource type fails the whole request with UNSUPPORTED_VERSION, as in Kafka.
+- Client metrics and groups have no configs yet, so none are listed.
 
-A type that is not known costs the whole request UNSUPPORTED_VERSION, as in Kafka. There are no client metrics and no
-groups with settings yet, so none are listed.
+Version notes (0 to 1):
+- 0 lists client metrics only (KIP-714, as ListClientMetricsResources)
+- 1 lists the requested types, or all (KIP-1142)
 """
 
 from headrace.broker.config_resources import ResourceType

@@ -1,8 +1,13 @@
 """ListGroups: the groups that this broker coordinates.
 
-Versions 0 to 5: 3 flexible, 4 states and a filter by them (KIP-518), 5 types and a filter by them (KIP-848). Filters do
-not heed case. While a partition of the offsets topic is being loaded, the list would have a hole:
-COORDINATOR_LOAD_IN_PROGRESS.
+Behavior:
+- Filters ignore case.
+- While a partition of the offsets topic is loading, the list would be incomplete: COORDINATOR_LOAD_IN_PROGRESS.
+
+Version notes (0 to 5):
+- 3 is flexible
+- 4 has states and a filter for them (KIP-518)
+- 5 has types and a filter for them (KIP-848)
 """
 
 from headrace.broker.coordinators import Coordinators
@@ -17,8 +22,8 @@ def handle(request: ListGroupsRequest, _: RequestContext, *, coordinators: Coord
     runtime = coordinators.groups
     if runtime.is_loading():
         return ListGroupsResponse(error_code=CoordinatorLoadInProgressError.code)
-    states = {each.strip().lower() for each in request.states_filter}
-    types = {each.strip().lower() for each in request.types_filter}
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {group_type.strip().lower() for group_type in request.types_filter}
     return ListGroupsResponse(
         groups=[group for shard in runtime.shards() for group in shard.list_groups(states, types)]
     )

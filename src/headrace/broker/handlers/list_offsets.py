@@ -1,18 +1,26 @@
-"""ListOffsets: the offset that belongs to a time.
+"""ListOffsets: the offset for a timestamp.
 
-Versions 1 to 11: 2 isolation level (KIP-98), 4 leader epochs (KIP-320), 6 flexible, 7 the newest timestamp (KIP-734), 8
-the start of what is kept here (KIP-405), 9 the end of what is kept elsewhere (KIP-1005), 10 a timeout (KIP-1075), 11
-what is not yet kept elsewhere (KIP-1023).
+Behavior:
 
     timestamp -1   latest: the high watermark, with read_committed the last stable offset
-    timestamp -2   earliest: the log's start
-    timestamp -3   the first record that has the newest timestamp
-    timestamp -4   the earliest kept on this broker: the log's start, as nothing is kept elsewhere
-    timestamp -5   the latest kept elsewhere: none, offset -1
-    timestamp -6   the earliest not yet kept elsewhere: none, offset -1
-    any other      the first record that is not older; offset -1 if all are
+    timestamp -2   earliest: the log start offset
+    timestamp -3   the first record that has the maximum timestamp
+    timestamp -4   the earliest local offset: the log start offset, as there is no tiered storage
+    timestamp -5   the latest tiered offset: none, offset -1
+    timestamp -6   the earliest offset pending upload to tiered storage: none, offset -1
+    any other      the first record with that timestamp or a later one; offset -1 if there is none
 
-A partition that comes twice in a request is refused.
+A partition that the request names twice gets INVALID_REQUEST.
+
+Version notes (1 to 11):
+- 2 has the isolation level (KIP-98)
+- 4 has leader epochs (KIP-320)
+- 6 is flexible
+- 7 has timestamp -3 (KIP-734)
+- 8 has timestamp -4 (KIP-405)
+- 9 has timestamp -5 (KIP-1005)
+- 10 has a timeout (KIP-1075)
+- 11 has timestamp -6 (KIP-1023)
 """
 
 import logging
@@ -45,7 +53,9 @@ EARLIEST_PENDING_UPLOAD = -6
 _FIRST_VERSION_WITH = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
+    """An offset and the timestamp of its record, -1 if unknown."""
+
     offset: int
     timestamp: int = -1
 
@@ -53,53 +63,54 @@ class Found(NamedTuple):
 @api(ApiKey.LIST_OFFSETS, 1, 11)
 def handle(request: ListOffsetsRequest, context: RequestContext, *, replicas: ReplicaManager) -> HandlerResult:
     isolation = fetch_isolation(request.replica_id, request.isolation_level)
-    twice = _asked_for_twice(request)
+    duplicates = _duplicates(request)
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
-        replies: list[ListOffsetsPartitionResponse] = []
+        responses: list[ListOffsetsPartitionResponse] = []
         for asked in topic.partitions:
             try:
-                if (topic.name, asked.partition_index) in twice:
-                    raise InvalidRequestError(f"partition {asked.partition_index} of {topic.name} is asked for twice")
-                reply = _answer(replicas, topic.name, asked, isolation, context.api_version)
+                if (topic.name, asked.partition_index) in duplicates:
+                    raise InvalidRequestError(
+                        f"The request names partition {topic.name}-{asked.partition_index} more than once"
+                    )
+                response = _find_offset(replicas, topic.name, asked, isolation, context.api_version)
             except KafkaError as error:
-                reply = _refusal(asked, error.code)
+                response = _error_response(asked, error.code)
             except Exception:
-                _logger.exception("a search in %s-%d failed", topic.name, asked.partition_index)
-                reply = _refusal(asked, KafkaError.code)
-            replies.append(reply)
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=replies))
+                _logger.exception("Partition %s-%d: an offset lookup failed", topic.name, asked.partition_index)
+                response = _error_response(asked, KafkaError.code)
+            responses.append(response)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=responses))
     return ListOffsetsResponse(topics=topics)
 
 
-def _asked_for_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
-    times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    return {key for key, count in times.items() if count > 1}
+def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    return {key for key, count in counts.items() if count > 1}
 
 
-def _refusal(asked: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
+def _error_response(asked: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code, timestamp=-1, offset=-1)
 
 
-def _answer(
+def _find_offset(
     replicas: ReplicaManager, topic: str, asked: ListOffsetsPartition, isolation: FetchIsolation, version: int
 ) -> ListOffsetsPartitionResponse:
     timestamp = asked.timestamp
-    needed = _FIRST_VERSION_WITH.get(timestamp, 0)
-    if version < needed or timestamp < EARLIEST_PENDING_UPLOAD:
-        raise UnsupportedVersionError(f"timestamp {timestamp} needs another version of ListOffsets than {version}")
+    if version < _FIRST_VERSION_WITH.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
+        raise UnsupportedVersionError(f"ListOffsets version {version} does not support timestamp {timestamp}")
     partition = replicas.find(topic, asked.partition_index)
     log = partition.check_leader(asked.current_leader_epoch)
     end = log.readable_end(isolation)
     if timestamp == LATEST:
-        found = Found(end)
+        found = FoundOffset(end)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        found = Found(log.log_start_offset)
+        found = FoundOffset(log.log_start_offset)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        found = Found(-1)
+        found = FoundOffset(-1)
     else:
         at = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
-        found = Found(at[1], at[0]) if at is not None and at[1] < end else Found(-1)
+        found = FoundOffset(at[1], at[0]) if at is not None and at[1] < end else FoundOffset(-1)
     epoch = log.epochs.epoch_for_offset(found.offset) if found.offset >= 0 else None
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,

@@ -1,8 +1,12 @@
 """ListTransactions: the transactional ids that this broker coordinates (KIP-664).
 
-Versions 0 to 2: 1 only those that have been open for so long (KIP-994), 2 only ids that match a pattern (KIP-1152).
-Patterns have RE2's syntax, as in Kafka. RE2 matches in linear time; Python's own `re` would let a client block the
-broker. The whole id must match.
+Behavior:
+- Patterns have RE2's syntax and must match the whole id, as in Kafka. RE2 matches in linear time; with Python's `re`
+  a client could block the broker.
+
+Version notes (0 to 2):
+- 1 has a filter for the duration of the transaction (KIP-994)
+- 2 has a pattern for transactional ids (KIP-1152)
 """
 
 import re2
@@ -29,29 +33,31 @@ async def handle(
     runtime = transactions.runtime
     if runtime.is_loading():
         return ListTransactionsResponse(error_code=CoordinatorLoadInProgressError.code)
-    wanted = _Filter(request, clock.time_ms())
-    found = [each for shard in runtime.shards() for each in shard.transactions.values() if wanted.takes(each)]
+    matches = _Filter(request, clock.time_ms()).matches
+    transactions_found = [
+        found for shard in runtime.shards() for found in shard.transactions.values() if matches(found)
+    ]
     if request.transactional_id_pattern:
         try:
             pattern = _compile(request.transactional_id_pattern)
         except re2.error:
             return ListTransactionsResponse(error_code=InvalidRegularExpressionError.code)
-        found = [each for each in found if pattern.fullmatch(each.transactional_id)]
+        transactions_found = [found for found in transactions_found if pattern.fullmatch(found.transactional_id)]
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
         transaction_states=[
             TransactionState(
-                transactional_id=each.transactional_id,
-                producer_id=each.producer_id,
-                transaction_state=each.state.label,
+                transactional_id=found.transactional_id,
+                producer_id=found.producer_id,
+                transaction_state=found.state.label,
             )
-            for each in found
+            for found in transactions_found
         ],
     )
 
 
 class _Filter:
-    """What a request asks for, except for the pattern."""
+    """The filters of a request, except for the pattern."""
 
     def __init__(self, request: ListTransactionsRequest, now_ms: int):
         self._states = frozenset(request.state_filters)
@@ -59,14 +65,14 @@ class _Filter:
         self._duration_ms = request.duration_filter
         self._now_ms = now_ms
 
-    def takes(self, transaction: metadata.TransactionMetadata) -> bool:
+    def matches(self, transaction: metadata.TransactionMetadata) -> bool:
         if self._states and transaction.state.label not in self._states:
             return False
         if self._producer_ids and transaction.producer_id not in self._producer_ids:
             return False
         if self._duration_ms < 0:
             return True
-        # As in Kafka, an id without a transaction, whose start is -1, counts as one that began long ago.
+        # As in Kafka, an id without a transaction has start time -1 and so counts as very old.
         return self._now_ms - transaction.start_ms > self._duration_ms
 
 

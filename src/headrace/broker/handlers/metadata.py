@@ -1,14 +1,24 @@
 """Metadata: the brokers, and topics with their partitions and leaders.
 
-Versions 0 to 13: 1 controller, racks, internal topics, 2 cluster id, 4 whether a topic may be made (KIP-204), 5 offline
-replicas, 7 leader epochs (KIP-320), 8 authorised operations (KIP-430), 9 flexible, 10 topic ids (KIP-516), 12 topics
-asked for by id, 13 an error for the whole reply (KIP-1102).
+Behavior:
+- An empty list in version 0, null in later versions, requests all topics.
+- A missing topic is created if the client and `auto.create.topics.enable` allow it. The response waits briefly for its
+  leaders, so that clients need no second request.
 
-Version 0 asks for all topics with an empty list, later ones with null. A topic that is not there is made, if the client
-and `auto.create.topics.enable` allow it, and the reply waits a moment for it: clients then need no second round.
+Version notes (0 to 13):
+- 1 has the controller, racks and internal topics
+- 2 has the cluster id
+- 4 has a flag for topic creation (KIP-204)
+- 5 has offline replicas
+- 7 has leader epochs (KIP-320)
+- 8 has authorized operations (KIP-430)
+- 9 is flexible
+- 10 has topic ids (KIP-516)
+- 12 can request topics by id
+- 13 has an error for the whole response (KIP-1102)
 """
 
-from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
+from headrace.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from headrace.broker.auto_topic_creation import AutoTopicCreation
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.dispatch import RequestContext, api
@@ -49,24 +59,24 @@ async def handle(
     image: MetadataImage,
 ) -> MetadataResponse:
     may_create = request.allow_auto_topic_creation and config.auto_create_topics_enable
-    answer = _Answer(image, auto_topic_creation if may_create else None, request, context)
+    response = _Response(image, auto_topic_creation if may_create else None, request, context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [answer.describe(topic) for topic in image.topics.values()]
+        topics = [response.describe(topic) for topic in image.topics.values()]
     else:
-        topics = [await answer.topic(asked) for asked in request.topics]
+        topics = [await response.topic(asked) for asked in request.topics]
     return MetadataResponse(
-        brokers=answer.brokers(),
+        brokers=response.brokers(),
         cluster_id=cluster_id,
         controller_id=image.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
 
-class _Answer:
-    """The parts of one reply, as seen from the listener that the request came through."""
+class _Response:
+    """The parts of one response, with the addresses of the request's listener."""
 
     def __init__(
         self,
@@ -80,7 +90,7 @@ class _Answer:
         self._alive = image.brokers
         self._endpoints = image.endpoints(context.connection.listener_name)
         self._has_ids = context.api_version >= _FIRST_WITH_IDS
-        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED_FOR
+        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
         self._no_listener = (
             ListenerNotFoundError if context.api_version >= _FIRST_WITH_LISTENER_ERROR else LeaderNotAvailableError
         ).code
@@ -95,21 +105,21 @@ class _Answer:
 
     async def topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
         image = self._image
-        # Who asks by id may leave the name empty or null.
+        # If the request has an id, the name may be empty or null.
         name = asked.name if not asked.topic_id.int else None
         try:
             if name is None:
                 if not self._has_ids:
-                    raise InvalidRequestError(f"topics by id need Metadata version {_FIRST_WITH_IDS}")
+                    raise InvalidRequestError(f"Topic ids require Metadata version {_FIRST_WITH_IDS} or newer")
                 found = image.topic_by_id(asked.topic_id)
                 if found is None:
-                    raise UnknownTopicIdError(f"no topic has id {asked.topic_id}")
+                    raise UnknownTopicIdError(f"No topic has the id {asked.topic_id}")
                 return self.describe(found)
             if not image.has_topic(name):
                 await self._create(name)
             found = image.topic(name)
             if found is None:
-                raise LeaderNotAvailableError(f"{name} is being made")
+                raise LeaderNotAvailableError(f"Topic '{name}' is being created")
             return self.describe(found)
         except HeadraceError as error:
             return MetadataResponseTopic(
@@ -123,7 +133,7 @@ class _Answer:
     async def _create(self, name: str) -> None:
         if self._auto_topic_creation is None:
             check_topic_name(name)
-            raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+            raise UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
         await self._auto_topic_creation.create(name)
 
     def describe(self, topic: TopicImage) -> MetadataResponseTopic:

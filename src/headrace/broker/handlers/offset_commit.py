@@ -1,12 +1,19 @@
-"""OffsetCommit: stores how far a group has read.
+"""OffsetCommit: stores the committed offsets of a group.
 
-Versions 2 to 10: 3 throttle time, 5 no retention of its own any more (KIP-211), 6 leader epochs (KIP-320), 7 static
-members (KIP-345), 8 flexible, 9 members of KIP-848 groups, and GROUP_ID_NOT_FOUND for a member of a group that is not
-there (before: ILLEGAL_GENERATION), 10 topics by id (KIP-848).
+Behavior:
+- A member's commit needs its current generation. A commit without a member (generation -1) is for groups without
+  members.
+- All accepted offsets of a request are written as one batch.
+- The group id may be empty: consumers without a group shared that one.
 
-A commit of a member needs its generation; one without (generation -1, no member) is for groups that nobody is in. What
-can be taken of a request is written as one batch. The group may be the one without a name: consumers without a group
-had that one in common.
+Version notes (2 to 10):
+- 3 has the throttle time
+- 5 has no retention time (KIP-211)
+- 6 has leader epochs (KIP-320)
+- 7 has static members (KIP-345)
+- 8 is flexible
+- 9 has members of KIP-848 groups, and GROUP_ID_NOT_FOUND for a missing group (before: ILLEGAL_GENERATION)
+- 10 has topic ids (KIP-848)
 """
 
 from headrace.broker.coordinators import Coordinators
@@ -42,7 +49,7 @@ def handle(
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
     offsets: list[tuple[TopicPartition, int, int, str | None]] = []
     codes: dict[TopicPartition, int] = {}
-    """Of partitions that do not get as far as the group."""
+    """Error codes of partitions that are refused before the group sees them."""
     names: list[str | None] = []
     for topic in request.topics:
         name = image.topic_name(topic.topic_id) if by_id else topic.name
@@ -58,9 +65,9 @@ def handle(
     if not offsets:
         return _response(request, names, codes, by_id)
 
-    def done(outcome: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
+    def done(response: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
         try:
-            codes.update(outcome.result())
+            codes.update(response.result())
         except KafkaError as error:
             code = commit_error(error)
             if isinstance(error, GroupIdNotFoundError) and context.api_version < _FIRST_WITH_NOT_FOUND:

@@ -1,7 +1,10 @@
-"""OffsetDelete: takes back committed offsets of single partitions (KIP-496). Version 0.
+"""OffsetDelete: deletes committed offsets of single partitions (KIP-496). Version 0.
 
-An empty group can lose any; of a consumer group with members only topics that none of them reads
-(GROUP_SUBSCRIBED_TO_TOPIC for the others); of other groups with members none (NON_EMPTY_GROUP).
+Behavior:
+- An empty group can lose any offset.
+- A consumer group with members can lose offsets of topics that no member subscribes to; others get
+  GROUP_SUBSCRIBED_TO_TOPIC.
+- Other groups with members get NON_EMPTY_GROUP.
 """
 
 from headrace.broker.coordinators import Coordinators
@@ -25,13 +28,17 @@ def handle(
 ) -> HandlerResult:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=InvalidGroupIdError.code)
-    asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-    known = [tp for tp in asked if image.partition(tp.topic, tp.partition) is not None]
-    codes = dict.fromkeys(asked, UnknownTopicOrPartitionError.code)
+    requested = [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    known = [tp for tp in requested if image.partition(tp.topic, tp.partition) is not None]
+    codes = dict.fromkeys(requested, UnknownTopicOrPartitionError.code)
 
-    def done(outcome: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
+    def done(response: CoordinatorResponse[dict[TopicPartition, int]]) -> None:
         try:
-            codes.update(outcome.result())
+            codes.update(response.result())
         except KafkaError as error:
             context.reply(OffsetDeleteResponse(error_code=error.code))
             return
@@ -42,10 +49,10 @@ def handle(
                         name=topic.name,
                         partitions=[
                             OffsetDeleteResponsePartition(
-                                partition_index=each.partition_index,
-                                error_code=codes[TopicPartition(topic.name, each.partition_index)],
+                                partition_index=partition.partition_index,
+                                error_code=codes[TopicPartition(topic.name, partition.partition_index)],
                             )
-                            for each in topic.partitions
+                            for partition in topic.partitions
                         ],
                     )
                     for topic in request.topics

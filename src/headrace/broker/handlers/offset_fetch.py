@@ -1,11 +1,18 @@
-"""OffsetFetch: how far groups have read.
+"""OffsetFetch: the committed offsets of groups.
 
-Versions 1 to 10: 2 all topics of a group, with null, and an error for the whole reply, 3 throttle time, 5 leader epochs
-(KIP-320), 6 flexible, 7 only stable offsets (KIP-447), 8 several groups (KIP-709), 9 members of KIP-848 groups, 10
-topics by id.
+Behavior:
+- A partition without a committed offset, and a group that does not exist, get offset -1 and no error.
+- With `require_stable`, a partition with a pending transactional commit gets UNSTABLE_OFFSET_COMMIT.
 
-A partition without a committed offset, and a group that is not there, has offset -1 and no error. With `require_stable`
-a partition that an open transaction has committed to answers UNSTABLE_OFFSET_COMMIT.
+Version notes (1 to 10):
+- 2 can request all topics of a group with null, and has an error for the whole response
+- 3 has the throttle time
+- 5 has leader epochs (KIP-320)
+- 6 is flexible
+- 7 has `require_stable` (KIP-447)
+- 8 has several groups (KIP-709)
+- 9 has members of KIP-848 groups
+- 10 has topic ids
 """
 
 from collections.abc import Iterable
@@ -49,21 +56,23 @@ def handle(
         return CoordinatorResult((), reader.group(shard, by_name[group_id]))
 
     def failed(group_id: str, error: KafkaError) -> OffsetFetchResponseGroup:
-        # Consumers before 3.9 give up at COORDINATOR_NOT_AVAILABLE here; NOT_COORDINATOR makes them look again.
-        told = NotCoordinatorError if isinstance(error, CoordinatorNotAvailableError) else error
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=told.code)
+        # Consumers before 3.9 fail on COORDINATOR_NOT_AVAILABLE; on NOT_COORDINATOR they find the coordinator again.
+        returned = NotCoordinatorError if isinstance(error, CoordinatorNotAvailableError) else error
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=returned.code)
 
-    def answer(replies: list[OffsetFetchResponseGroup]) -> None:
+    def reply(responses: list[OffsetFetchResponseGroup]) -> None:
         if version >= _FIRST_WITH_GROUPS:
-            context.reply(OffsetFetchResponse(groups=replies))
+            context.reply(OffsetFetchResponse(groups=responses))
         else:
-            context.reply(_as_single(replies[0], groups[0], version))
+            context.reply(_as_single(responses[0], groups[0], version))
 
-    run_group_operations(coordinators, list(by_name), read, failed, answer)
+    run_group_operations(coordinators, list(by_name), read, failed, reply)
     return DEFERRED
 
 
 class _Reader:
+    """Builds the responses of one request."""
+
     def __init__(self, image: MetadataImage, require_stable: bool, by_id: bool):
         self._image = image
         self._require_stable = require_stable
@@ -127,7 +136,7 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _as_single(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse:
-    """The form that has one group. Before there was a place for an error of the whole, each partition had it."""
+    """Converts the response to the form with one group. Version 1 has error codes for partitions only."""
     topics = [
         OffsetFetchResponseTopic(
             name=topic.name,

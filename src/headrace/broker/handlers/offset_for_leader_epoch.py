@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where the records of a leader epoch end, for readers that look for truncation.
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, for readers that detect truncation.
 
-Versions 2 to 4: 2 the client's own epoch (KIP-320), 3 the replica's id, 4 flexible.
+Version notes (2 to 4): 2 has the client's leader epoch (KIP-320), 3 the replica id, 4 is flexible.
 """
 
 from headrace.broker.dispatch import HandlerResult, RequestContext, api
@@ -19,14 +19,14 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext, *, replicas: ReplicaManager) -> HandlerResult:
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
-        replies: list[EpochEndOffset] = []
+        responses: list[EpochEndOffset] = []
         for asked in topic.partitions:
-            reply = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
+            response = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
             try:
                 log = replicas.find(topic.topic, asked.partition).check_leader(asked.current_leader_epoch)
-                reply.leader_epoch, reply.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+                response.leader_epoch, response.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
-                reply.error_code = error.code
-            replies.append(reply)
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=replies))
+                response.error_code = error.code
+            responses.append(response)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=responses))
     return OffsetForLeaderEpochResponse(topics=topics)

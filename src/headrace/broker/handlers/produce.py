@@ -1,23 +1,29 @@
 """Produce: appends record batches to partitions.
 
-Versions 3 (KIP-98, record batches of magic 2) to 13: 4 KAFKA_STORAGE_ERROR, 5 log start offset (KIP-107), 7 zstd
-(KIP-110), 8 errors of single records (KIP-467), 9 flexible, 10 the new leader in errors (KIP-951), 11 and 12
-transactions without a separate verification (KIP-890), 13 topic ids (KIP-516).
+Behavior:
+- acks=0: no response; if a partition fails, the connection is closed, because the producer would notice nothing else.
+- acks=1: responds when the leader has appended the records.
+- acks=all: refused if fewer than `min.insync.replicas` are in sync; responds when all in-sync replicas have the
+  records, or with REQUEST_TIMED_OUT after the request's timeout, although the records stay in the log.
+- Transactional records are accepted only for partitions of the transaction (KIP-890). From version 12 on, the broker
+  adds the partition; clients use those versions only if the broker announces `transaction.version` 2.
+- Each partition succeeds or fails on its own. Internal topics are refused.
 
-- acks 0: nothing is answered; if anything went wrong the connection is closed, as that is all a producer would notice.
-- acks 1: answered when the leader has the records.
-- acks all: refused where fewer than `min.insync.replicas` are in sync; answered when all of them have the records, or
-  with REQUEST_TIMED_OUT after the request's timeout, with the records in the log all the same.
-
-Records of a transaction are taken only where the transaction has the partition (KIP-890); from version 12 on the
-partition is added to it here. Clients use those versions only where a broker says that it has `transaction.version` 2.
-
-Partitions fail one by one; the others of a request are appended. Topics that the broker itself writes are refused.
+Version notes (3 to 13):
+- 3 has record batches of magic 2 (KIP-98)
+- 4 has KAFKA_STORAGE_ERROR
+- 5 has the log start offset (KIP-107)
+- 7 has zstd (KIP-110)
+- 8 has errors of single records (KIP-467)
+- 9 is flexible
+- 10 has the new leader in errors (KIP-951)
+- 11 and 12 have transactions without a separate verification (KIP-890)
+- 13 has topic ids (KIP-516)
 """
 
 import logging
 
-from headrace.broker.delayed_produce import DelayedProduce, Waiting
+from headrace.broker.delayed_produce import DelayedProduce, UnreplicatedAppend
 from headrace.broker.dispatch import NO_REPLY, HandlerResult, RequestContext, api
 from headrace.broker.leader_hints import LeaderHints
 from headrace.broker.partition import ALL_IN_SYNC, Partition
@@ -55,7 +61,7 @@ _MAGIC = 2
 _ZSTD = Compression.ZSTD.value
 
 
-# Older versions of librdkafka do not compress where version 0 is not announced (KAFKA-18659). None sends it.
+# Older librdkafka versions compress only if version 0 is announced (KAFKA-18659). They do not send it.
 @api(ApiKey.PRODUCE, 3, 13, announced_from=0)
 def handle(
     request: ProduceRequest,
@@ -67,12 +73,12 @@ def handle(
 ) -> HandlerResult:
     version, acks = context.api_version, request.acks
     hints = LeaderHints(image, context.connection.listener_name, LeaderIdAndEpoch, NodeEndpoint)
-    waiting: list[Waiting] = []
+    unreplicated: list[UnreplicatedAppend] = []
     topics: list[TopicProduceResponse] = []
     failed = False
     for topic in request.topic_data:
         name = _name_of(image, topic, version)
-        replies: list[PartitionProduceResponse] = []
+        partition_responses: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
                 records = data.records
@@ -80,21 +86,23 @@ def handle(
                 header = BatchHeader(records) if records is not None and size >= BATCH_HEADER_BYTES else None
                 partition = _partition(replicas, name, data.index, header, acks, version)
                 if records is None or header is None:
-                    raise InvalidRecordError(f"expected one record batch, got {size} bytes: fewer than its header has")
+                    raise InvalidRecordError(
+                        f"Expected one record batch, got {size} bytes, fewer than a batch header has"
+                    )
                 _check_batch(header, size)
                 if header.is_transactional:
                     transactions.check_append(partition, header, request.transactional_id, version)
                 result = partition.append(records, acks)
             except KafkaError as error:
                 failed = True
-                reply = _error_reply(data, error)
-                reply.current_leader = hints.leader_after(error, name, data.index)
+                response = _error_response(data, error)
+                response.current_leader = hints.leader_after(error, name, data.index)
             except Exception:
-                _logger.exception("an append to %s-%d failed", name, data.index)
+                _logger.exception("Partition %s-%d: an append failed with an internal error", name, data.index)
                 failed = True
-                reply = _error_reply(data, KafkaError("the broker failed on this append; its log says why"))
+                response = _error_response(data, KafkaError("The broker failed to append the records; see its log"))
             else:
-                reply = PartitionProduceResponse(
+                response = PartitionProduceResponse(
                     index=data.index,
                     base_offset=result.base_offset,
                     log_append_time_ms=result.log_append_time_ms,
@@ -102,18 +110,20 @@ def handle(
                 )
                 replicas.appended(partition)
                 if acks == ALL_IN_SYNC and not partition.is_replicated(result.last_offset):
-                    waiting.append(Waiting(partition, result.last_offset, reply))
-            replies.append(reply)
-        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies))
+                    unreplicated.append(UnreplicatedAppend(partition, result.last_offset, response))
+            partition_responses.append(response)
+        topics.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
+        )
     if acks == 0:
         if failed:
             context.close("a produce request with acks=0 failed")
         return NO_REPLY
-    response = ProduceResponse(responses=topics, node_endpoints=hints.endpoints)
-    if waiting:
-        operation = DelayedProduce(waiting, max(0, request.timeout_ms), lambda: context.reply(response))
-        return context.wait(operation, replicas.produces, [entry.partition for entry in waiting])
-    return response
+    produce_response = ProduceResponse(responses=topics, node_endpoints=hints.endpoints)
+    if unreplicated:
+        operation = DelayedProduce(unreplicated, max(0, request.timeout_ms), lambda: context.reply(produce_response))
+        return context.wait(operation, replicas.produces, [append.partition for append in unreplicated])
+    return produce_response
 
 
 def _name_of(image: MetadataImage, topic: TopicProduceData, version: int) -> str | None:
@@ -123,30 +133,31 @@ def _name_of(image: MetadataImage, topic: TopicProduceData, version: int) -> str
 def _partition(
     replicas: ReplicaManager, name: str | None, index: int, header: BatchHeader | None, acks: int, version: int
 ) -> Partition:
-    """The partition to append to, after all checks of the request."""
+    """Returns the partition to append to, after the checks that need no partition."""
     if not -1 <= acks <= 1:
-        raise InvalidRequiredAcksError(f"acks is 0, 1 or -1 (all), not {acks}")
+        raise InvalidRequiredAcksError(f"acks must be 0, 1 or -1 (all), but it is {acks}")
     if name is None:
-        raise UnknownTopicIdError("this broker knows no topic of that id")
+        raise UnknownTopicIdError("This broker has no topic with the requested id")
     if name in INTERNAL_TOPICS:
-        raise InvalidTopicError(f"clients may not write to the internal topic {name}")
+        raise InvalidTopicError(f"Clients must not write to the internal topic '{name}'")
     if version < _FIRST_WITH_ZSTD and header is not None and header.codec == _ZSTD:
-        raise UnsupportedCompressionTypeError(f"zstd needs Produce version {_FIRST_WITH_ZSTD}, not {version}")
+        raise UnsupportedCompressionTypeError(
+            f"Produce version {version} does not support zstd, use version {_FIRST_WITH_ZSTD} or newer"
+        )
     return replicas.find(name, index)
 
 
 def _check_batch(header: BatchHeader, size: int) -> None:
-    """A client sends one batch of magic 2 for each partition (KIP-98), whose offsets begin with 0. A batch that is cut
-    short is left to the log."""
+    """Checks that a client sent one batch of magic 2 with base offset 0 (KIP-98). The log detects truncated batches."""
     if header.magic != _MAGIC:
-        raise InvalidRecordError(f"expected a record batch of magic {_MAGIC}, got magic {header.magic}")
+        raise InvalidRecordError(f"Expected a record batch of magic {_MAGIC}, got magic {header.magic}")
     if BATCH_HEADER_BYTES <= header.size_in_bytes < size:
-        raise InvalidRecordError(f"expected one record batch, got {size} bytes for one of {header.size_in_bytes}")
+        raise InvalidRecordError(f"Expected one record batch of {header.size_in_bytes} bytes, got {size} bytes")
     if header.base_offset != 0:
-        raise InvalidRecordError(f"expected a record batch whose base offset is 0, not {header.base_offset}")
+        raise InvalidRecordError(f"Expected a record batch with base offset 0, got {header.base_offset}")
 
 
-def _error_reply(data: PartitionProduceData, error: KafkaError) -> PartitionProduceResponse:
+def _error_response(data: PartitionProduceData, error: KafkaError) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=data.index, error_code=error.code, base_offset=-1, log_append_time_ms=-1, error_message=message_of(error)
     )

@@ -1,7 +1,10 @@
-"""TxnOffsetCommit: commits offsets of a group that count when the transaction is committed.
+"""TxnOffsetCommit: commits offsets of a group as part of a transaction; they take effect when it commits.
 
-Versions 0 to 5: 2 leader epochs (KIP-320), 3 flexible, and members with their generation (KIP-447), 4
-TRANSACTION_ABORTABLE, 5 the group's partition is added to the transaction here, without AddOffsetsToTxn (KIP-890).
+Version notes (0 to 5):
+- 2 has leader epochs (KIP-320)
+- 3 is flexible, and has members with their generation (KIP-447)
+- 4 has TRANSACTION_ABORTABLE
+- 5 adds the group's partition to the transaction, without AddOffsetsToTxn (KIP-890)
 """
 
 from headrace.broker.config.coordinators import GROUP_TOPIC
@@ -32,7 +35,7 @@ from headrace.protocol.messages.txn_offset_commit import (
 )
 
 _FIRST_WITH_ABORTABLE = 4
-_FIRST_THAT_ADDS = 5
+_FIRST_THAT_ADDS_PARTITIONS = 5
 
 
 @api(ApiKey.TXN_OFFSET_COMMIT, 0, 5)
@@ -84,11 +87,11 @@ async def _commit(
     version: int,
 ) -> dict[TopicPartition, int]:
     if not request.group_id:
-        raise InvalidGroupIdError("a group id cannot be empty")
+        raise InvalidGroupIdError("The group id must not be empty")
     producer = ProducerInfo(request.producer_id, request.producer_epoch)
     index = coordinators.group_partition(request.group_id)
     if index not in coordinators.groups:
-        raise NotCoordinatorError(f"this broker does not coordinate group {request.group_id!r}")
+        raise NotCoordinatorError(f"This broker is not the coordinator of group {request.group_id!r}")
     await _check_transaction(transactions, request, producer, TopicPartition(GROUP_TOPIC, index), version)
     commit = CommitRequest(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, offsets, -1
@@ -103,9 +106,9 @@ async def _check_transaction(
     tp: TopicPartition,
     version: int,
 ) -> None:
-    """The group's partition belongs to the transaction, or else nobody would end it there (KIP-890)."""
+    """Checks that the group's partition belongs to the transaction; otherwise nobody would end it there (KIP-890)."""
     index = transactions.partition_of(request.transactional_id)
-    if version >= _FIRST_THAT_ADDS:
+    if version >= _FIRST_THAT_ADDS_PARTITIONS:
         await transactions.runtime.call(
             index,
             lambda shard: shard.add_partitions(request.transactional_id, producer, [tp], EPOCH_PER_TRANSACTION),
@@ -115,4 +118,4 @@ async def _check_transaction(
         and not transactions.runtime.shard(index).verify(request.transactional_id, producer, [tp])[tp]
     ):
         kind = TransactionAbortableError if version >= _FIRST_WITH_ABORTABLE else InvalidTxnStateError
-        raise kind(f"{tp} was not added to the transaction of {request.transactional_id!r}")
+        raise kind(f"Partition {tp} was not added to the transaction of {request.transactional_id!r}")

@@ -1,7 +1,8 @@
-"""WriteTxnMarkers: a coordinator ends transactions in partitions that this broker leads; between brokers, and for the
-tool that ends transactions which hang.
+"""WriteTxnMarkers: a transaction coordinator ends transactions in partitions that this broker leads.
 
-Versions 1 and 2: 1 flexible, 2 the version of the client's transactions (KIP-890).
+The tool that aborts hanging transactions uses it as well.
+
+Version notes (1 to 2): 1 is flexible, 2 has the client's transaction version (KIP-890).
 """
 
 import asyncio
@@ -70,8 +71,7 @@ async def _write_one(transactions: Transactions, marker: WritableTxnMarker, tp: 
 
 
 def _code(error: KafkaError) -> int:
-    """A coordinator that sends markers knows of leaders; that offsets of groups have a coordinator is no business of
-    its."""
+    """Returns the error code for the sender, which expects errors of partition leaders, not of group coordinators."""
     if isinstance(error, NotCoordinatorError | CoordinatorLoadInProgressError | CoordinatorNotAvailableError):
         return NotLeaderForPartitionError.code
     return error.code

@@ -49,7 +49,7 @@ def test_what_is_no_listener(text: str) -> None:
 
 
 def test_a_name_stands_once() -> None:
-    with pytest.raises(ConfigError, match="listeners has two listeners named A: each needs a name of its own"):
+    with pytest.raises(ConfigError, match="listeners: each listener must have a different name, A is used twice"):
         parse_listeners("listeners", ["A://:1", "a://:2"])
 
 
@@ -64,7 +64,7 @@ def test_protocol_maps() -> None:
         ("A", "'A' is not valid"),
         ("A:B", "expected NAME:PROTOCOL, of PLAINTEXT"),
         (":SSL", "':SSL' is not valid"),
-        ("A:SSL,a:SSL", "names A twice"),
+        ("A:SSL,a:SSL", "has the listener A twice"),
     ],
 )
 def test_bad_protocol_maps(text: str, message: str) -> None:

@@ -68,9 +68,9 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
         (topic("t", 2), InvalidPartitionsError, "already has 2 partitions"),
         (topic("t", 0), InvalidPartitionsError, ""),
         (topic("t", -1), InvalidPartitionsError, ""),
-        (topic("t", 10_003), PolicyViolationError, "10000 partitions at most"),
-        (topic("t", 2**31 - 1), PolicyViolationError, "10000 partitions at most"),
-        (topic("nope", 3), UnknownTopicOrPartitionError, "Topic 'nope' does not exist."),
+        (topic("t", 10_003), PolicyViolationError, "at most 10000 partitions"),
+        (topic("t", 2**31 - 1), PolicyViolationError, "at most 10000 partitions"),
+        (topic("nope", 3), UnknownTopicOrPartitionError, "there is no topic nope"),
         (topic("x y", 3), UnknownTopicOrPartitionError, ""),
         (topic("t", 3, []), InvalidReplicationAssignmentError, ""),
         (topic("t", 3, [[1], [1]]), InvalidReplicationAssignmentError, ""),
@@ -95,7 +95,7 @@ def test_a_name_that_comes_twice_is_refused_once(broker: AdminBroker) -> None:
     broker.create("t")
     results = grow(broker, topic("t", 2), topic("t", 3))
     assert [(result.error_code, result.error_message) for result in results] == [
-        (InvalidRequestError.code, "topic t comes more than once in the request")
+        (InvalidRequestError.code, "Duplicate topic in request: t")
     ]
     assert partitions(broker, "t") == 1
 

@@ -101,7 +101,7 @@ def test_loggers(broker: AdminBroker) -> None:
         (BROKER, "9", InvalidRequestError, "Unexpected broker id, expected 1 or an empty name, but received 9"),
         (BROKER, "x", InvalidRequestError, "Broker id must be an integer, but it is: 'x'"),
         (LOGGER, "9", InvalidRequestError, "Unexpected broker id, expected 1 or an empty name, but received 9"),
-        (LOGGER, "", InvalidRequestError, "Its id is missing"),
+        (LOGGER, "", InvalidRequestError, "The broker id is missing"),
         (CLIENT_METRICS, "m", InvalidRequestError, "Unsupported resource type: 16"),
         (GROUP, "g", InvalidRequestError, "Unsupported resource type: 32"),
         (3, "x", InvalidRequestError, "Unsupported resource type: 3"),

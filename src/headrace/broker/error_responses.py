@@ -1,0 +1,146 @@
+"""A response in which everything that the request names fails with one error.
+
+Kafka's responses have error codes at the top, in each item, or both, and that differs between versions. Instead of one
+function per API, this follows the structure of the response class: a field `error_code` gets the code, and a list whose
+items have an error code gets one item for each item of the matching list in the request, with its identifying fields.
+
+    request   topics [ name, partitions [ partition, fetch_offset, ... ] ]
+    response  responses [ topic, partitions [ partition_index, error_code, ... ] ]
+"""
+
+from typing import Any
+
+from headrace.protocol import APIS, ApiKey, Message, MessageType
+from headrace.protocol.message import INT16, INT32, STRING, UUID, Field, parse_versions
+
+_SYNONYMS = (
+    frozenset(("partition", "partition_index", "index", "partition_id")),
+    frozenset(("name", "topic", "topic_name", "user")),
+)
+"""Field names with the same meaning in requests and responses."""
+
+_NUMBERS = (*_SYNONYMS[0], "resource_type")
+"""Number fields that identify an item; other fields of the same name can have another meaning in the response."""
+
+_ERROR_FIELDS = ("error_code", "partition_error_code")
+_UNKNOWN = {"base_offset": -1, "high_watermark": -1, "node_id": -1, "port": -1}
+"""Fields next to an error whose default would be a valid value."""
+
+
+def error_response(request: Message, version: int, code: int) -> Message:
+    """Returns the response to a request in which everything failed with this error."""
+    response = APIS[ApiKey(type(request).__api_key__)].response()
+    _fill(response, request, version, code)
+    return response
+
+
+def _fill(response: Message, asked: object, version: int, code: int) -> None:
+    """Sets the code in a response, or in one of its items, that responds to `asked`."""
+    at_top = any(field.name in _ERROR_FIELDS and _has(field, version) for field in type(response).__fields__)
+    for field in type(response).__fields__:
+        if not _has(field, version):
+            continue
+        if field.name in _ERROR_FIELDS:
+            setattr(response, field.name, code)
+        elif field.name in _UNKNOWN:
+            setattr(response, field.name, _UNKNOWN[field.name])
+        elif field.is_array and field.struct is not None and _has_error_code(field.struct, version):
+            items = _items_of(asked, field, version) or ([] if at_top else _first_items(asked, version))
+            setattr(response, field.name, [_item(field.struct, item, version, code) for item in items])
+
+
+def _item(struct: MessageType, asked: object, version: int, code: int) -> Message:
+    item = struct()
+    assert isinstance(item, Message)
+    if isinstance(asked, Message):
+        _copy_identity(item, asked, version)
+    else:
+        _set_identity(item, asked, version)
+    _fill(item, asked, version, code)
+    return item
+
+
+def _has(field: Field, version: int) -> bool:
+    first, last = parse_versions(field.versions)
+    return first <= version <= last
+
+
+def _has_error_code(struct: MessageType, version: int) -> bool:
+    """Returns True if a struct, or one nested in it, has an error code."""
+    for field in struct.__fields__:
+        if _has(field, version) and (
+            field.name in _ERROR_FIELDS
+            or (field.is_array and field.struct is not None and _has_error_code(field.struct, version))
+        ):
+            return True
+    return False
+
+
+def _items_of(asked: object, field: Field, version: int) -> list[Any]:
+    """Returns the request's items for a list of the response.
+
+    They are in the request's list of the same name, or else in one whose items share an identifying field.
+    """
+    for candidate in sorted(_lists(asked, version), key=lambda candidate: candidate.name != field.name):
+        if _identifies(field, candidate, version):
+            return list(getattr(asked, candidate.name))
+    return []
+
+
+def _first_items(asked: object, version: int) -> list[Any]:
+    """Returns the request's items for responses that identify items only by their order."""
+    return next((list(getattr(asked, field.name)) for field in _lists(asked, version) if field.struct is not None), [])
+
+
+def _lists(asked: object, version: int) -> list[Field]:
+    """Returns the non-empty lists of a request or of one of its items."""
+    if not isinstance(asked, Message):
+        return []
+    fields = type(asked).__fields__
+    return [field for field in fields if field.is_array and _has(field, version) and getattr(asked, field.name)]
+
+
+def _identifies(response: Field, asked: Field, version: int) -> bool:
+    """Returns True if items of the request's list identify items of the response's list."""
+    assert response.struct is not None
+    if asked.struct is None:
+        return any(_has(field, version) and _is_plain(field, asked.kind) for field in response.struct.__fields__)
+    return any(
+        _same_name(mine.name, theirs.name) and mine.kind == theirs.kind
+        for mine in response.struct.__fields__
+        for theirs in asked.struct.__fields__
+        if _has(mine, version) and _has(theirs, version)
+    )
+
+
+def _is_plain(field: Field, kind: int) -> bool:
+    return not field.is_array and field.kind == kind and field.name not in (*_ERROR_FIELDS, "error_message")
+
+
+def _same_name(one: str, other: str) -> bool:
+    return one == other or any(one in names and other in names for names in _SYNONYMS)
+
+
+def _copy_identity(item: Message, asked: Message, version: int) -> None:
+    """Copies the identifying fields that both have: names, ids, partition numbers."""
+    for mine in type(item).__fields__:
+        for theirs in type(asked).__fields__:
+            if (
+                _same_name(mine.name, theirs.name)
+                and mine.kind == theirs.kind
+                and (mine.kind in (STRING, UUID) or mine.name in _NUMBERS)
+                and not mine.is_array
+                and not theirs.is_array
+                and _has(mine, version)
+                and _has(theirs, version)
+            ):
+                setattr(item, mine.name, getattr(asked, theirs.name))
+
+
+def _set_identity(item: Message, value: object, version: int) -> None:
+    """Sets the first field that can hold a value of a request that lists plain names or numbers."""
+    kinds = (STRING,) if isinstance(value, str) else (INT32, INT16)
+    for field in type(item).__fields__:
+        if _has(field, version) and any(_is_plain(field, kind) for kind in kinds):
+            setattr(item, field.name, value)
+            return
