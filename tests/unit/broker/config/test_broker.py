@@ -242,8 +242,8 @@ def test_bad_listeners() -> None:
     )
     two = {"listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT"}
     assert "A://h:1 and B://H:1 have the same" in error_of(listeners="A://h:1,B://H:1", **two)
-    assert "names no listener for clients" in error_of(listeners="")
-    assert "names no listener for clients" in error_of(listeners="C://:1", controller_listener_names="C")
+    assert "must have at least one listener for clients" in error_of(listeners="")
+    assert "must have at least one listener for clients" in error_of(listeners="C://:1", controller_listener_names="C")
     assert error_of(listeners="EXTERNAL://:9092") == (
         "listener EXTERNAL has no security protocol: add EXTERNAL:PLAINTEXT to listener.security.protocol.map"
     )
@@ -319,4 +319,4 @@ def test_odd_combinations_are_noted() -> None:
     (note,) = BrokerConfig.from_properties({"socket.request.max.bytes": "1000"}).notes
     assert "producers cannot send batches of that size" in note
     (note,) = BrokerConfig.from_properties({"default.replication.factor": "3", "min.insync.replicas": "2"}).notes
-    assert "default.replication.factor=3 is more than there are brokers" in note
+    assert "default.replication.factor=3 is greater than the number of brokers" in note
