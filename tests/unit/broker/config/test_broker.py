@@ -245,9 +245,9 @@ def test_bad_listeners() -> None:
     assert "must have at least one listener for clients" in error_of(listeners="")
     assert "must have at least one listener for clients" in error_of(listeners="C://:1", controller_listener_names="C")
     assert error_of(listeners="EXTERNAL://:9092") == (
-        "listener EXTERNAL has no security protocol: add EXTERNAL:PLAINTEXT to listener.security.protocol.map"
+        "No security protocol defined for listener EXTERNAL: add EXTERNAL:PLAINTEXT to listener.security.protocol.map"
     )
-    assert error_of(listeners="SSL://:9093") == "listener SSL uses SSL: only PLAINTEXT listeners are served so far"
+    assert error_of(listeners="SSL://:9093") == "Listener SSL uses SSL: only PLAINTEXT listeners are served so far"
 
 
 def test_port_0_may_stand_twice() -> None:
@@ -260,9 +260,7 @@ def test_bad_advertised_listeners() -> None:
         advertised_listeners="X://a:1"
     )
     for host in ("", "0.0.0.0", "[::]"):
-        assert "cannot use the nonroutable address" in error_of(
-            advertised_listeners=f"PLAINTEXT://{host}:9092"
-        )
+        assert "cannot use the nonroutable address" in error_of(advertised_listeners=f"PLAINTEXT://{host}:9092")
 
 
 def test_the_listener_between_brokers() -> None:

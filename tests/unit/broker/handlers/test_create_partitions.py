@@ -70,7 +70,7 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
         (topic("t", -1), InvalidPartitionsError, ""),
         (topic("t", 10_003), PolicyViolationError, "at most 10000 partitions"),
         (topic("t", 2**31 - 1), PolicyViolationError, "at most 10000 partitions"),
-        (topic("nope", 3), UnknownTopicOrPartitionError, "there is no topic nope"),
+        (topic("nope", 3), UnknownTopicOrPartitionError, "Topic 'nope' does not exist."),
         (topic("x y", 3), UnknownTopicOrPartitionError, ""),
         (topic("t", 3, []), InvalidReplicationAssignmentError, ""),
         (topic("t", 3, [[1], [1]]), InvalidReplicationAssignmentError, ""),
