@@ -80,7 +80,9 @@ def test_what_a_running_broker_does_not_take(broker: EmbeddedBroker, client: Wir
     message = alter_configs(
         client, BROKER, broker_id(broker), ("num.partitions", SET, "5"), expect=InvalidRequestError.code
     )
-    assert message == "Cannot update these configs dynamically: num.partitions"
+    assert message == (
+        "Cannot update these configs dynamically: num.partitions. Change server.properties and restart the broker"
+    )
     message = alter_configs(client, TOPIC, "t", ("retention.ms", SET, "soon"), expect=InvalidConfigurationError.code)
     assert message is not None
     assert "retention.ms='soon'" in message

@@ -120,7 +120,7 @@ def test_a_file_with_several_listeners_and_keys_without_effect(tmp_path: Path) -
         assert process.wait(SECONDS) == 0
     assert len([*(tmp_path / "one").glob("t-?"), *(tmp_path / "two").glob("t-?")]) == 3
     assert "num.io.threads has no effect: one event loop" in log_of(tmp_path)
-    assert "listener CONTROLLER://:9093 is not opened" in log_of(tmp_path)
+    assert "Listener CONTROLLER://:9093 is ignored" in log_of(tmp_path)
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

@@ -115,5 +115,7 @@ def test_a_full_disk_is_told_once_and_so_is_its_end(
         assert [produce(client, batch()).error_code for _ in range(2)] == [0, 0]
     told = [record.getMessage() for record in caplog.records if record.name == "headrace.broker.partition"]
     assert len(told) == 2
-    assert re.fullmatch(r"appends to t-0 fail: cannot .*: No space left on device", told[0])
-    assert told[1] == "appends to t-0 work again"
+    assert re.fullmatch(
+        r"Partition t-0: appends fail, producers get KAFKA_STORAGE_ERROR: Cannot .*: No space left on device", told[0]
+    )
+    assert told[1] == "Partition t-0: appends succeed again"

@@ -247,7 +247,7 @@ def test_bad_listeners() -> None:
     assert error_of(listeners="EXTERNAL://:9092") == (
         "No security protocol defined for listener EXTERNAL: add EXTERNAL:PLAINTEXT to listener.security.protocol.map"
     )
-    assert error_of(listeners="SSL://:9093") == "Listener SSL uses SSL: only PLAINTEXT listeners are served so far"
+    assert error_of(listeners="SSL://:9093") == "Listener SSL uses SSL: only PLAINTEXT listeners are supported so far"
 
 
 def test_port_0_may_stand_twice() -> None:
