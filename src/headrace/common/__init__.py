@@ -1,1 +1,1 @@
-"""What every other room may use: clock, configuration, errors, ids, background work. Imports nothing of ours."""
+"""Shared basics: clock, configuration, errors, ids, background work. Imports no other package of Headrace."""

@@ -1,5 +1,5 @@
-# The machine's wall clock for compiled code, as SystemClock.time_ms reads it but without a Python call. Code that uses it
-# asks a clock that was passed in first whether it is a SystemClock, so that tests still own time.
+# The system's wall clock for compiled code: the same time as SystemClock.time_ms, without a Python call. Use it only if
+# the clock that was passed in is a SystemClock, so that tests still control time.
 
 from libc.stdint cimport int64_t
 

@@ -1,8 +1,8 @@
-"""Work off the owner's thread, and work at a later time.
+"""Background work and scheduled work.
 
-A log's state belongs to one thread, the owner's (in a broker: the event loop's). What blocks (fsync, unlinking,
-compaction) is handed to a BackgroundRunner as two functions: `work` runs anywhere and touches no shared state; `done`
-runs on the owner's thread with the outcome and applies it.
+One thread owns a log's state (in a broker, the event loop's). Blocking work (fsync, unlink, compaction) goes to a
+BackgroundRunner as two functions: `work` runs on any thread and uses no shared state; `done` runs on the owner's thread
+with the result and applies it.
 """
 
 import heapq
@@ -16,7 +16,7 @@ from headrace.common.clock import Clock
 
 
 class WorkResult:
-    """What background work came to: a value, or the exception that it raised."""
+    """The result of background work: a value, or the exception that it raised."""
 
     __slots__ = ("error", "value")
 
@@ -30,26 +30,28 @@ class WorkResult:
         return self.value
 
 
-def _outcome_of(work: Callable[[], object]) -> WorkResult:
+def _run(work: Callable[[], object]) -> WorkResult:
     try:
         return WorkResult(work())
-    except Exception as error:  # noqa: BLE001 - handed on to `done`, which looks at it
+    except Exception as error:  # noqa: BLE001 - passed to `done`, which handles it
         return WorkResult(error=error)
 
 
 class BackgroundRunner(Protocol):
+    """Runs blocking work outside the owner's thread."""
+
     def submit(self, work: Callable[[], object], done: Callable[[WorkResult], object]) -> None: ...
 
 
 class InlineRunner:
-    """Does the work at once, in the caller's thread: for tests and for tools that may wait."""
+    """Runs the work immediately in the caller's thread, for tests and for tools that may block."""
 
     def submit(self, work: Callable[[], object], done: Callable[[WorkResult], object]) -> None:
-        done(_outcome_of(work))
+        done(_run(work))
 
 
 class ThreadRunner:
-    """Does the work in a pool of threads. The owner calls `drain` to run what became of it."""
+    """Runs the work in a thread pool. The owner calls `drain` to run the `done` functions of finished work."""
 
     def __init__(self, threads: int = 2, wake: Callable[[], None] = lambda: None):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="headrace-background")
@@ -61,14 +63,14 @@ class ThreadRunner:
         self._pending += 1
 
         def run() -> None:
-            outcome = _outcome_of(work)
-            self._finished.put(lambda: done(outcome))
+            result = _run(work)
+            self._finished.put(lambda: done(result))
             self._wake()
 
         self._pool.submit(run)
 
     def drain(self, wait: bool = False) -> None:
-        """Runs the `done` of what has finished; with `wait`, until nothing is under way any more."""
+        """Runs the `done` functions of finished work; with `wait`, until all work is finished."""
         while self._pending and (wait or not self._finished.empty()):
             finish = self._finished.get()
             self._pending -= 1
@@ -82,7 +84,7 @@ class ThreadRunner:
 
 
 class Scheduler:
-    """Functions to be called later or again and again, on the owner's thread, by its calls of `tick`."""
+    """Calls functions later, once or periodically. The owner's thread drives it with `tick`."""
 
     def __init__(self, clock: Clock):
         self._clock = clock
@@ -90,7 +92,7 @@ class Scheduler:
         self._order = itertools.count()
 
     def after(self, delay_ms: int, action: Callable[[], object]) -> None:
-        """Calls `action` once, not before the delay is over."""
+        """Calls `action` once after the delay."""
         self._push(self._now_ms() + delay_ms, action, None)
 
     def every(self, period_ms: int, action: Callable[[], object], initial_delay_ms: int | None = None) -> None:
@@ -98,14 +100,14 @@ class Scheduler:
         self._push(self._now_ms() + first, action, period_ms)
 
     def _now_ms(self) -> int:
-        """Steady time: setting the machine's clock neither stops the tasks nor sets them all off."""
+        """Returns monotonic time, so that changing the system clock neither delays nor triggers tasks."""
         return round(self._clock.monotonic() * 1000)
 
     def _push(self, at_ms: int, action: Callable[[], object], period_ms: int | None) -> None:
         heapq.heappush(self._due, (at_ms, next(self._order), action, period_ms))
 
     def tick(self) -> int | None:
-        """Calls what is due and returns in how many ms the next call is."""
+        """Calls the functions that are due. Returns the time in ms until the next one; None if there is none."""
         now = self._now_ms()
         while self._due and self._due[0][0] <= now:
             _, _, action, period_ms = heapq.heappop(self._due)

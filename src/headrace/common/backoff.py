@@ -1,9 +1,9 @@
-"""How long to wait before trying again: exponentially longer with each failure, up to a limit, and never all at once.
+"""Exponential backoff with jitter, up to a limit.
 
     attempt   0       1       2       3       4          first=100, limit=1000
-    wait      100     200     400     800     1000       each +- 20%, by chance (KIP-144, KIP-580)
+    wait      100     200     400     800     1000       each +- 20% at random (KIP-144, KIP-580)
 
-Nothing here waits: that is the caller's.
+Nothing here waits; the caller does.
 """
 
 from headrace.common.ids import Random
@@ -13,7 +13,7 @@ _LARGEST_EXPONENT = 62
 
 
 class Backoff:
-    """Waits of one kind. Holds no state of its own: who counts the failures says how many there were."""
+    """Computes backoff times. It has no state: the caller counts the failed attempts."""
 
     __slots__ = ("_random", "first_ms", "jitter", "limit_ms")
 
@@ -24,7 +24,7 @@ class Backoff:
         self._random = random
 
     def wait_ms(self, attempt: int) -> float:
-        """The wait after the failure number `attempt`, counted from 0."""
+        """Returns the backoff after failed attempt number `attempt`, counted from 0."""
         wait: float = min(self.first_ms * 2.0 ** min(max(attempt, 0), _LARGEST_EXPONENT), self.limit_ms)
         return wait * self._random.uniform(1.0 - self.jitter, 1.0 + self.jitter)
 

@@ -1,11 +1,11 @@
-"""Time, passed in. Nothing outside `common` reads the machine's clock, so tests own time."""
+"""The clock. Nothing outside `common` reads the system's clock, so that tests control time."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the system asks of time: wall time in ms, and a steady time in seconds for measuring durations."""
+    """Wall time in ms, and monotonic time in seconds for measuring durations."""
 
     def time_ms(self) -> int: ...
 
@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The operating system's clock."""
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -1,6 +1,6 @@
-"""Configuration from one table: a key's type, default, bounds, documentation and synonyms stand in one place.
+"""Configuration tables: type, default, bounds, documentation and synonyms of each key in one place.
 
-Parsing, checking and the reference page all come from the table, so they cannot disagree.
+Parsing, validation and the reference pages all use the table, so they cannot disagree.
 """
 
 import difflib
@@ -17,6 +17,8 @@ INT_MAX = 2**31 - 1
 
 
 class ConfigType(Enum):
+    """Kafka's config types."""
+
     INT = "int"
     LONG = "long"
     DOUBLE = "double"
@@ -27,13 +29,13 @@ class ConfigType(Enum):
 
 @dataclass(frozen=True)
 class Synonym:
-    """A broker key that gives a topic key its default, in units of `factor`: hours for a key in milliseconds, say."""
+    """A broker config that sets the default of a topic config. `factor` converts its unit: hours to ms, for example."""
 
     name: str
     factor: int = 1
 
     def scale(self, value: Any) -> Any:
-        """A value of this key in the topic key's unit. A negative one means "no limit" in whatever unit."""
+        """Converts a value to the topic config's unit. Negative values mean "no limit" in any unit."""
         if self.factor == 1 or value <= 0:
             return value
         if value > LONG_MAX // self.factor:
@@ -43,27 +45,29 @@ class Synonym:
 
 @dataclass(frozen=True)
 class ConfigKey:
+    """One config: its name, type, default, documentation and allowed values."""
+
     name: str
     type: ConfigType
     default: Any
-    """None: not set."""
+    """None means not set."""
     doc: str
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] | None = None
     synonyms: tuple[Synonym, ...] = ()
-    """Broker keys for the same setting; the first that is set wins."""
+    """Broker configs that set the default; the first one that is set wins."""
     dynamic: bool = True
-    """Whether a running broker takes a new value."""
+    """True if the value can be changed while the broker runs."""
     check: Callable[[Any], str | None] | None = None
-    """Returns what is expected if a value that passed the other checks is still wrong."""
+    """An additional check. Returns None, or a description of the expected value if the value is wrong."""
 
     @property
     def attribute(self) -> str:
         return self.name.replace(".", "_")
 
     def parse(self, raw: object, name: str | None = None) -> Any:
-        """The typed value of what a user wrote; `name` is the key they wrote it under."""
+        """Parses and validates a user's value. `name` is the key in error messages, if not this key's name."""
         shown = name or self.name
         try:
             value = _PARSERS[self.type](raw)
@@ -85,7 +89,7 @@ class ConfigKey:
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
     def format(self, value: Any) -> str | None:
-        """A value as a user would write it."""
+        """Formats a value as a user would write it."""
         if value is None:
             return None
         if isinstance(value, tuple):
@@ -93,7 +97,7 @@ class ConfigKey:
         return str(value).lower() if self.type is ConfigType.BOOLEAN else str(value)
 
     def expected(self) -> str:
-        """What a value must be, in words."""
+        """Describes the allowed values."""
         kind = "a comma-separated list" if self.type is ConfigType.LIST else f"a value of type {self.type.value}"
         if self.choices is not None:
             return f"{'a list of ' if self.type is ConfigType.LIST else ''}{' or '.join(self.choices)}"
@@ -105,7 +109,7 @@ class ConfigKey:
 
 
 def _digits(raw: object) -> str:
-    """The text of a number; Python would take underscores in it, which Kafka does not."""
+    """Returns the text of a number. Rejects underscores, which Python accepts and Kafka does not."""
     text = str(raw).strip()
     if "_" in text:
         raise ValueError
@@ -160,20 +164,20 @@ _PARSERS: dict[ConfigType, Callable[[object], Any]] = {
 
 
 class ConfigTable:
-    """The keys that may be set in one place, such as on a topic."""
+    """The configs of one resource, such as a topic."""
 
     def __init__(self, keys: Iterable[ConfigKey]):
         self.keys = {key.name: key for key in keys}
 
-    def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
-        """A value for every key, by attribute name; an unknown key is an error that names the likely one."""
-        for name in given:
+    def parse(self, properties: Mapping[str, object]) -> dict[str, Any]:
+        """Returns the value of every key, by attribute name. Raises ConfigError for an unknown key."""
+        for name in properties:
             if not isinstance(name, str):
-                raise ConfigError(f"a configuration key is a str, not {name!r}")
+                raise ConfigError(f"A configuration key must be a str, not {name!r}")
             if name not in self.keys:
                 raise unknown_key(name, self.keys)
         return {
-            key.attribute: key.parse(given[key.name]) if key.name in given else key.default
+            key.attribute: key.parse(properties[key.name]) if key.name in properties else key.default
             for key in self.keys.values()
         }
 
@@ -182,18 +186,18 @@ class ConfigTable:
         return {name: value for name, value in properties.items() if name in self.keys}
 
     def defaults_from_server(self, server: Mapping[str, object]) -> dict[str, Any]:
-        """What a broker's own configuration makes the default of these keys. Other broker keys are passed over."""
-        found: dict[str, Any] = {}
+        """Returns the defaults of these keys that a broker's configuration sets with their synonyms."""
+        defaults: dict[str, Any] = {}
         for key in self.keys.values():
             for synonym in key.synonyms:
                 if synonym.name in server:
-                    found[key.name] = synonym.scale(key.parse(server[synonym.name], synonym.name))
+                    defaults[key.name] = synonym.scale(key.parse(server[synonym.name], synonym.name))
                     break
-        return found
+        return defaults
 
     def markdown(self, topics: bool = True) -> str:
-        """The reference table of these keys: with their broker keys if they are a topic's, else with whether a running
-        broker takes a new value."""
+        """Returns the reference table of these keys. For topic configs it lists the broker configs, for others whether
+        they are dynamic."""
         more = "broker key" if topics else "dynamic"
         lines = [f"| key | type | default | allowed | {more} | meaning |", "|---|---|---|---|---|---|"]
         for key in sorted(self.keys.values(), key=lambda key: key.name):
@@ -208,6 +212,6 @@ class ConfigTable:
 
 
 def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a key that nobody knows, with the one that was probably meant."""
+    """Returns the error for an unknown key, with the most similar known key."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return ConfigError(f"unknown configuration key {name!r}{f', did you mean {near[0]!r}?' if near else ''}")

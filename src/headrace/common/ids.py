@@ -1,4 +1,4 @@
-"""Identifiers and randomness, made in one place so that tests can seed them."""
+"""Identifiers and randomness, created in one place so that tests can seed them."""
 
 import base64
 import re
@@ -13,7 +13,7 @@ _TEXT = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 
 
 class Uuid(uuid.UUID):
-    """A 128-bit id that prints as Kafka prints one: URL-safe base64 without padding, 22 characters."""
+    """A 128-bit id in Kafka's text form: URL-safe base64 without padding, 22 characters."""
 
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(self.bytes).rstrip(b"=").decode()
@@ -21,22 +21,22 @@ class Uuid(uuid.UUID):
     @classmethod
     def parse(cls, text: str) -> "Uuid":
         if _TEXT.fullmatch(text) is None:
-            raise HeadraceError(f"{text!r} is not an id: expected 22 characters of URL-safe base64")
+            raise HeadraceError(f"Invalid id {text!r}: expected 22 characters of URL-safe base64")
         return cls(bytes=base64.urlsafe_b64decode(text[:22] + "=="))
 
 
 ZERO_UUID = Uuid(int=0)
-"""What stands for "none" where the protocol or a file has room for an id."""
+"""Means "no id" in the protocol and in files."""
 
 
 def make_random(seed: int | None = None) -> Random:
-    """A source of randomness; give a seed to repeat a run."""
+    """Returns a random number generator; pass a seed to repeat a run."""
     return Random(seed)
 
 
 def random_uuid(source: Random) -> Uuid:
-    """A new id. As in Kafka its text never starts with a dash, which shell tools would take for an option."""
+    """Returns a new random id. As in Kafka, its text never starts with a dash, which would look like an option."""
     while True:
-        made = Uuid(int=source.getrandbits(128), version=4)
-        if not str(made).startswith("-"):
-            return made
+        new_id = Uuid(int=source.getrandbits(128), version=4)
+        if not str(new_id).startswith("-"):
+            return new_id

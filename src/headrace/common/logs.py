@@ -1,9 +1,9 @@
-"""The log that people read: one line per event.
+"""Logging for operators: one line per event.
 
     2026-01-31 12:00:00.123 INFO  broker.server  ready on PLAINTEXT://127.0.0.1:9092
 
-The second column of words is the logger's name without `headrace.`. Two loggers are not a module's: `headrace.requests`
-has a line for every request at level DEBUG, and `headrace.slow_requests` one at level WARNING for each that took long.
+After the level comes the logger's name without `headrace.`. Two loggers do not belong to a module: `headrace.requests`
+logs every request at level DEBUG, and `headrace.slow_requests` logs slow requests at level WARNING.
 """
 
 import logging
@@ -25,12 +25,12 @@ _SHORT_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 class LineFormatter(logging.Formatter):
-    """One line, whatever a client has put into a name; only a traceback follows on lines of its own."""
+    """Formats an event as one line, even if a client's name contains line breaks. Only a traceback adds lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         level = _SHORT_LEVELS.get(record.levelname, record.levelname)
-        message = _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", record.getMessage())
+        message = _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", record.getMessage())
         line = f"{moment}.{int(record.msecs):03d} {level:<5} {record.name.removeprefix('headrace.')}  {message}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
@@ -38,8 +38,11 @@ class LineFormatter(logging.Formatter):
 
 
 def set_up_logging(levels: Iterable[str] = (), stream: TextIO | None = None) -> logging.Handler:
-    """Sends all logs to a stream (standard error), and sets levels: `DEBUG` for everything, `broker.dispatch=DEBUG` for
-    one logger and those below it. Without any, INFO. Returns the handler, for who wants to take it off again."""
+    """Sends all logs to a stream (default: standard error) and sets log levels (default: INFO).
+
+    A level is `DEBUG` for all loggers, or `broker.dispatch=DEBUG` for one logger and those below it. Returns the
+    handler, so that callers can remove it.
+    """
     chosen = [_parse_level(text) for text in levels]
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(LineFormatter())
@@ -57,9 +60,7 @@ def _parse_level(text: str) -> tuple[str, str]:
     if level == "WARN":
         level = "WARNING"
     if level not in LEVELS:
-        raise ConfigError(
-            f"{text!r} is not a log level: expected {', '.join(LEVELS)} or a logger's name, = and a level"
-        )
+        raise ConfigError(f"Invalid log level {text!r}: expected {', '.join(LEVELS)}, or LOGGER=LEVEL for one logger")
     name = name.strip()
     if name and name != "headrace" and not name.startswith("headrace."):
         name = f"headrace.{name}"

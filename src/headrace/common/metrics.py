@@ -1,10 +1,10 @@
-"""Counters, gauges, histograms and rates, and the registry that names them.
+"""Counters, gauges, histograms and meters, and their registry.
 
-What happens often must cost little: to count is one addition to an attribute, to record a value one place in a dict.
-Everything else (percentiles, rates, texts) is worked out when somebody asks. No locks: the thread that owns a registry,
-in a broker the loop's, changes and reads its metrics.
+Updates are cheap: a counter adds to an attribute, a histogram increments one value in a dict. Percentiles, rates and
+texts are computed when they are read. There are no locks: one thread owns a registry (in a broker, the event loop's)
+and updates and reads its metrics.
 
-Names and labels are as Prometheus wants them: `requests_total{api="FETCH"}`, durations in seconds, sizes in bytes.
+Names and labels follow Prometheus: `requests_total{api="FETCH"}`, durations in seconds, sizes in bytes.
 """
 
 import logging
@@ -27,7 +27,7 @@ _PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
 
 
 class Counter:
-    """Only grows. Busy code adds to `value` itself."""
+    """A count that only increases. Hot code adds to `value` directly."""
 
     __slots__ = ("value",)
     kind = "counter"
@@ -43,7 +43,7 @@ class Counter:
 
 
 class Gauge:
-    """A value of this moment: one that was set, or what a function says."""
+    """A current value, either set or computed by a function."""
 
     __slots__ = ("_function", "_value")
     kind = "gauge"
@@ -58,7 +58,7 @@ class Gauge:
 
     def set(self, value: float) -> None:
         if self._function is not None:
-            raise HeadraceError("this gauge shows what its function says and cannot be set")
+            raise HeadraceError("This gauge is computed by a function and cannot be set")
         self._value = value
 
     def sample(self) -> Sample:
@@ -66,16 +66,16 @@ class Gauge:
 
 
 class Histogram:
-    """How values are spread, in buckets that grow with the value.
+    """The distribution of values, in buckets whose size grows with the value.
 
-    Each power of two is cut into eight buckets, so a percentile is at most 1/16 off whatever the scale:
+    Each power of two has eight buckets, so the error of a percentile is at most 1/16 at any scale:
 
         [1, 2)  ->  1.000 | 1.125 | 1.25 | 1.375 | 1.5 | 1.625 | 1.75 | 1.875        [2, 4)  ->  2.00 | 2.25 | ...
     """
 
     __slots__ = ("_buckets", "count", "largest", "smallest", "total")
     kind = "histogram"
-    _ZERO = -(1 << 20)  # the bucket of everything that is not above 0
+    _ZERO = -(1 << 20)  # the bucket of values that are not positive
 
     def __init__(self) -> None:
         self.count = 0
@@ -100,7 +100,7 @@ class Histogram:
         buckets[bucket] = buckets.get(bucket, 0) + 1
 
     def percentile(self, percent: float) -> float:
-        """The value that so many percent are at or below, to the precision of the buckets; 0 if there are none."""
+        """Returns the percentile, with the precision of the buckets; 0 without values."""
         if not self.count:
             return 0.0
         rank = max(1, math.ceil(self.count * percent / 100))
@@ -118,16 +118,16 @@ class Histogram:
         return math.ldexp((eighth + 8.5) / 16, exponent)
 
     def sample(self) -> Sample:
-        found = {"count": float(self.count), "sum": self.total}
+        summary = {"count": float(self.count), "sum": self.total}
         if self.count:
-            found |= {"mean": self.total / self.count, "min": self.smallest, "max": self.largest}
-        return found | {name: self.percentile(percent) for name, percent in _PERCENTILES.items()}
+            summary |= {"mean": self.total / self.count, "min": self.smallest, "max": self.largest}
+        return summary | {name: self.percentile(percent) for name, percent in _PERCENTILES.items()}
 
 
 class Meter:
-    """Counts, and tells the rate per second over the last 1, 5 and 15 minutes.
+    """A count, and its rate per second over the last 1, 5 and 15 minutes.
 
-    The rates are exponentially weighted averages that are brought up to date when they are read: `mark` reads no clock.
+    The rates are exponentially weighted averages. They are updated when they are read, so `mark` reads no clock.
     """
 
     __slots__ = ("_clock", "_count_then", "_rates", "_started", "_then", "count")
@@ -156,7 +156,7 @@ class Meter:
         latest = (self.count - self._count_then) / elapsed
         first = self._then == self._started
         for number, minutes in enumerate(self.MINUTES):
-            # The first average has nothing before it to be weighed against.
+            # The first average has no previous value to be weighted against.
             weight = 1.0 if first else 1 - math.exp(-elapsed / (60 * minutes))
             self._rates[number] += weight * (latest - self._rates[number])
         self._then, self._count_then = now, self.count
@@ -172,7 +172,7 @@ M = TypeVar("M", Counter, Gauge, Histogram, Meter)
 
 
 class Metrics:
-    """The metrics of one process or broker, by name and labels. Asking twice gives the same one."""
+    """The metrics of one process or broker, by name and labels. The same name and labels return the same metric."""
 
     def __init__(self, clock: Clock | None = None):
         self._clock = clock or SystemClock()
@@ -183,7 +183,7 @@ class Metrics:
         return self._get(Counter, name, labels, Counter)
 
     def gauge(self, name: str, function: Callable[[], float] | None = None, /, **labels: str) -> Gauge:
-        """With a function the gauge shows what it says from now on, also if there was one of this name before."""
+        """Returns a gauge. If a function is passed, it replaces an existing gauge of this name."""
         if function is not None:
             self.remove(name, **labels)
         return self._get(Gauge, name, labels, lambda: Gauge(function))
@@ -198,39 +198,39 @@ class Metrics:
         key = name, tuple(sorted((label, str(value)) for label, value in labels.items()))
         known = self._kinds.get(name)
         if known is not None and known is not kind:
-            raise HeadraceError(f"{name} is a {known.kind} and cannot be a {kind.kind} too")
+            raise HeadraceError(f"Metric {name} is a {known.kind} and cannot also be a {kind.kind}")
         found = self._metrics.get(key)
         if found is None:
             if not _NAME.fullmatch(name) or not all(map(_LABEL.fullmatch, labels)):
-                raise HeadraceError(f"{name} with the labels {sorted(labels)} is no name for a metric")
+                raise HeadraceError(f"Invalid metric name {name} with labels {sorted(labels)}")
             found = self._metrics[key] = make()
             self._kinds[name] = kind
         assert isinstance(found, kind)
         return found
 
     def remove(self, name: str, **labels: str) -> None:
-        """Forgets one, as when its topic is deleted."""
+        """Removes a metric, for example when its topic is deleted."""
         self._metrics.pop((name, tuple(sorted((label, str(value)) for label, value in labels.items()))), None)
 
     def __iter__(self) -> Iterator[tuple[str, Labels, Metric]]:
-        """Name, labels and metric, sorted."""
+        """Yields name, labels and metric, sorted."""
         for (name, labels), metric in sorted(self._metrics.items(), key=lambda item: item[0]):
             yield name, labels, metric
 
     def snapshot(self) -> dict[str, Sample]:
-        """What each shows now, by its full name. A gauge whose function fails shows nan."""
-        found: dict[str, Sample] = {}
+        """Returns the current values by full name. A gauge whose function fails has the value nan."""
+        samples: dict[str, Sample] = {}
         for name, labels, metric in self:
             try:
-                found[full_name(name, labels)] = metric.sample()
+                samples[full_name(name, labels)] = metric.sample()
             except Exception:
-                _logger.exception("the gauge %s cannot be read", full_name(name, labels))
-                found[full_name(name, labels)] = math.nan
-        return found
+                _logger.exception("Cannot read metric %s; reporting nan", full_name(name, labels))
+                samples[full_name(name, labels)] = math.nan
+        return samples
 
 
 def full_name(name: str, labels: Labels) -> str:
-    """`requests_total{api="FETCH"}`"""
+    """Returns a name with labels: `requests_total{api="FETCH"}`."""
     if not labels:
         return name
     shown = ",".join(f'{label}="{_escape(value)}"' for label, value in labels)

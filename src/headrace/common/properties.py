@@ -1,12 +1,12 @@
-"""Java's `.properties` files, the form that Kafka's configuration comes in.
+"""Java's `.properties` files, the format of Kafka's configuration files.
 
-    # a comment, as with !
+    # a comment; ! also starts one
     key=value              also `key: value` and `key value`
-    long=first, \\         a backslash at the end goes on with the next line, without the blanks that lead it
+    long=first, \\         a backslash at the end of a line continues it, without the next line's leading blanks
           second
-    path=C\\:\\\\data\\u00e9   escapes: \\t \\n \\r \\f \\uXXXX; before any other character a backslash is dropped
+    path=C\\:\\\\data\\u00e9   escapes: \\t \\n \\r \\f \\uXXXX; before any other character, the backslash is removed
 
-Of a key that is given twice the last value counts.
+If a key occurs twice, the last value wins.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: Path | str) -> dict[str, str]:
-    """The keys and values of a file."""
+    """Reads the keys and values of a file."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -27,27 +27,27 @@ def read_properties(path: Path | str) -> dict[str, str]:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # what Java takes every file for
+        text = data.decode("latin-1")  # Java's encoding for these files
     return parse_properties(text, str(path))
 
 
 def parse_properties(text: str, source: str = "properties") -> dict[str, str]:
-    """The keys and values of a text; `source` is named in errors."""
-    found: dict[str, str] = {}
+    """Parses the keys and values of a text; error messages name `source`."""
+    properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
         end = _end_of_key(line)
         rest = line[end:].lstrip(_BLANKS)
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_BLANKS)
         try:
-            found[_unescape(line[:end])] = _unescape(rest)
+            properties[_unescape(line[:end])] = _unescape(rest)
         except ValueError as error:
             raise ConfigError(f"{source}, line {number}: {error}") from None
-    return found
+    return properties
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that hold a key, put together from those that go on, with the number of the first."""
+    """Yields the number and text of each line with a key, joined with its continuation lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     number = 0
     while number < len(lines):
@@ -56,7 +56,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         number += 1
         if not line or line[0] in "#!":
             continue
-        while _goes_on(line):
+        while _is_continued(line):
             line = line[:-1]
             if number == len(lines):
                 break
@@ -66,8 +66,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             yield first, line
 
 
-def _goes_on(line: str) -> bool:
-    """Whether it ends in a backslash that no other one escapes."""
+def _is_continued(line: str) -> bool:
+    """Returns True if the line ends with an unescaped backslash."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -102,7 +102,7 @@ def _unescape(text: str) -> str:
         digits = text[position : position + 4]
         position += 4
         if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-            raise ValueError(f"\\u{digits} is not an escape: expected four hexadecimal digits")
+            raise ValueError(f"invalid escape \\u{digits}: expected four hexadecimal digits")
         parts.append(chr(int(digits, 16)))
-    # \ud83d\ude00 are two escapes and one character
+    # Two escapes such as \ud83d\ude00 may form one character.
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

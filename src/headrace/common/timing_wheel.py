@@ -1,26 +1,26 @@
-"""A hierarchical timing wheel: every wait and expiry of a broker hangs on one.
+"""A hierarchical timing wheel, which runs all timeouts and expirations of a broker.
 
-Time is cut into ticks. A wheel has a bucket for each of the next `wheel_size` ticks. What is due later goes to the
-wheel above, where a tick is as long as the whole wheel below (drawn with tick_ms=1 and wheel_size=20, at time 0):
+Time is divided into ticks. A wheel has a bucket for each of the next `wheel_size` ticks. Later entries go to the next
+wheel, whose tick is as long as the whole wheel below (here with tick_ms=1 and wheel_size=20, at time 0):
 
     wheel 0   | 0 | 1 | 2 |  ...  | 19 |           a tick is   1 ms, the wheel covers    20 ms
     wheel 1   | 0-19 | 20-39 |  ...  | 380-399 |   a tick is  20 ms, the wheel covers   400 ms
     wheel 2   | 0-399 | 400-799 |  ...             a tick is 400 ms, the wheel covers 8,000 ms
-    ...                                            wheels are added as longer waits come
+    ...                                            wheels are added for longer delays
 
-When the time of a bucket of a higher wheel begins, its entries move to the wheels below, each to the bucket that it
-belongs to now; when the time of a bucket of wheel 0 comes, its entries are due. The wheels turn: a bucket that has just
-been emptied serves the tick one round later.
+When the time of a bucket in a higher wheel begins, its entries move to the buckets of lower wheels; when the time of a
+bucket in wheel 0 begins, its entries are due. Wheels are circular: an emptied bucket is reused for the tick one round
+later.
 
     advance to 400:  wheel 2 | 400-799 |  --moves-->  wheel 1 | 420-439 |  ...  and  wheel 0 | 400 | 401 | ...
 
-A heap holds the buckets that have entries, by the time they begin. So time in which nothing is due is skipped and not
-walked through; the heap has no more items than there are buckets, however many entries wait. To add and to cancel costs
-the same at any number of entries, and an entry moves at most once per wheel in its life.
+A heap contains the non-empty buckets by start time, so `advance` skips time in which nothing is due. The heap has at
+most as many items as there are buckets, regardless of the number of entries. Adding and cancelling take constant time,
+and an entry moves at most once per wheel.
 
-One thread owns a Timer and calls all its methods; callbacks run there too, and may add and cancel. An entry never runs
-early (to the millisecond) and never twice. Those due at different ticks run in that order; within a tick the order is
-not defined.
+One thread owns a Timer and calls all its methods. Callbacks run on that thread and may add and cancel entries. An entry
+never runs early (to the millisecond) and never twice. Entries of different ticks run in order; the order within a tick
+is undefined.
 """
 
 import heapq
@@ -33,31 +33,31 @@ _logger = logging.getLogger(__name__)
 
 
 class TimerEntry:
-    """A callback that waits for its time. The handle to call it off."""
+    """A scheduled callback, and the handle to cancel it."""
 
     __slots__ = ("_bucket", "_callback", "deadline_ms")
 
     def __init__(self, deadline_ms: int, callback: Callable[[], object], bucket: "_Bucket"):
         self.deadline_ms = deadline_ms
-        """In the timer's own steady time, rounded up to a tick."""
+        """In monotonic time, rounded up to a tick."""
         self._callback = callback
         self._bucket: _Bucket | None = bucket
 
     @property
     def pending(self) -> bool:
-        """Whether it has neither run nor been cancelled."""
+        """True until the callback runs or is cancelled."""
         return self._bucket is not None
 
     def cancel(self) -> None:
-        """It will not run. Does nothing if it has run, or was cancelled."""
+        """Cancels the callback. Does nothing if it has run or was cancelled."""
         bucket, self._bucket = self._bucket, None
         if bucket is not None:
             bucket.timer._pending -= 1
-            bucket.entries.pop(self, None)  # not there any more if its bucket is being run just now
+            bucket.entries.pop(self, None)  # already removed if its bucket is running
 
 
 class _Bucket:
-    """The entries of one tick of one wheel. `queued` says that the timer's heap holds it."""
+    """The entries of one tick of one wheel. `queued` is True while it is in the timer's heap."""
 
     __slots__ = ("entries", "level", "queued", "start_ms", "timer")
 
@@ -70,10 +70,10 @@ class _Bucket:
 
 
 class Timer:
-    """Callbacks to be run later, by calls of `advance`.
+    """Runs callbacks after a delay; `advance` runs those that are due.
 
-    `on_earlier` is called whenever something was added that may be due before everything else: a loop that sleeps until
-    `next_due_ms` sets its alarm again.
+    `on_earlier` is called when a new entry may be due before all others, so that a loop that sleeps until `next_due_ms`
+    can wake up earlier.
     """
 
     def __init__(
@@ -84,30 +84,30 @@ class Timer:
         on_earlier: Callable[[], object] | None = None,
     ):
         if tick_ms < 1 or wheel_size < 2:
-            raise ValueError(f"a timer has ticks of at least 1 ms and wheels of at least 2: {tick_ms}, {wheel_size}")
+            raise ValueError(f"tick_ms={tick_ms} must be at least 1 and wheel_size={wheel_size} at least 2")
         self.buckets_opened = 0
-        """How many buckets `advance` has emptied, moved down or thrown away so far: a measure of its work."""
+        """The number of buckets that `advance` has removed from the heap: a measure of its work."""
         self.entries_moved = 0
-        """How many entries `advance` has moved to a lower wheel so far."""
+        """The number of entries that `advance` has moved to a lower wheel."""
         self.on_earlier = on_earlier
         self._clock = clock
         self._size = wheel_size
         self._ticks_ms = [tick_ms]
         self._wheels = [[_Bucket(self, 0) for _ in range(wheel_size)]]
-        self._now_bucket = _Bucket(self, -1)  # what is due at once waits here, outside of the wheels
+        self._now_bucket = _Bucket(self, -1)  # entries without delay, outside the wheels
         self._heap: list[tuple[int, int, _Bucket]] = []
         self._pending = 0
-        self._current_ms = self._now_ms()  # the time that the wheels stand at
+        self._current_ms = self._now_ms()  # the time of the wheels
 
     def __len__(self) -> int:
-        """How many entries are pending."""
+        """The number of pending entries."""
         return self._pending
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic() * 1000)
 
     def add(self, delay_ms: int, callback: Callable[[], object]) -> TimerEntry:
-        """Runs `callback` once, when the delay is over; with none, at the next `advance`."""
+        """Runs `callback` once after the delay; without a delay, at the next `advance`."""
         now_ms = round(self._clock.monotonic() * 1000)
         if delay_ms <= 0:
             bucket, deadline_ms = self._now_bucket, now_ms
@@ -125,7 +125,7 @@ class Timer:
         return entry
 
     def _bucket_for(self, deadline_ms: int) -> _Bucket:
-        """The bucket of the lowest wheel that reaches to the deadline, set to the time that it stands for now."""
+        """Returns the bucket for a deadline in the lowest wheel that covers it, with its start time set."""
         current_ms = self._current_ms
         level, tick_ms = 0, self._ticks_ms[0]
         while deadline_ms - (current_ms - current_ms % tick_ms) >= tick_ms * self._size:
@@ -141,8 +141,11 @@ class Timer:
         return bucket
 
     def _queue(self, bucket: _Bucket) -> bool:
-        """Puts a bucket into the heap; returns whether it comes before all others. Of two that begin at one time the
-        higher wheel's comes first, since it may hold entries for the lower one."""
+        """Adds a bucket to the heap. Returns True if it is the first one.
+
+        Of two buckets with the same start time, the one of the higher wheel comes first, since it may have entries for
+        the other.
+        """
         bucket.queued = True
         heapq.heappush(self._heap, (bucket.start_ms, -bucket.level, bucket))
         return self._heap[0][2] is bucket
@@ -154,7 +157,7 @@ class Timer:
         return bucket
 
     def advance(self) -> int:
-        """Runs what is due by now and returns how many. What callbacks add waits for the next call, due or not."""
+        """Runs the due callbacks and returns their number. Entries that callbacks add run at the next call."""
         now_ms = self._now_ms()
         ran = 0
         if self._now_bucket.entries:
@@ -175,14 +178,14 @@ class Timer:
         ran = 0
         for entry in due:
             if entry._bucket is None:
-                continue  # cancelled by a callback before it
+                continue  # cancelled by an earlier callback
             entry._bucket = None
             self._pending -= 1
             ran += 1
             try:
                 entry._callback()
             except Exception:
-                _logger.exception("a timer's callback failed")
+                _logger.exception("Timer callback failed: %r", entry._callback)
         return ran
 
     def _move_down(self, entries: dict[TimerEntry, None]) -> None:
@@ -194,7 +197,7 @@ class Timer:
                 self._queue(bucket)
 
     def next_due_ms(self) -> int | None:
-        """In how many ms `advance` may have something to do; None if nothing waits."""
+        """Returns the time in ms until `advance` may have work to do; None without entries."""
         if self._now_bucket.entries:
             return 0
         while self._heap and not self._heap[0][2].entries:

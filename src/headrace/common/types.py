@@ -1,13 +1,13 @@
-"""Names for types that are used everywhere."""
+"""Common types."""
 
 from typing import NamedTuple, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes that may be read without copying."""
+"""Bytes that can be read without copying."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic. A tuple, as kafka-python's: `topic, partition = tp`."""
+    """A partition of a topic. As in kafka-python, it is a tuple: `topic, partition = tp`."""
 
     topic: str
     partition: int

@@ -71,11 +71,9 @@ class LogManager:
     ):
         """`config_of` returns the configuration of a topic's logs."""
         if type(node_id) is not int or node_id < 0:
-            raise ConfigError(f"Invalid value {node_id!r} for configuration node.id: expected an int of at least 0")
+            raise ConfigError(f"node.id={node_id!r} is not a valid value: expected an int of at least 0")
         if not isinstance(cluster_id, str) or not cluster_id.isprintable() or not cluster_id.strip():
-            raise ConfigError(
-                f"Invalid value {cluster_id!r} for configuration cluster.id: expected printable characters"
-            )
+            raise ConfigError(f"cluster.id={cluster_id!r} is not a valid value: expected printable characters")
         self.config = config
         self.cluster_id = cluster_id
         self.node_id = node_id

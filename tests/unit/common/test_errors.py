@@ -197,4 +197,4 @@ def test_what_a_client_is_told_has_an_end() -> None:
     told = errors.message_of(errors.InvalidTopicError("x" * 40_000))
     assert told.startswith("xxx")
     assert told.endswith("...")
-    assert len(told) == errors.LONGEST_MESSAGE
+    assert len(told) == errors.MAX_MESSAGE_LENGTH

@@ -44,7 +44,7 @@ def test_there_and_back(number: int) -> None:
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(HeadraceError) as refused:
         Uuid.parse(text)
-    assert str(refused.value) == f"{text!r} is not an id: expected 22 characters of URL-safe base64"
+    assert str(refused.value) == f"Invalid id {text!r}: expected 22 characters of URL-safe base64"
 
 
 def test_a_seed_repeats_ids() -> None:

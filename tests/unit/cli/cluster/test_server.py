@@ -50,7 +50,7 @@ def test_an_override_has_a_key_and_a_value(override: str) -> None:
         (["-o", "num.partition=1"], 1, "unknown configuration key 'num.partition', did you mean 'num.partitions'?\n"),
         (["-o", "num.partitions=x"], 1, "num.partitions='x' is not a valid value: expected a value of type int"),
         (["-o", "listeners=SSL://:1"], 1, "listener SSL uses SSL: only PLAINTEXT listeners are served so far\n"),
-        (["--log-level", "loud"], 1, "'loud' is not a log level"),
+        (["--log-level", "loud"], 1, "Invalid log level 'loud'"),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_named(
 def _check_levels(levels: tuple[str, ...]) -> None:
     """Logging is the whole process's, so a test in it only looks at the levels."""
     if "loud" in levels:
-        raise ConfigError("'loud' is not a log level")
+        raise ConfigError("Invalid log level 'loud'")
 
 
 def test_the_list_of_tools_imports_none_of_them() -> None:
