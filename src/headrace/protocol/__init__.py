@@ -3,8 +3,8 @@
     request = decode(ProduceRequest, 9, frame, header.body_position)
     frame = encode_response(ProduceResponse(responses=[...]), 9, header.correlation_id)
 
-The classes are in `messages`, one module per API. Schemas come from Apache Kafka's own definitions, through kio, when
-they are generated (`tools/generate_messages.py`); kio is not needed to run.
+The classes are in `messages`, one module per API. `tools/generate_messages.py` generates them from Apache Kafka's
+message definitions, which it reads from the package kio. kio is not needed at run time.
 """
 
 from headrace.protocol._reader import decode, decode_request_header

@@ -3,7 +3,7 @@
 from cpython.object cimport PyObject, PyTypeObject
 
 
-# How a field that was not given gets its value.
+# How a missing field gets its default.
 cdef enum Origin:
     SHARED = 0      # the default itself
     NEW_LIST = 1
@@ -13,13 +13,13 @@ cdef enum Origin:
 cdef class Layout:
     cdef readonly tuple fields
     cdef readonly tuple names
-    cdef tuple keepers          # holds the defaults that `defaults` points at
-    cdef PyTypeObject* type     # whose attribute this is: it lives as long
+    cdef tuple keepers          # keeps the objects alive that `defaults` points to
+    cdef PyTypeObject* type     # the message class, which owns this object
     cdef Py_ssize_t count
-    cdef Py_ssize_t* offsets    # of each field's slot, in the order of the fields
+    cdef Py_ssize_t* offsets    # of the fields' slots, in the order of the fields
     cdef PyObject** defaults
     cdef char* origins
-    cdef list programs          # the codec's, by version; None until first used
+    cdef list programs          # of the codec, by version; None until first used
 
     cdef PyObject* make_default(self, Py_ssize_t index) except NULL
 

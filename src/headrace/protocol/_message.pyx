@@ -1,9 +1,9 @@
-"""Message objects: how they are made, compared and shown.
+"""Message objects: construction, comparison and representation.
 
-A message class has `__slots__`, so each field is a pointer at a fixed offset in the object. `lay_out` reads these offsets
-from the slots' descriptors into a `Layout`, kept as the class attribute `__layout__`, and puts a constructor of its own
-into the class: it takes keyword arguments straight from the caller's stack, about three times as quick as an `__init__`
-with as many arguments. The codec reads and writes the slots through the same offsets.
+A message class has `__slots__`, so each field is a pointer at a fixed offset in the object. `lay_out` reads these
+offsets from the slots' descriptors into a `Layout`, the class attribute `__layout__`, and installs a constructor that
+takes keyword arguments directly from the caller's stack, about three times as fast as an `__init__` with as many
+arguments. The codec reads and writes the slots with the same offsets.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -35,7 +35,7 @@ cdef str LAYOUT = "__layout__"
 
 
 cdef class Layout:
-    """Where the fields of one message class lie and what they are if they are not given."""
+    """The slot offsets and defaults of the fields of one message class."""
 
     def __cinit__(self, object cls, tuple fields):
         cdef Py_ssize_t index
@@ -70,20 +70,20 @@ cdef class Layout:
         PyMem_Free(self.origins)
 
     cdef PyObject* make_default(self, Py_ssize_t index) except NULL:
-        """A new reference to the default of a field."""
-        cdef object made
+        """Returns a new reference to the default of a field."""
+        cdef object default
         if self.origins[index] == NEW_LIST:
-            made = []
+            default = []
         elif self.origins[index] == CALLED:
-            made = (<object>self.defaults[index])()
+            default = (<object>self.defaults[index])()
         else:
-            made = <object>self.defaults[index]
-        Py_INCREF(made)
-        return <PyObject*>made
+            default = <object>self.defaults[index]
+        Py_INCREF(default)
+        return <PyObject*>default
 
 
 cdef Py_ssize_t slot_offset(object descriptor) except -1:
-    """Where in an object the value of one of its class's `__slots__` lies."""
+    """Returns the offset of a slot in the objects of its class."""
     if Py_TYPE(descriptor) is not &PyMemberDescr_Type:
         raise TypeError(f"{descriptor!r} is not a slot")
     if (<PyMemberDescrObject*>descriptor).d_member.type != T_OBJECT_EX:
@@ -99,7 +99,7 @@ cdef Layout layout_of(PyTypeObject* type):
 
 
 cdef Py_ssize_t _index_of(Layout layout, PyObject* name, Py_ssize_t guess) except -2:
-    """Which field has a name; -1 if none has. Arguments mostly come in the order of the fields."""
+    """Returns the index of the field with a name, or -1. Arguments are mostly in the order of the fields."""
     cdef Py_ssize_t index
     for index in range(guess, layout.count):
         if PyTuple_GET_ITEM(layout.names, index) is name:
@@ -114,7 +114,7 @@ cdef Py_ssize_t _index_of(Layout layout, PyObject* name, Py_ssize_t guess) excep
 
 
 cdef object _construct(object cls, PyObject* const* arguments, size_t nargsf, PyObject* keywords):
-    """The class called: PyTypeObject.tp_vectorcall of every message class."""
+    """Constructs a message: PyTypeObject.tp_vectorcall of every message class."""
     cdef Layout layout = layout_of(<PyTypeObject*>cls)
     cdef PyObject** slot
     cdef PyObject* name
@@ -141,10 +141,10 @@ cdef object _construct(object cls, PyObject* const* arguments, size_t nargsf, Py
 
 
 cdef class MessageBase:
-    """What all messages can do. Not for direct use: `headrace.protocol.message.Message` is the base to take."""
+    """The compiled base of `headrace.protocol.message.Message`; subclass that instead."""
 
     def __init__(self, *arguments, **values):
-        """For callers that go past tp_vectorcall, as compiled code may."""
+        """Constructs a message for callers that bypass tp_vectorcall, as compiled code may."""
         cdef Layout layout = layout_of(Py_TYPE(self))
         cdef Py_ssize_t index
         cdef PyObject** slot
@@ -183,7 +183,7 @@ cdef class MessageBase:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __reduce__(self):
-        """For copy and pickle."""
+        """Supports copy and pickle."""
         return _make, (type(self), {name: getattr(self, name) for name in type(self).__slots__})
 
 
@@ -192,7 +192,7 @@ def _make(cls, dict values):
 
 
 def lay_out(object cls, tuple fields):
-    """Gives a message class its layout and its constructor."""
+    """Installs the layout and the constructor of a message class."""
     if not isinstance(cls, type) or not issubclass(cls, MessageBase):
         raise TypeError(f"{cls!r} is not a message class")
     setattr(cls, LAYOUT, Layout(cls, fields))
@@ -200,7 +200,7 @@ def lay_out(object cls, tuple fields):
 
 
 def allow_vectorcall(object metaclass):
-    """Lets calls of the classes of a metaclass go to their tp_vectorcall, as Python 3.12 does by itself."""
+    """Makes calls of a metaclass's classes use their tp_vectorcall, as Python 3.12 does by default."""
     if not issubclass(metaclass, type):
         raise TypeError(f"{metaclass!r} is not a metaclass")
     add_type_flag(<PyObject*>metaclass, Py_TPFLAGS_HAVE_VECTORCALL)

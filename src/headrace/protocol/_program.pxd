@@ -1,11 +1,11 @@
-# Programs that the codec runs, shared by its reader and writer. See _program.pyx.
+# The programs of the codec, shared by reader and writer. See _program.pyx.
 
 from cpython.object cimport PyObject, PyTypeObject
 
 from headrace.protocol._message cimport Layout
 
 
-# The numbers are those of message.py.
+# The same numbers as in message.py.
 cdef enum Kind:
     BOOL = 0
     INT8 = 1
@@ -26,14 +26,14 @@ cdef struct Op:
     int kind                # of the field, or of its elements
     bint is_array
     bint nullable
-    bint compact            # lengths as varints, one higher than they are
+    bint compact            # lengths are varints of length + 1
     int tag
     Py_ssize_t offset       # of the slot in the object
     Py_ssize_t index        # of the field in its layout
-    Py_ssize_t element_size # the least bytes that an element of the array takes, at least 1
+    Py_ssize_t element_size # the smallest size of an array element, at least 1
     PyObject* name
     PyObject* program       # of a struct
-    PyObject* default       # of a tagged field: what is not written
+    PyObject* default       # of a tagged field: this value is not written
 
 
 cdef class Program:
@@ -42,14 +42,14 @@ cdef class Program:
     cdef readonly int version
     cdef readonly bint flexible
     cdef readonly int api_key   # -1 in nested structs
-    cdef Op* ops                # fields that are always there, in their order on the wire
+    cdef Op* ops                # untagged fields, in their order on the wire
     cdef Py_ssize_t op_count
     cdef Op* tagged             # by tag
     cdef Py_ssize_t tagged_count
     cdef Py_ssize_t* absent     # fields that this version lacks
     cdef Py_ssize_t absent_count
     cdef readonly Py_ssize_t least_size
-    cdef list held              # keeps alive what ops point at
+    cdef list held              # keeps the objects alive that ops point to
 
     cdef Py_ssize_t compile_op(self, Op* op, Py_ssize_t index, dict nested, int depth) except -1
 
@@ -58,7 +58,7 @@ cdef enum:
     MAX_DEPTH = 12
 
 
-# Where in a message the codec is, for errors.
+# The codec's position in a message, for error messages.
 cdef struct Path:
     int depth
     Op* ops[MAX_DEPTH]

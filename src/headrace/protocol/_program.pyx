@@ -1,8 +1,8 @@
-"""Programs: what to do for each field of a message class in one version.
+"""Programs: the operations to read and write a message class in one version.
 
-A message class is compiled when a version of it is first read or written, into arrays that `_reader` and `_writer` run
-through: the wire type, the slot in the object, whether it may be null, its tag, the program of a struct. Nested structs
-get programs of their own within that of the whole message, as they follow its version.
+The first read or write of a version compiles the message class into arrays that `_reader` and `_writer` execute: for
+each field its wire type, slot, nullability, tag, and the program of a struct. The programs of nested structs belong to
+the program of the whole message, since they follow its version.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -15,13 +15,13 @@ cdef int[12] FIXED_SIZES = [1, 1, 2, 2, 4, 8, 8, 16, 0, 0, 0, 0]
 
 
 cdef class Program:
-    """One struct in one version."""
+    """The operations for one struct in one version."""
 
     def __cinit__(self, Layout layout, int version, bint flexible, dict nested, int depth):
         cdef Op* op
         cdef Py_ssize_t index
         if depth >= MAX_DEPTH:
-            raise ValueError(f"structs in more than {MAX_DEPTH} levels")
+            raise ValueError(f"structs are nested in more than {MAX_DEPTH} levels")
         self.layout = layout
         self.type = layout.type
         self.version = version
@@ -41,7 +41,7 @@ cdef class Program:
         if tagged and not flexible:
             raise ValueError("tagged fields in a version that is not flexible")
         if len(tagged) > 127:
-            raise ValueError("more tags than one byte counts")
+            raise ValueError("more than 127 tagged fields")
         self.op_count, self.tagged_count, self.absent_count = len(present), len(tagged), len(absent)
         self.ops = <Op*>PyMem_Calloc(self.op_count + 1, sizeof(Op))
         self.tagged = <Op*>PyMem_Calloc(self.tagged_count + 1, sizeof(Op))
@@ -62,7 +62,7 @@ cdef class Program:
         PyMem_Free(self.absent)
 
     cdef Py_ssize_t compile_op(self, Op* op, Py_ssize_t index, dict nested, int depth) except -1:
-        """Fills one op and returns the least bytes that the field takes."""
+        """Fills one op. Returns the smallest size of the field."""
         cdef Py_ssize_t size
         cdef Program program
         field = self.layout.fields[index]
@@ -83,7 +83,7 @@ cdef class Program:
             program = nested[field.struct]
             self.held.append(program)
             op.program = <PyObject*>program
-            # A nullable struct has a byte of its own that says whether it is there.
+            # A nullable struct starts with a byte that is negative for null.
             size = 1 if op.nullable and not op.is_array else program.least_size
         elif op.kind in (STRING, BYTES, RECORDS):
             size = 1 if self.flexible else 2 if op.kind == STRING else 4
@@ -95,7 +95,7 @@ cdef class Program:
                 default = (field.factory or field.struct)()
             self.held.append(default)
             op.default = <PyObject*>default
-        # So that an array of nothing at all cannot claim to be endless.
+        # At least 1, so that the size of an array of empty elements is limited, too.
         op.element_size = max(1, size)
         return (1 if self.flexible else 4) if op.is_array else size
 
@@ -111,27 +111,27 @@ cdef bint holds_records(Program program) except -1:
 
 
 cdef Program program_of(object cls, Py_ssize_t version):
-    """The program of a whole message; made now if this is its first use."""
+    """Returns the program of a whole message; compiles it at the first use."""
     cdef Layout layout = layout_of(<PyTypeObject*>cls)
     if 0 <= version < len(layout.programs):
         found = layout.programs[version]
         if found is not None:
             return <Program>found
     if not cls.__versions__:
-        raise TypeError(f"{cls.__name__} is a part of a message and has no versions of its own")
+        raise TypeError(f"{cls.__name__} is a nested struct of a message and has no versions")
     first, last = parse_versions(cls.__versions__)
     if not first <= version <= last:
         raise ProtocolError(f"{cls.__name__} has no version {version}; known are {cls.__versions__}")
     first_flexible, last_flexible = parse_versions(cls.__flexible__)
-    made = Program(layout, version, first_flexible <= version <= last_flexible, {}, 0)
+    program = Program(layout, version, first_flexible <= version <= last_flexible, {}, 0)
     if not layout.programs:
         layout.programs = [None] * (last + 1)
-    layout.programs[version] = made
-    return made
+    layout.programs[version] = program
+    return program
 
 
 cdef str describe(Path* path, Op* op):
-    """A field and where it is: `topics[2].partitions[0].records`."""
+    """Returns the path of a field: `topics[2].partitions[0].records`."""
     steps = []
     cdef int level
     for level in range(path.depth):

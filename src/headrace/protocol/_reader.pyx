@@ -1,9 +1,8 @@
-"""Reading messages out of untrusted bytes.
+"""Decodes messages from untrusted bytes.
 
-Nothing is believed: every length is compared with the bytes that are left before anything is made of it, and an array
-must have room for as many elements as it claims, each of the least size it can have. What is not as it should be raises
-ProtocolError, which names the field and the byte. Tags that are not known are passed over (KIP-482), and so are bytes
-behind the message. Records are views of the buffer; everything else is copied.
+Every length is compared with the remaining bytes before it is used. An array must have room for the number of elements
+that it claims, at their smallest size. Invalid input raises ProtocolError, which names the field and the byte. Unknown
+tags (KIP-482) and bytes after the message are ignored. Records are views of the buffer; everything else is copied.
 
     compact length  varint, one more than the length; 0 is null
     plain length    int16 of a string, int32 of bytes and arrays; negative is null
@@ -47,7 +46,7 @@ cdef struct Reader:
     const uint8_t* at
     const uint8_t* end      # of the frame, or of a tagged field while that is read
     PyObject* source        # the buffer
-    PyObject* view          # of the buffer, made for the first records; owned
+    PyObject* view          # of the buffer, created for the first records; owned
     PyObject* program       # of the whole message
     Path path
 
@@ -86,7 +85,7 @@ cdef inline uint32_t read_varint(Reader* reader, Op* op) except? 0xFFFFFFFF:
 
 
 cdef inline Py_ssize_t read_length(Reader* reader, Op* op, bint is_short) except -2:
-    """A length, -1 for null, which is only given where null is allowed. Not yet compared with what is left."""
+    """Reads a length; -1 for null, if null is allowed. The caller compares it with the remaining bytes."""
     cdef Py_ssize_t length
     if op.compact:
         length = <Py_ssize_t>read_varint(reader, op) - 1
@@ -119,7 +118,7 @@ cdef object read_string(Reader* reader, Op* op, Py_ssize_t length):
 
 
 cdef object read_records(Reader* reader, Op* op, Py_ssize_t length):
-    """A view of the buffer. Made with the buffer's own view, so that it is writable if that is."""
+    """Returns a view of the buffer, which is writable if the buffer is."""
     cdef Py_ssize_t position = reader.at - reader.start
     cdef Py_buffer* shape
     need(reader, op, length)
@@ -144,7 +143,7 @@ cdef object read_uuid(const uint8_t* data):
 
 
 cdef object make_uuid(object number):
-    """An id without the checks of its constructor, which cost more than a whole small message."""
+    """Creates an id without the checks of its constructor, which take longer than a small message."""
     made = allocate(<PyTypeObject*>Uuid, 0)
     set_slot(slot_at(<PyObject*>made, INT_OFFSET), number)
     set_slot(slot_at(<PyObject*>made, IS_SAFE_OFFSET), UNKNOWN)
@@ -157,7 +156,7 @@ cdef object UNKNOWN = ZERO_UUID.is_safe
 
 
 cdef object read_value(Reader* reader, Op* op):
-    """A field that is no array, or an element of one. Elements are never null."""
+    """Reads a field that is not an array, or an element of an array. Elements are never null."""
     cdef Py_ssize_t length
     cdef uint64_t bits
     cdef double number
@@ -222,7 +221,7 @@ cdef object read_nullable_struct(Reader* reader, Op* op):
 
 
 cdef inline object read_nested(Reader* reader, Op* op, Py_ssize_t index):
-    # Depth is bounded by the program's, which was checked when it was made.
+    # The depth is bounded by the program's, which was checked at its compilation.
     enter(&reader.path, op, index)
     read = read_struct(reader, <Program>op.program)
     reader.path.depth -= 1
@@ -286,7 +285,7 @@ cdef inline int fill_default(Program program, object message, Py_ssize_t index) 
 
 
 cdef int read_tags(Reader* reader, Program program, object message) except -1:
-    """Tagged fields, in whatever order; of a tag that comes twice the last counts."""
+    """Reads tagged fields in any order; if a tag occurs twice, the last one wins."""
     cdef uint32_t count = read_varint(reader, NULL)
     cdef uint32_t tag
     cdef Py_ssize_t size, number
@@ -322,7 +321,7 @@ cdef inline void set_slot(PyObject** slot, object value) noexcept:
 
 
 def decode(cls, Py_ssize_t version, data, Py_ssize_t position=0):
-    """Reads a message; what follows it is ignored. Raises ProtocolError."""
+    """Reads a message and ignores the bytes after it. Raises ProtocolError."""
     cdef Reader reader
     cdef Py_buffer buffer
     if not isinstance(cls, type):
@@ -371,7 +370,7 @@ cdef object header_failed(str what, Py_ssize_t size):
 
 
 def decode_request_header(frame):
-    """Reads the header in front of a request. Of an API or a version that is not known, the part that all have."""
+    """Reads the header of a request. For an unknown API or version, reads only the common part."""
     cdef Py_buffer buffer
     PyObject_GetBuffer(frame, &buffer, PyBUF_SIMPLE)
     try:
@@ -415,7 +414,7 @@ cdef inline void set_item(object header, Py_ssize_t index, object value) noexcep
 
 
 cdef Py_ssize_t skip_header_tags(const uint8_t* data, Py_ssize_t size, Py_ssize_t position) except -1:
-    """No tag of a request's header is known."""
+    """Skips the tags of a request header; none is defined."""
     cdef uint64_t count = 0, length
     if position < size and data[position] == 0:
         return position + 1

@@ -1,12 +1,11 @@
-"""Writing messages.
+"""Encodes messages.
 
-A message goes into one growing buffer, on the stack while it is small. Records that are not bytes but have a length (a
-slice of a file) do not pass through here: the frame is then a list of parts, bytes and slices in turn, and its size,
-which comes first, counts them all. Fields that the version lacks are passed over, tagged fields that have their default
-are left out.
+A message is written into one growing buffer, on the stack while it is small. Records that are an object with a length
+instead of bytes (a slice of a file) are not copied: the frame is then a list of parts, bytes and slices in turn, and
+its size field includes them all. Fields that the version lacks are skipped, and tagged fields with their default, too.
 
-What cannot be written raises TypeError (a None that may not be null, a value of a wrong type) or ValueError (a number
-out of range, a string too long), which name the field: such a message is a mistake of who made it.
+A message that cannot be encoded raises TypeError (None in a field that is not nullable, a value of a wrong type) or
+ValueError (a number out of range, a string too long), which names the field: the caller's message is wrong.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
@@ -46,14 +45,14 @@ cdef enum:
     API_VERSIONS = 18
 
 cdef struct Writer:
-    uint8_t* data           # what is being filled: `scratch` or the inside of `chunk`
+    uint8_t* data           # the output: `scratch` or the content of `chunk`
     Py_ssize_t size
     Py_ssize_t capacity
     PyObject* chunk         # a bytes object, or NULL; owned
-    PyObject* parts         # the list of parts, or NULL while there is none; owned
+    PyObject* parts         # the list of parts, or NULL; owned
     Py_ssize_t written      # bytes in `parts`
     bint takes_parts
-    Py_ssize_t largest_copy # records of more bytes become a part and are not copied; -1 if all are
+    Py_ssize_t largest_copy # larger records become a part and are not copied; -1 copies all
     PyObject* program       # of the whole message
     Path path
     uint8_t[SCRATCH] scratch
@@ -80,7 +79,7 @@ cdef inline void discard(Writer* writer) noexcept:
 
 
 cdef inline uint8_t* reserve(Writer* writer, Py_ssize_t size) except NULL:
-    """Room for `size` bytes at the end, which count as written."""
+    """Reserves `size` bytes at the end, which count as written."""
     if writer.capacity - writer.size < size:
         grow(writer, size)
     writer.size += size
@@ -90,7 +89,7 @@ cdef inline uint8_t* reserve(Writer* writer, Py_ssize_t size) except NULL:
 cdef int grow(Writer* writer, Py_ssize_t size) except -1:
     cdef Py_ssize_t capacity = max(2 * writer.capacity, writer.size + size + 256)
     if writer.size + size > LARGEST:
-        raise ValueError("a message of more than 2 GB")
+        raise ValueError("the message exceeds 2 GB")
     if writer.chunk is NULL:
         chunk = PyBytes_FromStringAndSize(NULL, capacity)
         memcpy(PyBytes_AS_STRING(chunk), writer.data, writer.size)
@@ -104,7 +103,7 @@ cdef int grow(Writer* writer, Py_ssize_t size) except -1:
 
 
 cdef object take_chunk(Writer* writer):
-    """What was filled, as bytes; the buffer is empty then."""
+    """Returns the output as bytes and empties the buffer."""
     if writer.chunk is NULL:
         chunk = PyBytes_FromStringAndSize(<const char*>writer.data, writer.size)
     else:
@@ -131,11 +130,11 @@ cdef int add_part(Writer* writer, object part, Py_ssize_t size) except -1:
 
 
 cdef object finish(Writer* writer, bint is_frame):
-    """The bytes or parts. Those of a frame begin with its size."""
+    """Returns the bytes or parts. A frame starts with its size."""
     cdef Py_ssize_t total = writer.written + writer.size
     cdef uint8_t* head
     if total - 4 * is_frame > LARGEST:
-        raise ValueError(f"a frame of {total - 4} bytes; {LARGEST} is the most")
+        raise ValueError(f"a frame of {total - 4} bytes exceeds the maximum of {LARGEST}")
     if writer.parts is NULL:
         if is_frame:
             store32(writer.data, <uint32_t>(total - 4))
@@ -143,7 +142,7 @@ cdef object finish(Writer* writer, bint is_frame):
     parts = <list>writer.parts
     if writer.size:
         parts.append(take_chunk(writer))
-    # The first part is a bytes object that nobody else has seen yet.
+    # The first part is a bytes object without other references, so it may be changed.
     head = <uint8_t*>PyBytes_AS_STRING(parts[0])
     store32(head, <uint32_t>(total - 4))
     return parts
@@ -158,7 +157,7 @@ cdef inline int put_varint(Writer* writer, uint64_t value) except -1:
 
 
 cdef inline int put_length(Writer* writer, Op* op, Py_ssize_t length, bint is_short) except -1:
-    """A length, or -1 for null."""
+    """Writes a length; -1 for null."""
     if length > LARGEST - 1:
         raise ValueError(f"{field_name(writer, op)}: {length} is too long")
     if op.compact:
@@ -194,7 +193,7 @@ cdef inline int64_t integer(Writer* writer, Op* op, PyObject* value, int64_t low
 
 
 cdef int64_t converted_integer(Writer* writer, Op* op, object value, int64_t low, int64_t high) except? -1:
-    """Of something that is no int but can tell one, such as numpy's numbers."""
+    """Converts a value with `__index__` to int, such as numpy's numbers."""
     if not hasattr(value, "__index__"):
         wrong_type(writer, op, value, "an int")
     number = value.__index__()
@@ -211,9 +210,9 @@ cdef int write_string(Writer* writer, Op* op, object value) except -1:
     try:
         text = PyUnicode_AsUTF8AndSize(value, &size)
     except UnicodeEncodeError as error:
-        raise ValueError(f"{field_name(writer, op)}: a string that UTF-8 cannot hold") from error
+        raise ValueError(f"{field_name(writer, op)}: the string cannot be encoded as UTF-8") from error
     if size > 0x7FFF:
-        raise ValueError(f"{field_name(writer, op)}: a string of {size} bytes; {0x7FFF} are allowed")
+        raise ValueError(f"{field_name(writer, op)}: the string has {size} bytes; at most {0x7FFF} are allowed")
     put_length(writer, op, size, True)
     memcpy(reserve(writer, size), text, size)
     return 0
@@ -236,7 +235,7 @@ cdef int write_bytes(Writer* writer, Op* op, object value) except -1:
 
 
 cdef int write_records(Writer* writer, Op* op, object value) except -1:
-    """Bytes, or something with a length, which becomes a part of its own."""
+    """Writes bytes, or adds an object with a length as a part."""
     cdef Py_ssize_t size
     if PyObject_CheckBuffer(value):
         if writer.largest_copy < 0 or len(value) <= writer.largest_copy:
@@ -281,7 +280,7 @@ cdef int write_null(Writer* writer, Op* op) except -1:
 
 
 cdef int write_value(Writer* writer, Op* op, PyObject* value) except -1:
-    """A field that is no array, or an element of one."""
+    """Writes a field that is not an array, or an element of an array."""
     cdef int kind = op.kind
     cdef int64_t number
     if kind == INT32:
@@ -323,7 +322,7 @@ cdef int write_value(Writer* writer, Op* op, PyObject* value) except -1:
 
 cdef inline int write_nested(Writer* writer, Op* op, object value, Py_ssize_t index) except -1:
     cdef Program program = <Program>op.program
-    # The program reads the object's slots by their offsets, so it must be of that very class.
+    # The program accesses slots by their offsets, so the object must be of exactly this class.
     if Py_TYPE(value) is not program.type:
         wrong_type(writer, op, value, f"a {(<object>program.type).__name__}")
     enter(&writer.path, op, index)
@@ -339,7 +338,7 @@ cdef int write_array(Writer* writer, Op* op, object values) except -1:
     count = PySequence_Fast_GET_SIZE(values)
     put_length(writer, op, count, False)
     for index in range(count):
-        # Looking at an element may run code of others, and that may change the list.
+        # Writing an element may run user code, which may change the list.
         if index >= PySequence_Fast_GET_SIZE(values):
             raise ValueError(f"{field_name(writer, op)}: the list changed while it was written")
         value = <object>PySequence_Fast_GET_ITEM(values, index)
@@ -365,7 +364,7 @@ cdef int write_struct(Writer* writer, Program program, object message) except -1
     cdef Op* op
     for number in range(program.op_count):
         op = &program.ops[number]
-        # Held, as looking at it may run code of others, and that may change the message.
+        # Keep a reference: writing the value may run user code, which may change the message.
         value = read_slot(writer, op, message)
         write_field(writer, op, <PyObject*>value)
     if program.flexible:
@@ -384,7 +383,7 @@ cdef inline object read_slot(Writer* writer, Op* op, object message):
 
 
 cdef int write_tags(Writer* writer, Program program, object message) except -1:
-    """The count, and each tag with its size, are written behind what they count; tags have no parts in them."""
+    """Writes the tagged fields. Count and sizes are written afterwards; tagged fields contain no parts."""
     cdef Py_ssize_t number, start, size, extra
     cdef Py_ssize_t count_at = writer.size
     cdef uint8_t count = 0
@@ -421,7 +420,7 @@ cdef bint is_default(Op* op, object value) except -1:
 # ---- whole messages
 
 def encode(message, Py_ssize_t version):
-    """The bytes of a message, without a header."""
+    """Encodes a message without a header."""
     cdef Writer writer
     cdef Program program = program_of(type(message), version)
     begin(&writer, program, False)
@@ -433,7 +432,7 @@ def encode(message, Py_ssize_t version):
 
 
 def encode_response(message, Py_ssize_t version, int32_t correlation_id):
-    """A whole frame: its size, the header and the message. A list of parts if slices are among its records."""
+    """Encodes a frame: size, header and message. Returns a list of parts if the records contain file slices."""
     cdef Writer writer
     cdef Program program = program_of(type(message), version)
     begin(&writer, program, True)
@@ -448,8 +447,8 @@ def encode_response(message, Py_ssize_t version, int32_t correlation_id):
 
 
 def encode_request(message, Py_ssize_t version, int32_t correlation_id, str client_id, Py_ssize_t largest_copy=-1):
-    """A whole frame: its size, the header and the message. Records of more than `largest_copy` bytes, if that is given,
-    are not copied: the frame is a list of parts then, with views of them."""
+    """Encodes a frame: size, header and message. Records larger than `largest_copy` bytes are not copied; the frame is
+    then a list of parts with views of them."""
     cdef Writer writer
     cdef Op header
     cdef uint8_t* to

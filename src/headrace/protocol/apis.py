@@ -1,7 +1,7 @@
-"""The table of APIs: what each is called, the versions that its schema knows, and its classes.
+"""The table of APIs: names, schema versions and message classes.
 
-The versions here are all that can be read and written; what a broker serves is up to its handlers. The inter-broker
-APIs 4 to 7 have a key but no schema yet.
+The codec supports all versions listed here; a broker's handlers define which versions it serves. The inter-broker APIs
+4 to 7 have a key but no schema yet.
 """
 
 import importlib
@@ -15,17 +15,17 @@ __all__ = ["APIS", "Api", "ApiKey"]
 
 
 class Api:
-    """One API. Its classes are imported when they are first asked for."""
+    """An API. Its message classes are imported at their first use."""
 
     def __init__(self, key: ApiKey, module: str, first: int, last: int, first_flexible: int):
         self.key = key
         self.module = module
         self.name = "".join(word.capitalize() for word in module.split("_"))
-        """As Kafka writes it: `ListOffsets`."""
+        """In Kafka's spelling: `ListOffsets`."""
         self.first_version = first
         self.last_version = last
         self.first_flexible = first_flexible
-        """The first version with compact lengths and tags; -1 if there is none."""
+        """The first version with compact lengths and tagged fields; -1 if there is none."""
 
     def __repr__(self) -> str:
         return f"{self.name}({self.key:d}) v{self.first_version}-{self.last_version}"
@@ -54,4 +54,4 @@ class Api:
 
 
 APIS: Final = {ApiKey(key): Api(ApiKey(key), *row) for key, row in VERSIONS.items()}
-"""By key; plain integers find them too."""
+"""By key; plain integers work, too."""

@@ -1,16 +1,16 @@
-"""What a message class is made of: fields with their wire type and the versions that have them.
+"""The declaration of message classes: fields with their wire types and versions.
 
     class PartitionProduceData(Message):
         index: int = field(INT32, "3+")
         records: Buffer | None = field(RECORDS, "3+", nullable="3+")
 
-One class serves all versions of its struct; a field that a version lacks has its default after reading and is passed
-over in writing. The metaclass turns the fields into `__slots__` and the class makes its objects in C (`_message`), with
-keyword arguments only. Nothing else happens before a class is first read or written (`_codec`), so that importing a
-module of `messages` stays cheap.
+One class serves all versions of its struct. A field that a version lacks has its default after reading and is not
+written. The metaclass turns the fields into `__slots__`, and `_message` constructs the objects in C, with keyword
+arguments only. The codec compiles a class at its first use (`_program`), so that importing a module of `messages` is
+cheap.
 
-Wire types are those of Kafka's message definitions. `[X]` is an array of X, and a message class is a struct in place.
-Versions are written as there: "3", "3-5" or "3+".
+Wire types and versions ("3", "3-5" or "3+") are those of Kafka's message definitions. `[X]` is an array of X, and a
+message class is a nested struct.
 """
 
 from collections.abc import Sequence, Sized
@@ -60,17 +60,17 @@ STRUCT: Final = 11
 LAST_VERSION: Final = 0x7FFF
 
 Part: TypeAlias = Buffer | Sized
-"""A piece of a frame: bytes, or something with a length that the connection knows how to send (a slice of a file)."""
+"""A part of a frame: bytes, or an object with a length that the connection can send (a slice of a file)."""
 
 _ZEROS: Final = (False, 0, 0, 0, 0, 0, 0.0, ZERO_UUID, "", b"", b"", None)
 
 
 class ProtocolError(HeadraceError):
-    """Bytes that are not the message they should be; says which field, at which byte, and what is wrong."""
+    """The bytes are not a valid message. The error message names the field, the byte and the problem."""
 
 
 class Field:
-    """One field of a message class, as the class body gives it."""
+    """A field of a message class, as declared in the class body."""
 
     __slots__ = ("default", "factory", "is_array", "kind", "name", "nullable", "struct", "tag", "versions")
 
@@ -82,10 +82,10 @@ class Field:
         self.versions = versions
         self.nullable = nullable
         self.tag = tag
-        """-1 for a field that is always there."""
+        """-1 for an untagged field."""
         self.default: object = None
         self.factory: type | None = None
-        """What makes the default of each object, where objects may not share one."""
+        """Creates the default if objects must not share it."""
 
 
 def field(
@@ -96,27 +96,27 @@ def field(
     tag: int = -1,
     default: object = ...,
 ) -> Any:
-    """Declares a field. Its default is the zero of its type if none is given.
+    """Declares a field. Without `default`, the field's default is the zero value of its type.
 
-    A tagged struct that may not be null on the wire is None where the tag is absent.
+    A tagged struct that is not nullable on the wire is None if the tag is absent.
     """
     is_array = not isinstance(kind, int | MessageType)
     element = kind if isinstance(kind, int | MessageType) else kind[0]
     struct = element if isinstance(element, MessageType) else None
-    made = Field(element if isinstance(element, int) else STRUCT, struct, is_array, versions, nullable, tag)
+    declared = Field(element if isinstance(element, int) else STRUCT, struct, is_array, versions, nullable, tag)
     if default is not ...:
-        made.default = default
-    elif made.is_array:
-        made.factory = list
+        declared.default = default
+    elif declared.is_array:
+        declared.factory = list
     elif struct is None:
-        made.default = _ZEROS[made.kind]
+        declared.default = _ZEROS[declared.kind]
     elif tag < 0:
-        made.factory = struct
-    return made
+        declared.factory = struct
+    return declared
 
 
 def parse_versions(text: str) -> tuple[int, int]:
-    """The first and last version of a range; of none (an empty text) a range that nothing lies in."""
+    """Returns the first and last version of a range; an empty text is an empty range."""
     if not text:
         return 0, -1
     if text.endswith("+"):
@@ -126,7 +126,7 @@ def parse_versions(text: str) -> tuple[int, int]:
 
 
 class MessageType(type):
-    """The class of message classes. `versions`, `flexible` and `api_key` are given for whole messages only."""
+    """The metaclass of messages. Only whole messages have `versions`, `flexible` and `api_key`."""
 
     __fields__: tuple[Field, ...]
     __api_key__: int
@@ -147,17 +147,17 @@ class MessageType(type):
         for key, value in [item for item in namespace.items() if isinstance(item[1], Field)]:
             value.name = key
             del namespace[key]
-        namespace["__slots__"] = tuple(each.name for each in fields)
+        namespace["__slots__"] = tuple(value.name for value in fields)
         namespace["__fields__"] = fields
         namespace["__api_key__"] = api_key
         namespace["__versions__"] = versions
         namespace["__flexible__"] = flexible
-        made = super().__new__(mcs, name, bases, namespace)
+        cls = super().__new__(mcs, name, bases, namespace)
         if bases != (MessageBase,):
             if bases != (Message,):
-                raise TypeError(f"{name}: a message class has no other base than Message")
-            lay_out(made, fields)
-        return made
+                raise TypeError(f"{name}: Message must be the only base of a message class")
+            lay_out(cls, fields)
+        return cls
 
 
 allow_vectorcall(MessageType)
@@ -165,7 +165,7 @@ allow_vectorcall(MessageType)
 
 @dataclass_transform(kw_only_default=True)
 class Message(MessageBase, metaclass=MessageType):
-    """The base of all messages and their nested structs."""
+    """The base class of all messages and nested structs."""
 
     def __init_subclass__(cls, *, api_key: int = -1, versions: str = "", flexible: str = "") -> None:
-        """The keywords are the metaclass's."""
+        """Accepts the keywords, which the metaclass uses."""

@@ -1,8 +1,8 @@
 """The record batch of format v2: encoding, decoding, scanning, compression, rows and Arrow columns.
 
-The compiled kernel is `_wire` (varints and the parser), `_batch` (header view and checked records), `_rows`, `_columns`
-and `_fetched` (what a consumer makes of a reply), and `_keymap` (compaction). All else in Headrace reaches records
-through the names here.
+The compiled modules are `_wire` (varints and the parser), `_batch` (header views and validated records), `_rows`,
+`_columns`, `_fetched` (the records of a fetch response) and `_keymap` (compaction). The rest of Headrace accesses
+records only through the names exported here.
 """
 
 from headrace.records._batch import (

@@ -58,7 +58,7 @@ cdef class BatchRecords:
     cdef int _inflate(self, Py_ssize_t max_inflated_bytes) except -1
 
 
-# The fields of a header that is being written; a batch's length and CRC follow from what stands behind it.
+# The fields of a header to be written, without length and CRC, which are computed from the finished batch.
 cdef struct HeaderFields:
     int64_t base_offset
     int32_t leader_epoch

@@ -1,14 +1,14 @@
-"""The record batch, format v2: a view of its header, and the checked list of its records.
+"""The record batch, format v2: a view of its header, and its validated records.
 
     offset  field                  type
          0  baseOffset             int64   assigned by the leader, outside the CRC
-         8  batchLength            int32   of everything behind this field
+         8  batchLength            int32   of everything after this field
         12  partitionLeaderEpoch   int32   assigned by the leader, outside the CRC
         16  magic                  int8    2
-        17  crc                    uint32  CRC-32C of everything behind this field
+        17  crc                    uint32  CRC-32C of everything after this field
         21  attributes             int16   bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon
-        23  lastOffsetDelta        int32   survives compaction, so that offsets never run back
-        27  baseTimestamp          int64   or the delete horizon, where bit 6 is set (KIP-534)
+        23  lastOffsetDelta        int32   retained by compaction, so that offsets never decrease
+        27  baseTimestamp          int64   or the delete horizon, if bit 6 is set (KIP-534)
         35  maxTimestamp           int64
         43  producerId             int64   -1 without idempotence
         51  producerEpoch          int16
@@ -16,8 +16,8 @@
         57  recordsCount           int32
         61  records                        compressed as one block if a codec is set
 
-A RecordBatch does not copy: it holds the buffer it was made from for as long as it lives. It is made from untrusted
-bytes, so making one checks the length and the magic; `check_crc` and `records` check the rest.
+A RecordBatch does not copy: it keeps a reference to its buffer. The bytes are untrusted: the constructor checks length
+and magic; `check_crc` and `records` check the rest.
 """
 
 cimport cython
@@ -44,7 +44,7 @@ from headrace.records.compression import DEFAULT_MAX_INFLATED_BYTES, compress, d
 
 BATCH_HEADER_BYTES = HEADER_BYTES
 LOG_OVERHEAD_BYTES = 12
-"""Offset and length: what must be read to know how long a batch is."""
+"""Base offset and length: the bytes that are needed to know the size of a batch."""
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -57,19 +57,19 @@ cdef enum:
 
 
 def crc32c(data, uint32_t value=0) -> int:
-    """CRC-32C of some bytes, continued from `value`."""
+    """Returns the CRC-32C of the bytes, continued from `value`."""
     return _crc32c(data, value)
 
 
 cdef inline int64_t _last_offset(const uint8_t* p) noexcept nogil:
-    """Wraps around, as Java's does, in a header that says nonsense; `records` refuses such a header."""
+    """Returns the last offset. It wraps around for an invalid header, as in Java; `records` rejects such a header."""
     return wrapping_add(<int64_t>load64(p + AT_BASE_OFFSET), <int32_t>load32(p + AT_LAST_OFFSET_DELTA))
 
 
 @cython.final
 cdef class _Span:
-    """Bytes somewhere, as a buffer. One is used again and again: a new memoryview for each CRC costs more than that of a
-    small batch. Safe between threads, since the GIL is held from setting the fields until their buffer is taken."""
+    """A range of memory as a buffer. The one instance is reused, since a new memoryview takes longer than the CRC of a
+    small batch. Thread-safe, since the GIL is held from setting the fields until the buffer is acquired."""
 
     cdef const uint8_t* p
     cdef Py_ssize_t size
@@ -90,9 +90,9 @@ cdef uint32_t _crc_of(const uint8_t* p, Py_ssize_t size):
 @cython.final
 @cython.freelist(64)
 cdef class RecordBatch:
-    """A view of the batch that starts at `position` of a buffer.
+    """A view of the batch at `position` of a buffer.
 
-    With `header_only` the records need not be there: fields can be read, and nothing else done.
+    With `header_only`, the buffer need not contain the records, and only the header fields can be read.
     """
 
     def __cinit__(self, buffer, Py_ssize_t position=0, bint header_only=False):
@@ -104,7 +104,7 @@ cdef class RecordBatch:
         available = self._view.len - position if 0 <= position < self._view.len else 0
         if available < HEADER_BYTES:
             raise CorruptRecordError(
-                f"batch at byte {position} is cut short: {available} bytes, a header has {HEADER_BYTES}", position
+                f"batch at byte {position} is cut short: {available} bytes, expected at least {HEADER_BYTES}", position
             )
         self._p = <const uint8_t*>self._view.buf + position
         self.position = position
@@ -118,7 +118,7 @@ cdef class RecordBatch:
         length = <int32_t>load32(self._p + AT_LENGTH)
         if length < HEADER_BYTES - 12:
             raise CorruptRecordError(
-                f"batch at byte {position} has length {length}, the least is {HEADER_BYTES - 12}", position
+                f"batch at byte {position} has length {length}, expected at least {HEADER_BYTES - 12}", position
             )
         self._header_only = header_only
         if length > available - 12 and not header_only:
@@ -133,7 +133,7 @@ cdef class RecordBatch:
 
     cdef int _need_all(self) except -1:
         if self._header_only:
-            raise ValueError("this is a view of a batch's header only")
+            raise ValueError("this RecordBatch is a view of the header only; it has no records")
         return 0
 
     cdef inline int16_t _attributes(self) noexcept:
@@ -162,7 +162,7 @@ cdef class RecordBatch:
 
     @property
     def codec(self):
-        """The codec's number, which may be one that does not exist (5 to 7)."""
+        """The id of the codec; may be an undefined one (5 to 7)."""
         return self._attributes() & CODEC_MASK
 
     @property
@@ -188,7 +188,7 @@ cdef class RecordBatch:
 
     @property
     def delete_horizon_ms(self):
-        """When tombstones and markers of this batch may go (KIP-534), or None while the cleaner has not decided."""
+        """The time after which compaction may remove tombstones and markers (KIP-534); None if it is not set yet."""
         if self._attributes() & DELETE_HORIZON_BIT:
             return <int64_t>load64(self._p + AT_BASE_TIMESTAMP)
         return None
@@ -204,7 +204,7 @@ cdef class RecordBatch:
 
     @property
     def last_sequence(self):
-        """The sequence of the last record. Sequences wrap to 0 behind 2^31 - 1."""
+        """The sequence number of the last record. Sequence numbers wrap to 0 after 2^31 - 1."""
         cdef int32_t base = <int32_t>load32(self._p + AT_BASE_SEQUENCE)
         if base < 0:
             return base
@@ -212,7 +212,7 @@ cdef class RecordBatch:
 
     @property
     def count(self):
-        """How many records the header claims."""
+        """The record count in the header."""
         return <int32_t>load32(self._p + AT_COUNT)
 
     @property
@@ -231,24 +231,24 @@ cdef class RecordBatch:
         )
 
     def check_crc(self):
-        """Raises CorruptRecordError if the bytes are not what the CRC was taken of."""
+        """Raises CorruptRecordError if the CRC does not match the bytes."""
         cdef uint32_t found
         self._need_all()
         found = _crc_of(self._p + AT_ATTRIBUTES, self.size_in_bytes - AT_ATTRIBUTES)
         if found != load32(self._p + AT_CRC):
             raise CorruptRecordError(
-                f"batch at byte {self.position} (base offset {self.base_offset}) fails its CRC: "
-                f"stored {self.crc:#010x}, computed {found:#010x}", self.position
+                f"batch at byte {self.position} (base offset {self.base_offset}) is corrupt: "
+                f"stored crc = {self.crc:#010x}, computed crc = {found:#010x}", self.position
             )
 
     def records(self, Py_ssize_t max_inflated_bytes=DEFAULT_MAX_INFLATED_BYTES):
-        """The batch's records, inflated and checked to the last byte."""
+        """Decompresses and validates all records."""
         return BatchRecords(self, max_inflated_bytes)
 
     cdef uint8_t* _writable(self) except NULL:
         self._need_all()
         if self._view.readonly:
-            raise BufferError("this batch lies in a read-only buffer and cannot be patched")
+            raise BufferError("cannot patch a batch in a read-only buffer")
         return <uint8_t*>self._p
 
     def patch_base_offset(self, int64_t base_offset):
@@ -258,20 +258,20 @@ cdef class RecordBatch:
         store32(self._writable() + AT_LEADER_EPOCH, <uint32_t>leader_epoch)
 
     def patch_max_timestamp(self, int64_t max_timestamp, bint log_append_time):
-        """Sets the maximum timestamp and its type, and the CRC again if that changed anything."""
+        """Sets the maximum timestamp and the timestamp type; updates the CRC if anything changed."""
         cdef uint8_t* p = self._writable()
         cdef int16_t attributes = self._attributes()
-        cdef int16_t wanted = attributes & ~LOG_APPEND_TIME_BIT
+        cdef int16_t new_attributes = attributes & ~LOG_APPEND_TIME_BIT
         if log_append_time:
-            wanted |= LOG_APPEND_TIME_BIT
-        if wanted == attributes and <int64_t>load64(p + AT_MAX_TIMESTAMP) == max_timestamp:
+            new_attributes |= LOG_APPEND_TIME_BIT
+        if new_attributes == attributes and <int64_t>load64(p + AT_MAX_TIMESTAMP) == max_timestamp:
             return
-        store16(p + AT_ATTRIBUTES, <uint16_t>wanted)
+        store16(p + AT_ATTRIBUTES, <uint16_t>new_attributes)
         store64(p + AT_MAX_TIMESTAMP, <uint64_t>max_timestamp)
         self._seal(p)
 
     def patch_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, bint transactional):
-        """Sets what an idempotent producer learns only when it sends the batch, and the CRC again."""
+        """Sets the fields that a producer assigns when it sends the batch, and updates the CRC."""
         cdef uint8_t* p = self._writable()
         cdef int16_t attributes = self._attributes() & ~TRANSACTIONAL_BIT
         if transactional:
@@ -290,9 +290,9 @@ cdef class RecordBatch:
 @cython.final
 @cython.freelist(64)
 cdef class BatchHeader:
-    """A copy of the header that starts a buffer, with nothing checked except that it is complete.
+    """A copy of the header at the start of a buffer. Only its size is checked.
 
-    For bytes that a client sent and that nobody has checked yet: a magic or a length that makes no sense can be read.
+    It is for unvalidated bytes from a client: magic and length may be invalid.
     """
 
     def __cinit__(self, buffer):
@@ -304,7 +304,7 @@ cdef class BatchHeader:
             memcpy(self._bytes, view.buf, HEADER_BYTES)
         PyBuffer_Release(&view)
         if available < HEADER_BYTES:
-            raise CorruptRecordError(f"Batch is cut short: {available} bytes, a header has {HEADER_BYTES}", 0)
+            raise CorruptRecordError(f"Batch is cut short: {available} bytes, expected at least {HEADER_BYTES}", 0)
 
     @property
     def base_offset(self): return <int64_t>load64(self._bytes + AT_BASE_OFFSET)
@@ -337,10 +337,10 @@ cdef class BatchHeader:
 @cython.freelist(64)
 @cython.no_gc
 cdef class BatchRecords:
-    """The records of a batch, each parsed and checked, none made into an object.
+    """The parsed and validated records of a batch, without a Python object for each.
 
-    A length, `offsets`, `timestamps`, `key` and `value` are for who needs a few; rows, columns and compaction read the
-    parsed references directly.
+    `len`, `offsets`, `timestamps`, `key` and `value` give access to single records; rows, columns and compaction use
+    the parsed references directly.
     """
 
     def __cinit__(self, RecordBatch batch not None, Py_ssize_t max_inflated_bytes=DEFAULT_MAX_INFLATED_BYTES):
@@ -359,12 +359,12 @@ cdef class BatchRecords:
         if last_offset_delta < 0 or self.base_offset < 0:
             raise CorruptRecordError(
                 f"batch at byte {batch.position} has base offset {self.base_offset} and last offset delta "
-                f"{last_offset_delta}, neither may be negative", batch.position
+                f"{last_offset_delta}; neither may be negative", batch.position
             )
         if self.base_offset >= INT64_MAX - last_offset_delta:
             raise CorruptRecordError(
                 f"batch at byte {batch.position} has base offset {self.base_offset} and last offset delta "
-                f"{last_offset_delta}, more than offsets can count", batch.position
+                f"{last_offset_delta}; the last offset exceeds 64 bits", batch.position
             )
         self.data = batch._p + HEADER_BYTES
         self.size = batch.size_in_bytes - HEADER_BYTES
@@ -423,7 +423,7 @@ cdef class BatchRecords:
 
     @property
     def inflated_bytes(self):
-        """The size of the records without compression."""
+        """The uncompressed size of the records."""
         return self.size
 
     def offsets(self):
@@ -447,7 +447,7 @@ cdef class BatchRecords:
         return PyBytes_FromStringAndSize(<const char*>self.data + ref.value_pos, ref.value_len)
 
     def max_timestamp(self):
-        """The largest timestamp and the offset of the first record that has it; None for an empty batch."""
+        """Returns the largest timestamp and the offset of the first record with it; None for an empty batch."""
         cdef int32_t i, best = 0
         if self.count == 0:
             return None
@@ -457,7 +457,7 @@ cdef class BatchRecords:
         return self.refs[best].timestamp, self.base_offset + self.refs[best].offset_delta
 
     def first_at_or_after(self, int64_t timestamp, int64_t min_offset=0):
-        """Timestamp and offset of the first record, from `min_offset` on, that is not older than `timestamp`."""
+        """Returns timestamp and offset of the first record at or after both `timestamp` and `min_offset`."""
         cdef int32_t i
         for i in range(self.count):
             if self.refs[i].timestamp >= timestamp and self.base_offset + self.refs[i].offset_delta >= min_offset:
@@ -465,26 +465,30 @@ cdef class BatchRecords:
         return None
 
     def check_appendable(self, bint require_keys=False):
-        """What a leader asks of a producer's batch: no gaps between offsets and, on a compacted topic, a key in every
-        record. Returns the largest timestamp of the records, which the header may have wrong."""
+        """Checks what a leader requires of a producer's batch: consecutive offsets and, on a compacted topic, keys.
+
+        Returns the largest timestamp of the records, since the one in the header may be wrong.
+        """
         cdef int32_t i
         cdef int64_t highest = NO_TIMESTAMP
         if self.batch.last_offset_delta != self.count - 1:
             raise InvalidRecordError(
-                f"batch claims {self.count} records but a last offset delta of {self.batch.last_offset_delta}"
+                f"Batch has {self.count} records but last offset delta {self.batch.last_offset_delta}"
             )
         for i in range(self.count):
             if self.refs[i].offset_delta != i:
-                raise InvalidRecordError(f"record {i} has offset delta {self.refs[i].offset_delta}: offsets have a gap")
+                raise InvalidRecordError(
+                    f"Record {i} has offset delta {self.refs[i].offset_delta}; offsets must be consecutive"
+                )
             if require_keys and self.refs[i].key_len < 0:
-                raise InvalidRecordError(f"record {i} has no key, and the topic is compacted: every record needs one")
+                raise InvalidRecordError(f"Compacted topic cannot accept message without key: record {i} has no key")
             if self.refs[i].timestamp > highest:
                 highest = self.refs[i].timestamp
         return highest
 
 
 cdef void _write_header(uint8_t* p, HeaderFields* fields) noexcept:
-    """Everything but length and CRC."""
+    """Writes all header fields except length and CRC."""
     store64(p + AT_BASE_OFFSET, <uint64_t>fields.base_offset)
     store32(p + AT_LEADER_EPOCH, <uint32_t>fields.leader_epoch)
     p[AT_MAGIC] = 2
@@ -499,7 +503,7 @@ cdef void _write_header(uint8_t* p, HeaderFields* fields) noexcept:
 
 
 cdef void copy_fields(RecordBatch batch, HeaderFields* fields) noexcept:
-    """The fields of an existing batch, to write one like it."""
+    """Copies the header fields of an existing batch."""
     cdef const uint8_t* p = batch._p
     fields.base_offset = <int64_t>load64(p + AT_BASE_OFFSET)
     fields.leader_epoch = <int32_t>load32(p + AT_LEADER_EPOCH)
@@ -514,9 +518,9 @@ cdef void copy_fields(RecordBatch batch, HeaderFields* fields) noexcept:
 
 
 cdef int check_base_offset(int64_t base_offset) except -1:
-    """Refuses a base offset from which a batch's offsets may not all fit 64 bits."""
+    """Raises ValueError if the offsets of a batch with this base offset may exceed 64 bits."""
     if not 0 <= base_offset < INT64_MAX - INT_MAX:
-        raise ValueError(f"a base offset is at least 0 and below 2^63 - 2^31, not {base_offset}")
+        raise ValueError(f"base offset {base_offset} is out of range: expected at least 0 and below 2^63 - 2^31")
     return 0
 
 
@@ -525,14 +529,14 @@ cdef int seal(bytearray batch) except -1:
     cdef uint8_t* p = <uint8_t*>PyByteArray_AS_STRING(batch)
     cdef Py_ssize_t size = PyByteArray_GET_SIZE(batch)
     if size - 12 > INT_MAX:
-        raise ValueError(f"a batch of {size} bytes does not fit the format's 32-bit length")
+        raise ValueError(f"a batch of {size} bytes exceeds the format's 32-bit length")
     store32(p + AT_LENGTH, <uint32_t>(size - 12))
     store32(p + AT_CRC, _crc_of(p + AT_ATTRIBUTES, size - AT_ATTRIBUTES))
     return 0
 
 
 cdef bytearray finish_batch(HeaderFields* fields, bytearray raw, Py_ssize_t raw_size, object codec, object level):
-    """Makes the batch whose records stand in `raw` behind room for a header. Uses `raw` itself if it need not compress."""
+    """Finishes the batch whose records are in `raw` after space for the header. Uses `raw` itself if not compressed."""
     cdef bytearray batch
     cdef Py_ssize_t size
     if not codec or fields.count == 0:
@@ -553,8 +557,8 @@ cdef bytearray finish_batch(HeaderFields* fields, bytearray raw, Py_ssize_t raw_
 
 
 def encode_empty_batch(RecordBatch batch not None) -> bytearray:
-    """The header alone, without records: what compaction leaves of a batch whose records are all gone while its
-    producer's last sequence, or the offset at the log's end, must not be forgotten."""
+    """Returns the batch without records. Compaction writes it if it removes all records of a batch but must retain the
+    producer's last sequence number or the end offset."""
     cdef HeaderFields fields
     copy_fields(batch, &fields)
     fields.attributes &= ~(CODEC_MASK | DELETE_HORIZON_BIT)
@@ -564,7 +568,7 @@ def encode_empty_batch(RecordBatch batch not None) -> bytearray:
 
 
 def recompress(BatchRecords records not None, codec, level=None) -> bytearray:
-    """The same batch with another codec."""
+    """Returns the same batch, compressed with another codec."""
     cdef HeaderFields fields
     cdef bytearray raw = PyByteArray_FromStringAndSize(NULL, HEADER_BYTES + records.size)
     copy_fields(records.batch, &fields)
@@ -573,16 +577,17 @@ def recompress(BatchRecords records not None, codec, level=None) -> bytearray:
 
 
 def split_batches(buffer, Py_ssize_t position=0, bint allow_partial=False):
-    """The batches that stand one behind the other in a buffer, as views.
+    """Returns views of the consecutive batches in a buffer.
 
-    With `allow_partial` a last batch that is cut short (as at the end of a fetch) is left out instead of raised.
+    With `allow_partial`, an incomplete last batch (as at the end of a fetch response) is omitted; otherwise it raises
+    CorruptRecordError.
     """
     cdef Py_buffer view
     cdef Py_ssize_t size, left
     cdef RecordBatch batch
     cdef list batches = []
     if position < 0:
-        raise ValueError(f"a position is at least 0, not {position}")
+        raise ValueError(f"position must not be negative: {position}")
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         size = view.len
@@ -602,17 +607,17 @@ def split_batches(buffer, Py_ssize_t position=0, bint allow_partial=False):
 
 
 def walk_headers(buffer, Py_ssize_t position, int64_t target_offset):
-    """Finds the first batch at or behind `position` whose last offset reaches `target_offset`, by headers alone.
+    """Finds the first batch at or after `position` with a last offset of at least `target_offset`. Reads only headers.
 
-    Returns `(position, size, base offset, last offset, max timestamp)` of that batch, of which only the header need lie
-    in the buffer, or the position where the walk ran out of bytes.
+    Returns `(position, size, base offset, last offset, max timestamp)` of that batch, whose records need not be in the
+    buffer, or the position where the buffer ended.
     """
     cdef Py_buffer view
     cdef const uint8_t* p
     cdef int64_t base_offset, last_offset
     cdef int32_t length
     if position < 0:
-        raise ValueError(f"a position is at least 0, not {position}")
+        raise ValueError(f"position must not be negative: {position}")
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         while view.len - position >= HEADER_BYTES:

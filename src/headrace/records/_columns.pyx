@@ -1,7 +1,7 @@
-"""Records as columns: batches straight into Arrow's buffers and back, with no Python object per record.
+"""Records as columns: converts batches to Arrow buffers and back, without a Python object per record.
 
-This module knows Arrow's memory layout, not pyarrow: it hands out and takes plain buffers. `headrace.records.arrow`
-wraps them. A binary column is an int32 array of n + 1 offsets, the bytes, and a validity bitmap (bit set: not null).
+This module uses Arrow's memory layout but not pyarrow: it works with plain buffers, which `headrace.records.arrow`
+wraps. A binary column is an int32 array of n + 1 offsets, the bytes, and a validity bitmap (bit set: not null).
 """
 
 cimport cython
@@ -28,22 +28,22 @@ from headrace.records.compression import Compression, check_level
 
 
 cdef enum:
-    SPARE = 16   # bytes behind a destination that copy_short may write over
+    SPARE = 16   # bytes after a destination that copy_short may overwrite
 
 
 cdef inline void copy_short(uint8_t* out, const uint8_t* start, Py_ssize_t size, const uint8_t* end) noexcept nogil:
-    """Copies what is mostly short: 16 bytes at once, which needs no call, if the source has as many before `end`."""
+    """Copies mostly short data: 16 bytes inline, without a call, if the source has that many before `end`."""
     if size <= SPARE and end - start >= SPARE:
         memcpy(out, start, SPARE)
     else:
         memcpy(out, start, size)
 
 
-# Memory of columns that are gone, to be used again: the system clears fresh memory, and each page of it faults, which
-# takes longer than filling it. Guarded by the GIL.
+# Memory of released columns, kept for reuse: the system clears new memory, and page faults take longer than filling it.
+# Protected by the GIL.
 cdef enum:
     SPARE_BLOCKS = 32
-    SPARE_BLOCK_BYTES = 64 * 1024           # smaller ones the allocator keeps by itself
+    SPARE_BLOCK_BYTES = 64 * 1024           # the allocator itself reuses smaller blocks
     SPARE_TOTAL_BYTES = 16 * 1024 * 1024
 
 cdef uint8_t* _spare_data[SPARE_BLOCKS]
@@ -53,7 +53,7 @@ cdef Py_ssize_t _spare_bytes = 0
 
 
 cdef uint8_t* _take_spare(Py_ssize_t wanted, Py_ssize_t* size) noexcept:
-    """The smallest block of at least so many bytes, and not of more than twice as many; NULL if there is none."""
+    """Returns the smallest block of at least `wanted` and at most twice as many bytes; NULL if there is none."""
     global _spare_count, _spare_bytes
     cdef int i, best = -1
     cdef uint8_t* data
@@ -83,27 +83,27 @@ cdef void _give_spare(uint8_t* data, Py_ssize_t size) noexcept:
 
 
 def spare_bytes() -> int:
-    """What is kept to be used again."""
+    """Returns the number of bytes kept for reuse."""
     return _spare_bytes
 
 
 @cython.final
 cdef class OwnedBuffer:
-    """Memory that grows while it is filled and is then handed to Arrow, which keeps this object alive."""
+    """Memory that grows while it is filled and is then passed to Arrow, which keeps this object alive."""
 
     cdef uint8_t* data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
 
     def __cinit__(self):
-        # Arrow takes no null pointer, not even for an empty buffer.
+        # Arrow does not accept a null pointer, not even for an empty buffer.
         self.reserve(64)
 
     def __dealloc__(self):
         _give_spare(self.data, self.capacity)
 
     cdef int reserve(self, Py_ssize_t extra) except -1:
-        """Room for `extra` more bytes."""
+        """Ensures space for `extra` more bytes."""
         cdef Py_ssize_t wanted = self.size + extra, capacity = 0
         cdef uint8_t* grown
         if wanted <= self.capacity:
@@ -133,7 +133,7 @@ cdef class OwnedBuffer:
 
 @cython.final
 cdef class BinaryColumn:
-    """A column of nullable bytes that is being filled."""
+    """A column of nullable bytes under construction."""
 
     cdef readonly OwnedBuffer offsets
     cdef readonly OwnedBuffer data
@@ -152,18 +152,18 @@ cdef class BinaryColumn:
     cdef int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
         cdef Py_ssize_t bitmap_bytes = (self.length + rows + 7) // 8
         if self.data.size + size > INT_MAX:
-            raise OverflowError("more than 2 GiB of bytes in one Arrow column: finish() earlier")
+            raise OverflowError("an Arrow column exceeds 2 GiB; call finish() earlier")
         self.offsets.reserve(4 * rows)
         self.data.reserve(size + SPARE)
         self.validity.reserve(bitmap_bytes - self.validity.size)
         if bitmap_bytes > self.validity.size:
-            # Nulls are few: what is reserved counts as valid, and a null clears its bit.
+            # Nulls are rare: reserved values count as valid, and a null clears its bit.
             memset(self.validity.data + self.validity.size, 0xFF, bitmap_bytes - self.validity.size)
             self.validity.size = bitmap_bytes
         return 0
 
     cdef inline void put(self, const uint8_t* start, int32_t size) noexcept nogil:
-        """Adds one value, -1 for null. Room was reserved."""
+        """Adds one value; a size of -1 is null. The caller has reserved the space."""
         cdef uint8_t* bits
         if size < 0:
             self.nulls += 1
@@ -177,8 +177,8 @@ cdef class BinaryColumn:
         self.offsets.size += 4
 
     cdef void put_all(self, const uint8_t* data, const uint8_t* end, const int32_t* field, int32_t rows) noexcept nogil:
-        """Adds a key or value of each of `rows` records. `field` is the position and length in the first RecordRef;
-        room was reserved. `end` is where `data` ends."""
+        """Adds the keys or values of `rows` records. `field` points to position and length in the first RecordRef,
+        `end` to the end of `data`. The caller has reserved the space."""
         cdef int32_t* offsets = <int32_t*>self.offsets.data + self.length + 1
         cdef uint8_t* out = self.data.data + self.data.size
         cdef const uint8_t* start
@@ -203,8 +203,8 @@ cdef class BinaryColumn:
         self.length += rows
         self.offsets.size += 4 * rows
 
-    cdef void cut(self, Py_ssize_t length, Py_ssize_t nulls) noexcept:
-        """Takes back all but the first `length` values, of which `nulls` are null."""
+    cdef void truncate(self, Py_ssize_t length, Py_ssize_t nulls) noexcept:
+        """Removes all but the first `length` values, of which `nulls` are null."""
         self.length = length
         self.nulls = nulls
         self.offsets.size = 4 * (length + 1)
@@ -214,8 +214,8 @@ cdef class BinaryColumn:
             self.validity.data[length >> 3] |= <uint8_t>(0xFF << (length & 7))
 
 
-cdef bint _is_utf8(const uint8_t* p, Py_ssize_t size) noexcept nogil:
-    """Plain ASCII, the usual header name. Anything else is left to Python's decoder."""
+cdef bint _is_ascii(const uint8_t* p, Py_ssize_t size) noexcept nogil:
+    """Returns True for ASCII, the usual case of header names. Python's decoder handles the others."""
     cdef Py_ssize_t i
     for i in range(size):
         if p[i] >= 0x80:
@@ -225,7 +225,7 @@ cdef bint _is_utf8(const uint8_t* p, Py_ssize_t size) noexcept nogil:
 
 @cython.final
 cdef class ColumnDecoder:
-    """Takes scanned batches one by one and fills the columns key, value, headers, offset, timestamp, timestamp type."""
+    """Fills the columns key, value, headers, offset, timestamp and timestamp type from parsed batches."""
 
     cdef readonly BinaryColumn keys
     cdef readonly BinaryColumn values
@@ -240,7 +240,7 @@ cdef class ColumnDecoder:
 
     def __cinit__(self, int64_t timestamp_scale=1, Py_ssize_t size_hint=0, Py_ssize_t rows_hint=0):
         if timestamp_scale < 1:
-            raise ValueError(f"a timestamp scale is at least 1, not {timestamp_scale}")
+            raise ValueError(f"timestamp_scale must be at least 1: {timestamp_scale}")
         self._timestamp_scale = timestamp_scale
         self.keys = BinaryColumn()
         self.values = BinaryColumn()
@@ -253,7 +253,7 @@ cdef class ColumnDecoder:
         self.header_offsets.reserve(4)
         (<int32_t*>self.header_offsets.data)[0] = 0
         self.header_offsets.size = 4
-        # Room for what comes at once saves growing, which copies. Values are most of it.
+        # Reserving space avoids growing, which copies. Most bytes are values.
         self.values.data.reserve(size_hint)
         self.keys.offsets.reserve(4 * rows_hint)
         self.values.offsets.reserve(4 * rows_hint)
@@ -264,15 +264,15 @@ cdef class ColumnDecoder:
 
     @property
     def size_in_bytes(self):
-        """Bytes of keys and values so far; one Arrow column holds less than 2 GiB."""
+        """The bytes of keys and values so far. An Arrow column is limited to 2 GiB."""
         return self.keys.data.size + self.values.data.size
 
     def add(self, BatchRecords records not None, int64_t min_offset=0, Py_ssize_t max_records=INT_MAX):
-        """Appends the records from `min_offset` on, at most so many; returns how many."""
+        """Appends up to `max_records` records from `min_offset` on. Returns their number."""
         return self._add(records, min_offset, max_records)
 
     def add_all(self, list batches not None, int64_t min_offset, Py_ssize_t max_inflated_bytes, bint check_crcs):
-        """Appends the records of many batches, but not of control batches."""
+        """Appends the records of many batches; skips control batches."""
         cdef RecordBatch batch
         for batch in batches:
             if batch is None:
@@ -312,19 +312,19 @@ cdef class ColumnDecoder:
             ref = &records.refs[too_far]
             raise CorruptRecordError(
                 f"record {too_far} of the batch at byte {records.batch.position} has timestamp {ref.timestamp}, "
-                f"which times {self._timestamp_scale} does not fit 64 bits", records.batch.position
+                f"which multiplied by {self._timestamp_scale} exceeds 64 bits", records.batch.position
             )
         self.keys.reserve(rows, key_bytes)
         self.values.reserve(rows, value_bytes)
         self.offsets.reserve(8 * rows)
         self.timestamps.reserve(8 * rows)
         self.timestamp_types.reserve(4 * rows)
-        # Headers are the last that can fail (a name that is not UTF-8 may grow): what was added of them is taken back.
+        # Headers are the last step that can fail (replacing invalid UTF-8 needs more space); undo it on an error.
         try:
             self._add_headers(records, first, rows, header_count)
         except BaseException:
-            self.header_names.cut(header_length, 0)
-            self.header_values.cut(header_length, null_headers)
+            self.header_names.truncate(header_length, 0)
+            self.header_values.truncate(header_length, null_headers)
             self.header_offsets.size = header_offsets_size
             raise
         with nogil:
@@ -362,7 +362,7 @@ cdef class ColumnDecoder:
             self.header_offsets.size += 4 * rows
             return 0
         if self.header_names.length + header_count > INT_MAX:
-            raise OverflowError("more than 2^31 headers in one Arrow column: finish() earlier")
+            raise OverflowError("an Arrow column exceeds 2^31 headers; call finish() earlier")
         self.header_names.reserve(header_count, 0)
         self.header_values.reserve(header_count, 0)
         memset(&fault, 0, sizeof(fault))
@@ -372,11 +372,11 @@ cdef class ColumnDecoder:
             for j in range(ref.headers_count):
                 if next_header(data, &position, ref.end, &header, &fault) != FAULT_NONE:
                     raise_fault(&fault, 0, True)
-                if _is_utf8(data + header.key_pos, header.key_len):
+                if _is_ascii(data + header.key_pos, header.key_len):
                     self.header_names.reserve(1, header.key_len)
                     self.header_names.put(data + header.key_pos, header.key_len)
                 else:
-                    # Arrow strings must be UTF-8; like the Java client, put U+FFFD where the bytes are not.
+                    # Arrow strings must be UTF-8; like the Java client, replace invalid bytes by U+FFFD.
                     name = PyUnicode_DecodeUTF8(
                         <const char*>data + header.key_pos, header.key_len, "replace"
                     ).encode("utf-8")
@@ -389,7 +389,7 @@ cdef class ColumnDecoder:
         return 0
 
 
-# A binary column of somebody else's Arrow array; bitmap NULL: no nulls.
+# A binary column of an Arrow array; bitmap NULL: no nulls.
 cdef struct BinarySource:
     const uint8_t* bitmap
     const int32_t* offsets
@@ -399,7 +399,7 @@ cdef struct BinarySource:
 
 
 cdef inline int32_t _source_length(BinarySource* source, Py_ssize_t row) noexcept nogil:
-    """-1 for a null, and for a column that is not there."""
+    """Returns the length of a value; -1 for a null or a missing column."""
     row += source.shift
     if source.offsets == NULL or (source.bitmap != NULL and not (source.bitmap[row >> 3] >> (row & 7)) & 1):
         return -1
@@ -416,7 +416,7 @@ cdef inline uint8_t* _put_source(uint8_t* p, BinarySource* source, Py_ssize_t ro
 
 
 cdef inline Py_ssize_t _source_size(BinarySource* source, Py_ssize_t row) noexcept nogil:
-    """Bytes on the wire: length and data."""
+    """Returns the encoded size: length and data."""
     cdef int32_t size = _source_length(source, row)
     return size_of_varint(size) + (size if size > 0 else 0)
 
@@ -427,11 +427,11 @@ cdef extern from "Python.h":
 
 
 cdef bytearray _buffer(list spare, Py_ssize_t size):
-    """A buffer of `size` bytes whose content is undefined."""
+    """Returns a buffer of `size` bytes with undefined content."""
     cdef bytearray buffer
     if spare:
         buffer = spare.pop()
-        if not (<PyByteArrayObject*>buffer).ob_exports:  # else somebody still looks at it
+        if not (<PyByteArrayObject*>buffer).ob_exports:  # else it is still in use
             PyByteArray_Resize(buffer, size)
             return buffer
     return PyByteArray_FromStringAndSize(NULL, size)
@@ -440,11 +440,11 @@ cdef bytearray _buffer(list spare, Py_ssize_t size):
 
 @cython.final
 cdef class ColumnEncoder:
-    """Makes batches of rows that stand in Arrow buffers.
+    """Encodes rows of Arrow buffers as batches.
 
-    A binary column comes as `(validity or None, offsets, data, array offset)`; `headers` as `(validity or None, list
-    offsets, array offset, names, values)`; a column that is missing as None. Offsets are checked once, here, so that
-    encoding may trust them.
+    A binary column is `(validity or None, offsets, data, array offset)`; `headers` is `(validity or None, list offsets,
+    array offset, names, values)`; a missing column is None. The constructor validates all offsets, so that encoding can
+    trust them.
     """
 
     cdef Py_buffer _buffers[16]
@@ -455,13 +455,13 @@ cdef class ColumnEncoder:
     cdef Py_ssize_t _list_shift
     cdef const int64_t* _timestamps
     cdef Py_ssize_t _rows
-    cdef int32_t* _sizes    # scratch: bytes of each record of the batch being made
+    cdef int32_t* _sizes    # scratch: the record sizes of the current batch
     cdef Py_ssize_t _room
 
     def __cinit__(self, Py_ssize_t rows, keys, values, headers, timestamps, Py_ssize_t timestamps_shift=0):
         cdef Py_ssize_t count
         if rows < 0 or timestamps_shift < 0:
-            raise ValueError(f"{rows} rows from row {timestamps_shift}: neither may be negative")
+            raise ValueError(f"rows={rows} and timestamps_shift={timestamps_shift} must not be negative")
         self._rows = rows
         self._open_binary(&self._keys, keys, rows)
         self._open_binary(&self._values, values, rows)
@@ -488,13 +488,13 @@ cdef class ColumnEncoder:
         cdef Py_buffer* view = &self._buffers[self._held]
         PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
         if <uintptr_t>view.buf % alignment:
-            # Arrow allows this, as in a message that was received at an odd address; C does not. A copy is aligned.
+            # Arrow allows unaligned buffers, as in a received message; C does not. A copy is aligned.
             copy = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
             PyBuffer_Release(view)
             PyObject_GetBuffer(copy, view, PyBUF_SIMPLE)
         self._held += 1
         if view.len < least:
-            raise ValueError(f"an Arrow buffer has {view.len} bytes where its column needs {least}")
+            raise ValueError(f"an Arrow buffer has {view.len} bytes, expected at least {least}")
         return <const uint8_t*>view.buf
 
     cdef const uint8_t* _open_bitmap(self, object buffer, Py_ssize_t bits) except? NULL:
@@ -504,11 +504,11 @@ cdef class ColumnEncoder:
         cdef const int32_t* offsets
         cdef Py_ssize_t i
         if shift < 0:
-            raise ValueError(f"an Arrow array's offset is at least 0, not {shift}")
+            raise ValueError(f"the offset of an Arrow array must not be negative: {shift}")
         offsets = <const int32_t*>self._open(buffer, 4 * (shift + rows + 1), 4)
         for i in range(shift, shift + rows):
             if offsets[i] < 0 or offsets[i + 1] < offsets[i]:
-                raise ValueError(f"Arrow offsets run backwards at row {i - shift}")
+                raise ValueError(f"Arrow offsets decrease at row {i - shift}")
         return offsets
 
     cdef int _open_binary(self, BinarySource* source, object column, Py_ssize_t rows) except -1:
@@ -538,7 +538,7 @@ cdef class ColumnEncoder:
         return size_of_varint(last[0] - first[0]) + size
 
     cdef Py_ssize_t _body_size(self, Py_ssize_t row, int64_t timestamp_delta, int32_t offset_delta) noexcept nogil:
-        """Bytes of a record behind its length."""
+        """Returns the size of a record without its length field."""
         cdef int32_t first, last
         return (
             1 + size_of_varlong(timestamp_delta) + size_of_varint(offset_delta)
@@ -550,10 +550,10 @@ cdef class ColumnEncoder:
                    codec=Compression.NONE, level=None, int64_t producer_id=-1, int16_t producer_epoch=-1,
                    int32_t base_sequence=-1, bint transactional=False, int32_t leader_epoch=-1,
                    list spare=None) -> list:
-        """Batches of all rows, each of at most `max_bytes` before compression but of at least one row.
+        """Encodes all rows as batches of at most `max_bytes` before compression, but at least one row.
 
-        Offsets, and sequences if there are any, run on from batch to batch. Buffers in `spare` are used up first: the
-        system clears fresh memory, which takes longer than writing a batch.
+        Offsets, and sequence numbers if there are any, continue from batch to batch. Buffers in `spare` are used first:
+        the system clears new memory, which takes longer than writing a batch.
         """
         cdef HeaderFields fields
         cdef Py_ssize_t row = 0, count, size
@@ -567,7 +567,7 @@ cdef class ColumnEncoder:
         fields.leader_epoch = leader_epoch
         fields.producer_id = producer_id
         fields.producer_epoch = producer_epoch
-        # No record is smaller than 7 bytes, so this many rows at most fit a batch.
+        # A record has at least 7 bytes, so a batch has at most this many rows.
         self._room = min(self._rows, max(max_bytes, 0) // 7 + 1)
         PyMem_RawFree(self._sizes)
         self._sizes = <int32_t*>PyMem_RawMalloc((self._room + 1) * sizeof(int32_t))
@@ -591,8 +591,8 @@ cdef class ColumnEncoder:
 
     cdef Py_ssize_t _measure(self, Py_ssize_t start, int64_t default_timestamp, Py_ssize_t max_bytes,
                              HeaderFields* fields) except -1:
-        """Chooses the rows of the batch that begins with `start`: sets their count and timestamps in `fields`, their
-        sizes in the scratch, and returns the batch's size."""
+        """Selects the rows of the batch that starts with row `start`. Sets count and timestamps in `fields` and the
+        record sizes in the scratch. Returns the size of the batch."""
         cdef Py_ssize_t row = start, size = HEADER_BYTES, body = 0
         cdef Py_ssize_t end = min(self._rows, start + self._room)
         cdef int64_t timestamp, base_timestamp, highest
@@ -615,9 +615,11 @@ cdef class ColumnEncoder:
                     highest = timestamp
                 row += 1
         if bad_timestamp:
-            raise ValueError(f"row {row}: a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
+            raise ValueError(
+                f"row {row}: invalid timestamp {timestamp}, expected milliseconds since 1970, or -1 for none"
+            )
         if row == start:
-            raise ValueError(f"row {row} does not fit a batch's 32-bit length")
+            raise ValueError(f"row {row} exceeds the format's 32-bit length")
         fields.base_timestamp = base_timestamp
         fields.max_timestamp = highest
         fields.count = <int32_t>(row - start)
@@ -625,7 +627,7 @@ cdef class ColumnEncoder:
         return size
 
     cdef void _write(self, uint8_t* p, Py_ssize_t start, int64_t default_timestamp, HeaderFields* fields) noexcept nogil:
-        """Writes the records that were measured."""
+        """Writes the measured records."""
         cdef int32_t index, first, last
         cdef Py_ssize_t j
         cdef int64_t timestamp = default_timestamp

@@ -1,11 +1,11 @@
-"""What a consumer makes of a fetch reply: the records of one partition, handed out in portions, as rows or as columns.
+"""The records of one partition in a fetch response, returned in portions as rows or columns.
 
-    FetchedRecords(buffer)    batch | batch | batch | (a batch cut short, at the reply's end)
-                                        ^ position of the batch to open next; `next_offset` is the record to hand out next
+    FetchedRecords(buffer)    batch | batch | batch | (an incomplete batch at the end of the response)
+                                        ^ position of the next batch to open; `next_offset` is the next record
 
-Making one only walks the headers, which tells how far the reply reaches: that is what the next fetch needs to know. A
-batch is checked, inflated and parsed when its turn comes. Batches of aborted transactions and control batches are passed
-over. Owned by one thread at a time: the loop makes it, the thread that polls takes from it.
+The constructor only reads the headers to find the end offset, which the next fetch needs. A batch is validated,
+decompressed and parsed when it is opened. Batches of aborted transactions and control batches are skipped. One thread
+at a time owns the object: the event loop creates it, the polling thread takes records from it.
 """
 
 cimport cython
@@ -39,16 +39,16 @@ cdef tuple _FIELDS = (
 )
 
 
-# Not tracked by the garbage collector: a collection would walk through all of the many records of a poll, again and again.
+# Not tracked by the garbage collector: each collection would traverse all records of a poll.
 @cython.final
 @cython.freelist(1024)
 @cython.no_gc
 cdef class ConsumerRecord:
-    """One record that was consumed. Fields, and their order, are those of kafka-python's named tuple.
+    """A consumed record. It has the fields of kafka-python's named tuple, in the same order.
 
     `headers` is a list of (name, value) pairs. `timestamp` is in milliseconds since 1970, -1 for none; `timestamp_type`
-    is 0 for CreateTime (the producer's) and 1 for LogAppendTime (the broker's). `checksum` is None: this format has one
-    for each batch, not for a record. Sizes are those before deserializing, -1 for None or no headers.
+    is 0 for CreateTime (set by the producer) and 1 for LogAppendTime (set by the broker). `checksum` is None, since the
+    format has a CRC per batch, not per record. Sizes are before deserialization; -1 for None or no headers.
     """
 
     cdef readonly str topic
@@ -147,34 +147,34 @@ cdef tuple _decode_headers(BatchRecords records, RecordRef* ref, int32_t* size):
     return tuple(found)
 
 
-# Nothing that it holds can lead back to it. Were it tracked, a collection could clear the buffer that it looks into.
+# It cannot be part of a reference cycle. If it were tracked, a collection could clear the buffer that it uses.
 @cython.final
 @cython.no_gc
 cdef class FetchedRecords:
-    """The records of one partition from one reply, from `fetch_offset` on. See the module.
+    """The records of one partition in one fetch response, from `fetch_offset` on.
 
-    `next_offset` is where to go on after what was taken, `end_offset` lies behind all that is here. `leader_epoch` is that
-    of the last batch that was opened, -1 before. `aborted` lists (producer id, first offset) of the aborted transactions in it, as the reply has them; None if all
-    records are wanted, committed or not.
+    `next_offset` is the offset after the records taken so far, `end_offset` the offset after all records. `leader_epoch`
+    is that of the last opened batch, -1 before. `aborted` lists (producer id, first offset) of the aborted transactions
+    in the response; None returns all records, committed or not.
     """
 
     cdef Py_buffer _view
     cdef bint _held
     cdef object _buffer
-    cdef Py_ssize_t _position       # of the batch that is opened next
-    cdef Py_ssize_t _end            # of the last batch that is whole
-    cdef BatchRecords _records      # of the batch that is open
-    cdef int32_t _index             # of its record that is next
+    cdef Py_ssize_t _position       # of the next batch to open
+    cdef Py_ssize_t _end            # of the last complete batch
+    cdef BatchRecords _records      # of the open batch
+    cdef int32_t _index             # of the next record in the open batch
     cdef list _aborted              # (first offset, producer id), sorted
     cdef Py_ssize_t _next_aborted
-    cdef set _aborting              # producers inside of an aborted transaction
+    cdef set _aborting              # producers with an aborted transaction at this position
     cdef bint _check_crcs
     cdef Py_ssize_t _max_inflated_bytes
     cdef readonly str topic
     cdef readonly int32_t partition
-    cdef readonly int64_t next_offset       # to go on at after what was taken
-    cdef readonly int64_t end_offset        # behind all that is in here
-    cdef readonly int32_t leader_epoch      # of the batch that was opened last, -1 before
+    cdef readonly int64_t next_offset       # after the records taken so far
+    cdef readonly int64_t end_offset        # after all records
+    cdef readonly int32_t leader_epoch      # of the last opened batch, -1 before
 
     def __cinit__(self, str topic not None, int32_t partition, buffer, int64_t fetch_offset, aborted=None,
                   bint check_crcs=True, Py_ssize_t max_inflated_bytes=DEFAULT_MAX_INFLATED_BYTES):
@@ -202,7 +202,7 @@ cdef class FetchedRecords:
             if length > left - 12:
                 break
             if length < HEADER_BYTES - 12:
-                # Not a batch: opening it will say so. What would follow cannot be found.
+                # Not a batch: opening it raises the error. The following batches cannot be found.
                 self._end = self._view.len
                 break
             self._end += 12 + <Py_ssize_t>length
@@ -217,12 +217,12 @@ cdef class FetchedRecords:
 
     @property
     def is_done(self):
-        """Nothing is left."""
+        """True if all records were taken."""
         return self._records is None and self._position >= self._end
 
     @property
     def has_batches(self):
-        """Something was in the reply: at least one whole batch."""
+        """True if the response has at least one complete batch."""
         return self._end > 0
 
     @property
@@ -230,8 +230,8 @@ cdef class FetchedRecords:
         return self._view.len
 
     cdef bint _open(self) except -1:
-        """Opens the next batch that has records to hand out; False if there is none. Raises CorruptRecordError, and then
-        stays before the bad batch."""
+        """Opens the next batch with records to return; False if there is none. If it raises CorruptRecordError, the
+        position stays at the corrupt batch."""
         cdef RecordBatch batch
         cdef BatchRecords records
         cdef int16_t attributes
@@ -240,7 +240,7 @@ cdef class FetchedRecords:
             batch = RecordBatch(self._buffer, self._position)
             next_offset = self._next_offset_of(batch._p)
             if next_offset <= self.next_offset:
-                # Before the offset that was asked for: replies begin with the whole batch that has it.
+                # Below the fetch offset: responses start with the complete batch that contains it.
                 self._position += batch.size_in_bytes
                 continue
             if self._check_crcs:
@@ -276,7 +276,7 @@ cdef class FetchedRecords:
         return <int64_t>load64(batch._p + AT_PRODUCER_ID) in self._aborting
 
     cdef int _end_transaction(self, RecordBatch batch) except -1:
-        """The producer's batches behind an abort marker belong to its next transaction."""
+        """Ends an aborted transaction: the producer's batches after the marker belong to its next transaction."""
         self._is_aborted(batch)
         marker = read_marker(BatchRecords(batch, self._max_inflated_bytes))
         if marker is not None and marker.control_type is _ABORT:
@@ -284,16 +284,16 @@ cdef class FetchedRecords:
         return 0
 
     cdef inline int _close(self) except -1:
-        """The open batch is used up."""
+        """Closes the open batch, since all its records were taken."""
         self.next_offset = self._next_offset_of(self._records.batch._p)
         self._records = None
         return 0
 
     def take(self, Py_ssize_t max_records, key_deserializer=None, value_deserializer=None) -> list:
-        """Up to so many records, and fewer only at the end of the reply.
+        """Returns up to `max_records` records; fewer only at the end of the response or before an error.
 
-        An error (a corrupt batch, an Undecodable record) is raised when it is the first thing to come; before that the
-        records up to it are handed out. It comes again as long as one asks.
+        An error (a corrupt batch, an Undecodable record) is raised only if no record precedes it; otherwise the records
+        before it are returned first. Further calls raise the same error again.
         """
         cdef list rows = []
         cdef int32_t count
@@ -359,7 +359,7 @@ cdef class FetchedRecords:
 
     cdef bint _deserialized(self, list rows, int32_t count, key_deserializer, key_method, value_deserializer,
                             value_method) except -1:
-        """Appends rows with keys and values as the user wants them; False if one failed behind others."""
+        """Appends rows with deserialized keys and values. Returns False if a record failed after others."""
         cdef BatchRecords records = self._records
         cdef int32_t timestamp_type = 1 if records.batch._attributes() & LOG_APPEND_TIME_BIT else 0
         cdef int32_t i
@@ -383,14 +383,14 @@ cdef class FetchedRecords:
                     return False
                 raise Undecodable(record.offset, field) from error
             if self._records is not records or self._index >= records.count:
-                raise RuntimeError("a deserializer may not consume from the consumer that it works for")
+                raise RuntimeError("a deserializer must not consume from its own consumer")
             PyList_Append(rows, record)
             self._index += 1
             self.next_offset = record.offset + 1
         return True
 
     def take_columns(self, columns, Py_ssize_t max_records) -> int:
-        """Adds up to so many records to a ColumnDecoder or an ArrowDecoder, and returns how many. Errors as in `take`."""
+        """Adds up to `max_records` records to a ColumnDecoder or ArrowDecoder; returns their number. Errors as in `take`."""
         cdef Py_ssize_t taken = 0
         cdef int32_t count
         while taken < max_records:

@@ -1,7 +1,7 @@
-"""What compaction needs of records: a map from keys to their last offsets, and batches with some records left out.
+"""Compaction of records: a map from keys to their last offsets, and batches without the removed records.
 
-The map never holds a key, only its 128-bit hash: 24 bytes an entry, whatever the keys' size. The hash is SipHash-2-4 with
-a secret key of its own for each map, so that nobody can prepare two keys that meet in it and make one delete the other.
+The map stores only the 128-bit hash of a key: 24 bytes per entry, regardless of the key's size. The hash is SipHash-2-4
+with a random secret for each map, so that nobody can craft two keys that collide and make one delete the other.
 """
 
 cimport cython
@@ -47,7 +47,7 @@ cdef inline void _sip_round(uint64_t* v) noexcept nogil:
 
 
 cdef void siphash128(const uint8_t* data, Py_ssize_t size, const uint64_t* key, uint64_t* out) noexcept nogil:
-    """SipHash-2-4 with 128 bits of output."""
+    """Computes SipHash-2-4 with 128 bits of output."""
     cdef uint64_t v[4]
     cdef uint64_t word, last
     cdef Py_ssize_t left = size
@@ -83,7 +83,7 @@ cdef void siphash128(const uint8_t* data, Py_ssize_t size, const uint64_t* key, 
 
 @cython.final
 cdef class OffsetMap:
-    """The last offset of each key. Fixed memory, open addressing."""
+    """The last offset of each key: a hash table with fixed memory and open addressing."""
 
     cdef Slot* _slots
     cdef readonly Py_ssize_t slots
@@ -94,13 +94,13 @@ cdef class OffsetMap:
     def __cinit__(self, Py_ssize_t memory_bytes, double load_factor=0.9, bytes secret=None):
         self.slots = memory_bytes // sizeof(Slot)
         if self.slots < 2 or not 0 < load_factor < 1:
-            raise ValueError(f"a map of {memory_bytes} bytes with load factor {load_factor} holds no keys")
+            raise ValueError(f"a map of {memory_bytes} bytes with load factor {load_factor} has no room for keys")
         self.capacity = max(1, <Py_ssize_t>(self.slots * load_factor))
         secret = os.urandom(16) if secret is None else secret
         if len(secret) != 16:
-            raise ValueError(f"a hash key has 16 bytes, not {len(secret)}")
+            raise ValueError(f"the secret must have 16 bytes, not {len(secret)}")
         memcpy(self._key, PyBytes_AS_STRING(secret), 16)
-        # Zeroed by the system as it is touched, so an unused map costs nothing.
+        # The system zeroes pages when they are first used, so an unused map costs nothing.
         self._slots = <Slot*>PyMem_RawCalloc(self.slots, sizeof(Slot))
         if self._slots == NULL:
             raise MemoryError()
@@ -112,7 +112,7 @@ cdef class OffsetMap:
         return self._size
 
     cdef Slot* _find(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-        """The slot of a key, or the empty one where it belongs. There is always an empty one."""
+        """Returns the slot of a key, or the empty slot for it. There is always an empty slot."""
         cdef uint64_t hashed[2]
         cdef Py_ssize_t at
         siphash128(key, size, self._key, hashed)
@@ -129,7 +129,7 @@ cdef class OffsetMap:
                 at = 0
 
     def add(self, BatchRecords records not None, int64_t min_offset=0) -> bool:
-        """Takes in the keys of a batch; False, with nothing taken in, if they might not all find room."""
+        """Adds the keys of a batch. Returns False, and adds nothing, if there might not be enough room."""
         cdef int32_t i
         cdef Slot* slot
         cdef RecordRef* ref
@@ -147,15 +147,15 @@ cdef class OffsetMap:
         return True
 
     def get(self, const uint8_t[::1] key not None):
-        """The last offset of a key, or None."""
+        """Returns the last offset of a key, or None."""
         cdef Slot* slot = self._find(&key[0] if key.shape[0] else NULL, key.shape[0])
         return None if slot.offset_plus_1 == 0 else slot.offset_plus_1 - 1
 
     def select(self, BatchRecords records not None, int64_t end_offset, bint drop_tombstones):
-        """Which records compaction keeps: the last of each key, and all from `end_offset` on, which the map has not seen.
+        """Selects the records to retain: the last of each key, and all from `end_offset` on, which are not in the map.
 
-        Returns a mask of bytes, how many are kept, and whether a tombstone is among them. Below `end_offset` a record
-        without a key goes.
+        Records without a key below `end_offset` are removed. Returns a mask with a byte per record, the number of
+        retained records, and True if they include a tombstone.
         """
         cdef bytes mask = PyBytes_FromStringAndSize(NULL, records.count)
         cdef uint8_t* keep = <uint8_t*>PyBytes_AS_STRING(mask)
@@ -183,15 +183,15 @@ cdef class OffsetMap:
 
 
 cdef inline int64_t _delta(RecordRef* ref, int64_t base_timestamp, bint log_append_time) noexcept nogil:
-    """With LogAppendTime all records have the batch's time and their own deltas mean nothing."""
+    """Returns the timestamp delta. With LogAppendTime, all records have the batch's timestamp and deltas are unused."""
     return 0 if log_append_time else wrapping_subtract(ref.timestamp, base_timestamp)
 
 
 def rewrite_batch(BatchRecords records not None, const uint8_t[::1] mask not None, delete_horizon_ms=None,
                   level=None) -> bytearray:
-    """The batch with only the records whose byte in `mask` is set, at the same offsets and with the same codec.
+    """Returns the batch with only the records whose byte in `mask` is set, with the same offsets and codec.
 
-    A new delete horizon takes the place of the base timestamp, so timestamps are written relative to it (KIP-534).
+    A new delete horizon replaces the base timestamp, so timestamps are written relative to it (KIP-534).
     """
     cdef HeaderFields fields
     cdef Py_ssize_t size = HEADER_BYTES
@@ -203,7 +203,7 @@ def rewrite_batch(BatchRecords records not None, const uint8_t[::1] mask not Non
     cdef uint8_t* p
     cdef bint log_append_time = records.batch.is_log_append_time
     if mask.shape[0] != records.count:
-        raise ValueError(f"a mask of {mask.shape[0]} for {records.count} records")
+        raise ValueError(f"the mask has {mask.shape[0]} bytes for {records.count} records")
     copy_fields(records.batch, &fields)
     if delete_horizon_ms is not None:
         fields.base_timestamp = delete_horizon_ms
@@ -218,9 +218,9 @@ def rewrite_batch(BatchRecords records not None, const uint8_t[::1] mask not Non
             if ref.timestamp > highest:
                 highest = ref.timestamp
     if kept == 0:
-        raise ValueError("a rewritten batch keeps at least one record")
+        raise ValueError("a rewritten batch must retain at least one record")
     if size > INT_MAX:
-        raise ValueError("a batch does not fit the format's 32-bit length")
+        raise ValueError("the batch exceeds the format's 32-bit length")
     raw = PyByteArray_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyByteArray_AS_STRING(raw) + HEADER_BYTES
     for i in range(records.count):

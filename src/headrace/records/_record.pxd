@@ -1,4 +1,4 @@
-# One record on the wire, written where its parts are known. The layout stands in _wire.pyx.
+# Encoding of one record. See _wire.pyx for the layout.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.limits cimport INT_MAX
@@ -8,8 +8,8 @@ from libc.string cimport memcpy
 from headrace.records._wire cimport size_of_varint, size_of_varlong, write_varint, write_varlong
 
 
-# A record's parts: sizes are -1 for None. `headers` holds pairs of bytes and bytes or None, in `headers_size` bytes.
-# Whoever fills this keeps the objects alive that it points into.
+# The parts of a record; a size of -1 is None. `headers_size` is the encoded size of the headers. The caller keeps the
+# objects alive that this points to.
 cdef struct RecordParts:
     const char* key
     Py_ssize_t key_size
@@ -19,11 +19,11 @@ cdef struct RecordParts:
 
 
 cdef enum:
-    LONGEST_FRAME = 5 + 1 + 10 + 5 + 5 + 5 + 5   # of a record without key, value and headers: all varints at their longest
+    LONGEST_FRAME = 5 + 1 + 10 + 5 + 5 + 5 + 5   # of a record without key, value and headers, with the longest varints
 
 
 cdef inline Py_ssize_t largest_size(RecordParts* parts) noexcept nogil:
-    """What the record takes at most, wherever in a batch it stands."""
+    """Returns the largest encoded size that the record can have at any position in a batch."""
     return (
         LONGEST_FRAME + parts.headers_size
         + (parts.key_size if parts.key_size > 0 else 0) + (parts.value_size if parts.value_size > 0 else 0)
@@ -31,7 +31,7 @@ cdef inline Py_ssize_t largest_size(RecordParts* parts) noexcept nogil:
 
 
 cdef inline bint fits(RecordParts* parts) noexcept nogil:
-    """Whether the record's sizes fit the 32 bits that the format has for them, wherever in a batch it stands."""
+    """Returns True if the record's sizes fit the format's 32 bits at any position in a batch."""
     return (
         parts.key_size <= INT_MAX // 4 and parts.value_size <= INT_MAX // 4 and parts.headers_size <= INT_MAX // 4
     )
@@ -39,7 +39,7 @@ cdef inline bint fits(RecordParts* parts) noexcept nogil:
 
 cdef inline Py_ssize_t body_size(RecordParts* parts, int64_t timestamp_delta, int32_t offset_delta,
                                  Py_ssize_t header_count) noexcept nogil:
-    """Bytes behind the record's length."""
+    """Returns the encoded size without the length field."""
     return (
         1 + size_of_varlong(timestamp_delta) + size_of_varint(offset_delta)
         + size_of_varint(<int32_t>parts.key_size) + (parts.key_size if parts.key_size > 0 else 0)
@@ -58,7 +58,7 @@ cdef inline uint8_t* put_bytes(uint8_t* p, const char* start, Py_ssize_t size) n
 
 cdef inline uint8_t* put_record(uint8_t* p, RecordParts* parts, Py_ssize_t body, int64_t timestamp_delta,
                                 int32_t offset_delta, list headers):
-    """Writes a record whose room was seen to; runs no Python code."""
+    """Writes a record; the caller has reserved the space. Runs no Python code."""
     p = write_varint(p, <int32_t>body)
     p[0] = 0
     p = write_varlong(p + 1, timestamp_delta)
@@ -80,30 +80,30 @@ cdef inline uint8_t* put_record(uint8_t* p, RecordParts* parts, Py_ssize_t body,
 
 
 cdef inline int bytes_of(object data, str what, const char** start, Py_ssize_t* size) except -1:
-    """Pointer and length of a key or value, -1 for None. The caller keeps `data` alive."""
+    """Gets pointer and size of a key or value; the size is -1 for None. The caller keeps `data` alive."""
     if data is None:
         size[0] = -1
     elif PyBytes_CheckExact(data):
         start[0] = PyBytes_AS_STRING(data)
         size[0] = PyBytes_GET_SIZE(data)
     else:
-        raise TypeError(f"a record's {what} is bytes or None, not {type(data).__name__}")
+        raise TypeError(f"a record's {what} must be bytes or None, not {type(data).__name__}")
     return 0
 
 
 cdef inline list encode_headers(object headers, Py_ssize_t* size):
-    """Name and value of each header as bytes, and how many bytes they take on the wire."""
+    """Returns name and value of each header as bytes, and sets their encoded size."""
     cdef list encoded = []
     cdef bytes raw_name
     size[0] = 0
     for pair in headers:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"a header is a pair of a name and bytes or None, not {pair!r}")
+            raise TypeError(f"a header must be a pair of a name and bytes or None, not {pair!r}")
         name, value = pair
         if not isinstance(name, str):
-            raise TypeError(f"a header's name is a str, not {type(name).__name__}")
+            raise TypeError(f"a header's name must be a str, not {type(name).__name__}")
         if value is not None and not PyBytes_CheckExact(value):
-            raise TypeError(f"the value of header {name!r} is bytes or None, not {type(value).__name__}")
+            raise TypeError(f"the value of header {name!r} must be bytes or None, not {type(value).__name__}")
         raw_name = (<str>name).encode("utf-8")
         encoded.append((raw_name, value))
         size[0] += size_of_varint(<int32_t>len(raw_name)) + len(raw_name)

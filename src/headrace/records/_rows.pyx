@@ -1,7 +1,7 @@
-"""Records as Python objects: the row decoder and the builder that a producer appends to.
+"""Records as Python objects: the row decoder and the batch builder.
 
-The builder keeps its records in one growing buffer behind room for the header, so that an uncompressed batch is finished
-in place. All sizes are known before anything is written: an append that raises leaves the builder as it was.
+The builder writes records into one growing buffer after space for the header, so that an uncompressed batch is finished
+in place. It computes all sizes before it writes: an append that raises leaves the builder unchanged.
 """
 
 cimport cython
@@ -33,7 +33,7 @@ cdef object _NONE_CODEC = Compression.NONE
 @cython.freelist(1024)
 @cython.no_gc
 cdef class Record:
-    """One record. `headers` is a tuple of (name, value) pairs; `timestamp_type` is 0 for CreateTime, 1 for LogAppendTime."""
+    """A record. `headers` is a tuple of (name, value) pairs; `timestamp_type` is 0 (CreateTime) or 1 (LogAppendTime)."""
 
     cdef readonly int64_t offset
     cdef readonly int64_t timestamp
@@ -88,7 +88,7 @@ cdef tuple _decode_headers(BatchRecords records, RecordRef* ref):
 
 
 def decode_rows(BatchRecords records not None, int64_t min_offset=0) -> list:
-    """The records from `min_offset` on, as a list of Record."""
+    """Returns the records from `min_offset` on."""
     cdef int32_t first = 0, i
     cdef RecordRef* ref
     cdef Record record
@@ -116,7 +116,7 @@ def decode_rows(BatchRecords records not None, int64_t min_offset=0) -> list:
 
 @cython.final
 cdef class BatchBuilder:
-    """Collects records and makes one batch of them."""
+    """Builds one batch from records."""
 
     cdef HeaderFields _fields
     cdef bytearray _buffer
@@ -157,7 +157,7 @@ cdef class BatchBuilder:
 
     @property
     def size_in_bytes(self):
-        """The batch's size so far, without compression."""
+        """The current uncompressed size of the batch."""
         return self._size
 
     @property
@@ -167,7 +167,7 @@ cdef class BatchBuilder:
     cdef int _reserve(self, Py_ssize_t size) except -1:
         cdef Py_ssize_t wanted = self._size + size
         if wanted > INT_MAX:
-            raise ValueError("a batch does not fit the format's 32-bit length")
+            raise ValueError("the batch exceeds the format's 32-bit length")
         if wanted > self._capacity:
             self._capacity = max(wanted, 2 * self._capacity)
             PyByteArray_Resize(self._buffer, self._capacity)
@@ -175,30 +175,30 @@ cdef class BatchBuilder:
         return 0
 
     def append(self, key, value, int64_t timestamp=-1, headers=None, int64_t offset=-1):
-        """Adds a record and returns its size in bytes. Without `offset` it follows the last one."""
+        """Adds a record and returns its size in bytes. Without `offset`, it gets the next offset."""
         cdef RecordParts parts
         cdef int64_t offset_delta, timestamp_delta
         cdef Py_ssize_t body, total
         cdef list encoded = None
         cdef uint8_t* p
         if timestamp < -1:
-            raise ValueError(f"a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
+            raise ValueError(f"invalid timestamp {timestamp}: expected milliseconds since 1970, or -1 for none")
         parts.key = parts.value = NULL
         parts.headers_size = 0
         bytes_of(key, "key", &parts.key, &parts.key_size)
         bytes_of(value, "value", &parts.value, &parts.value_size)
         if headers:
             encoded = encode_headers(headers, &parts.headers_size)
-        # Behind the headers: going through them may run anyone's code, even code that finishes this batch.
+        # Checked after the headers: iterating over them may run user code, even code that builds this batch.
         if self._buffer is None:
-            raise RuntimeError("this batch is built already; a builder makes one batch")
+            raise RuntimeError("this batch is already built; create a new BatchBuilder")
         offset_delta = self._fields.last_offset_delta + 1 if offset < 0 else offset - self._fields.base_offset
         if offset_delta <= self._fields.last_offset_delta or offset_delta > INT_MAX:
-            raise ValueError(f"offset {offset} does not follow {self.next_offset - 1} within one batch")
+            raise ValueError(f"offset {offset} must follow {self.next_offset - 1} within one batch")
         timestamp_delta = 0 if self._fields.count == 0 else wrapping_subtract(timestamp, self._fields.base_timestamp)
-        # Past this the sizes below would not fit the 32 bits that the format has for them.
+        # Larger sizes would not fit the format's 32 bits.
         if not fits(&parts):
-            raise ValueError("a record's key, value or headers are too large for a batch")
+            raise ValueError("the record's key, value or headers are too large for a batch")
         body = body_size(&parts, timestamp_delta, <int32_t>offset_delta, len(encoded) if encoded is not None else 0)
         self._reserve(body + 5)
         p = self._p + self._size
@@ -213,12 +213,12 @@ cdef class BatchBuilder:
         return total
 
     def build(self) -> bytearray:
-        """The finished batch. The builder takes no more records."""
+        """Returns the finished batch. The builder accepts no more records."""
         cdef bytearray buffer = self._buffer
         if buffer is None:
-            raise RuntimeError("this batch is built already; a builder makes one batch")
+            raise RuntimeError("this batch is already built; create a new BatchBuilder")
         if self._fields.count == 0:
-            raise ValueError("a batch needs at least one record")
+            raise ValueError("a batch must have at least one record")
         batch = finish_batch(&self._fields, buffer, self._size, self._codec, self._level)
         self._buffer = None
         self._p = NULL
@@ -226,7 +226,7 @@ cdef class BatchBuilder:
 
 
 def encode_rows(rows, **fields) -> bytearray:
-    """One batch of `(key, value, timestamp, headers)` rows; keyword arguments are BatchBuilder's."""
+    """Encodes `(key, value, timestamp, headers)` rows as one batch; keyword arguments are BatchBuilder's."""
     cdef BatchBuilder builder = BatchBuilder(**fields)
     for key, value, timestamp, headers in rows:
         builder.append(key, value, timestamp, headers)

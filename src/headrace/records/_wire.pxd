@@ -1,4 +1,4 @@
-# Varints and the record parser, shared by the kernel's modules. See _wire.pyx for the layout.
+# Varints and the record parser, shared by the compiled modules. See _wire.pyx for the layout.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -13,7 +13,7 @@ cdef extern from *:
     static inline void hr_store16(uint8_t *p, uint16_t v) { v = __builtin_bswap16(v); memcpy(p, &v, 2); }
     static inline void hr_store32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
     static inline void hr_store64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
-    /* Bytes of a varint: the bits used, divided by seven and rounded up, without a loop. */
+    /* The size of a varint: the number of bits divided by seven, rounded up, without a loop. */
     static inline int hr_size_of_unsigned(uint64_t v) { return ((63 - __builtin_clzll(v | 1)) * 9 + 73) / 64; }
     #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
     #error "Headrace's kernel is written for little-endian machines"
@@ -28,7 +28,7 @@ cdef extern from *:
     void store64 "hr_store64"(uint8_t* p, uint64_t v) noexcept nogil
 
 
-# One record of a scanned batch. Positions count from the start of the (inflated) records; a length of -1 is a null.
+# One parsed record. Positions are relative to the start of the (uncompressed) records; a length of -1 is a null.
 cdef struct RecordRef:
     int64_t timestamp
     int32_t offset_delta
@@ -39,7 +39,7 @@ cdef struct RecordRef:
     int32_t key_len
     int32_t value_pos
     int32_t value_len
-    int32_t headers_pos     # of the first header, behind the count
+    int32_t headers_pos     # of the first header, after the count
     int32_t headers_count
 
 
@@ -76,7 +76,7 @@ cdef enum Field:
     FIELD_HEADER_VALUE
 
 
-# Where and why parsing stopped; made into an exception once the GIL is held again.
+# Where and why parsing failed; converted to an exception once the GIL is held again.
 cdef struct ParseFault:
     Fault fault
     Field field
@@ -86,7 +86,7 @@ cdef struct ParseFault:
     int64_t limit
 
 
-# 64-bit sums and differences that wrap around, as Java's do; C leaves the overflow of signed ones undefined.
+# 64-bit sums and differences that wrap around, as in Java; signed overflow is undefined in C.
 cdef inline int64_t wrapping_add(int64_t left, int64_t right) noexcept nogil:
     return <int64_t>(<uint64_t>left + <uint64_t>right)
 
@@ -136,7 +136,7 @@ cdef inline uint8_t* write_varlong(uint8_t* p, int64_t value) noexcept nogil:
     return write_unsigned(p, zigzag64(value))
 
 
-# Each reader moves `cursor` past what it read; on a fault the cursor stays where the varint began.
+# Each reader moves `cursor` past the varint; on a fault, the cursor stays at its start.
 cdef inline Fault read_varlong(const uint8_t** cursor, const uint8_t* end, int64_t* out) noexcept nogil:
     cdef const uint8_t* p = cursor[0]
     cdef uint64_t raw = 0
@@ -164,7 +164,7 @@ cdef inline Fault read_varint(const uint8_t** cursor, const uint8_t* end, int32_
     cdef uint8_t byte
     cdef int shift = 0
     if end - p >= 2:
-        # Lengths and deltas below 8192, by far the most.
+        # Fast path for lengths and deltas below 8192, by far the most common.
         if p[0] < 0x80:
             out[0] = unzigzag32(p[0])
             cursor[0] = p + 1

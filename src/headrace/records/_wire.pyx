@@ -1,8 +1,8 @@
-"""Varints, murmur2 and the parser of records: the part of the kernel that reads untrusted bytes.
+"""Varints, murmur2 and the record parser: the module that reads untrusted bytes.
 
 A record inside a batch of format v2:
 
-    length          varint     of what follows
+    length          varint     of the rest of the record
     attributes      int8       unused
     timestampDelta  varlong    from the batch's base timestamp
     offsetDelta     varint     from the batch's base offset
@@ -13,11 +13,11 @@ A record inside a batch of format v2:
     headerCount     varint
     headers         each: keyLength varint, key, valueLength varint (-1 is null), value
 
-Varints are zigzag, seven bits a byte, low bits first: at most 5 bytes for 32 bits, 10 for 64.
+Varints are zigzag-encoded, seven bits per byte, low bits first: at most 5 bytes for 32 bits, 10 for 64.
 
-`scan_records` is the only reader of this layout. It checks every length against the bytes that are left before it uses
-it, and fills an array of RecordRef, so that whatever works on records afterwards (rows, columns, compaction) copies from
-positions that are known to lie inside the buffer. It needs no GIL and allocates nothing.
+`scan_records` is the only reader of this layout. It checks every length against the remaining bytes and fills an array
+of RecordRef, so that rows, columns and compaction copy from positions that are known to be inside the buffer. It needs
+no GIL and allocates nothing.
 """
 
 from headrace.common.errors import CorruptRecordError
@@ -40,7 +40,7 @@ cdef inline int _fail(ParseFault* fault, Fault kind, Field field, int64_t positi
 
 cdef inline int _read_bytes(const uint8_t* data, const uint8_t** cursor, const uint8_t* end, Field field, int lowest,
                             int32_t* position, int32_t* length, ParseFault* fault) noexcept nogil:
-    """A length and that many bytes; `lowest` is -1 where a null is allowed, else 0."""
+    """Reads a length and skips that many bytes; `lowest` is -1 if a null is allowed, else 0."""
     cdef const uint8_t* begin = cursor[0]
     cdef Fault kind = read_varint(cursor, end, length)
     if kind != FAULT_NONE:
@@ -57,7 +57,7 @@ cdef inline int _read_bytes(const uint8_t* data, const uint8_t** cursor, const u
 
 cdef Fault next_header(const uint8_t* data, int32_t* position, int32_t end, HeaderRef* header,
                        ParseFault* fault) noexcept nogil:
-    """Reads the header at `position` and moves it on."""
+    """Reads the header at `position` and advances it."""
     cdef const uint8_t* cursor = data + position[0]
     cdef const uint8_t* limit = data + end
     if (_read_bytes(data, &cursor, limit, FIELD_HEADER_KEY, 0, &header.key_pos, &header.key_len, fault) < 0
@@ -145,10 +145,10 @@ cdef int scan_records(const uint8_t* data, Py_ssize_t size, int32_t count, int32
 
 
 cdef object raise_fault(ParseFault* fault, Py_ssize_t base, bint inflated):
-    """Raises the exception that says what was wrong and where. `base` is where the records begin in the buffer."""
+    """Raises CorruptRecordError with what is wrong and where. `base` is the position of the records in the buffer."""
     cdef Fault kind = fault.fault
     field = _FIELD_NAMES[<int>fault.field]
-    # A position inside inflated bytes is not one of the caller's buffer.
+    # A position in the uncompressed records is not a position in the caller's buffer.
     position = fault.position if inflated else base + fault.position
     where = f"byte {position}{' of the inflated records' if inflated else ''}"
     record = f"record {fault.index}, {field} at {where}"
@@ -169,21 +169,21 @@ cdef object raise_fault(ParseFault* fault, Py_ssize_t base, bint inflated):
     elif kind == FAULT_TRAILING_IN_RECORD:
         text = f"record {fault.index} has {fault.value} trailing bytes at {where}"
     elif kind == FAULT_TRAILING_IN_BATCH:
-        text = f"{fault.value} trailing bytes at {where}, behind the last of {fault.index} records"
+        text = f"{fault.value} trailing bytes at {where}, after the last of {fault.index} records"
     else:
         text = f"the batch claims {fault.limit} records but ends after {fault.value}, at {where}"
     raise CorruptRecordError(text, position)
 
 
 def encode_varint(int value) -> bytes:
-    """A 32-bit zigzag varint: 1 to 5 bytes."""
+    """Encodes a 32-bit zigzag varint: 1 to 5 bytes."""
     cdef uint8_t out[10]
     cdef uint8_t* end = write_varint(out, value)
     return out[:end - out]
 
 
 def encode_varlong(int64_t value) -> bytes:
-    """A 64-bit zigzag varint: 1 to 10 bytes."""
+    """Encodes a 64-bit zigzag varint: 1 to 10 bytes."""
     cdef uint8_t out[10]
     cdef uint8_t* end = write_varlong(out, value)
     return out[:end - out]
@@ -195,7 +195,7 @@ cdef object _varint_error(Fault kind, Py_ssize_t position):
 
 
 def decode_varint(const uint8_t[::1] data not None, Py_ssize_t position=0):
-    """Reads a 32-bit varint at `position`; returns the value and the position behind it."""
+    """Reads a 32-bit varint at `position`; returns the value and the position after it."""
     cdef int32_t value
     cdef Fault kind = FAULT_TRUNCATED
     cdef const uint8_t* cursor
@@ -208,7 +208,7 @@ def decode_varint(const uint8_t[::1] data not None, Py_ssize_t position=0):
 
 
 def decode_varlong(const uint8_t[::1] data not None, Py_ssize_t position=0):
-    """Reads a 64-bit varint at `position`; returns the value and the position behind it."""
+    """Reads a 64-bit varint at `position`; returns the value and the position after it."""
     cdef int64_t value
     cdef Fault kind = FAULT_TRUNCATED
     cdef const uint8_t* cursor
@@ -221,7 +221,7 @@ def decode_varlong(const uint8_t[::1] data not None, Py_ssize_t position=0):
 
 
 cdef int32_t murmur2_of(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Murmur2 with the seed that Kafka's producer uses. Words are little-endian, arithmetic wraps at 32 bits."""
+    """Computes murmur2 with the seed of Kafka's producer. Words are little-endian, arithmetic wraps at 32 bits."""
     cdef uint32_t mixer = 0x5BD1E995
     cdef uint32_t hashed = <uint32_t>0x9747B28C ^ <uint32_t>size
     cdef uint32_t word
@@ -249,14 +249,14 @@ cdef int32_t murmur2_of(const uint8_t* data, Py_ssize_t size) noexcept nogil:
 
 
 def murmur2(const uint8_t[::1] key not None) -> int:
-    """The signed 32-bit hash that Kafka's producer takes of a key."""
+    """Returns the signed 32-bit hash that Kafka's producer computes of a key."""
     if key.shape[0] == 0:
         return murmur2_of(NULL, 0)
     return murmur2_of(&key[0], key.shape[0])
 
 
 def partition_for_key(const uint8_t[::1] key not None, int32_t partitions) -> int:
-    """The partition that Kafka's default partitioner gives a key: murmur2 with the sign bit cleared, modulo."""
+    """Returns the partition that Kafka's default partitioner selects for a key: murmur2 without sign bit, modulo."""
     if partitions <= 0:
-        raise ValueError(f"a topic has at least 1 partition, not {partitions}")
+        raise ValueError(f"partitions must be at least 1: {partitions}")
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,4 +1,4 @@
-"""Record batches as Arrow record batches, both ways, with no Python object per record.
+"""Conversion between record batches and Arrow record batches, without a Python object per record.
 
 Apart from the rest of the package, so that who needs no Arrow does not pay for importing pyarrow.
 """
@@ -21,7 +21,7 @@ HEADERS_TYPE = pa.list_(pa.struct(_HEADER_FIELDS))
 _LARGEST_HINT = 64 * 1024 * 1024
 _TIMESTAMP_SCALES = {"ms": 1, "us": 1000}
 _LAST_SEQUENCE = 2**31 - 1
-"""Behind it sequences begin again with 0."""
+"""The next sequence number is 0."""
 
 
 def records_schema(timestamp_unit: str = "ms") -> pa.Schema:
@@ -45,9 +45,9 @@ class ArrowDecoder:
     """Collects the records of many batches into one Arrow record batch."""
 
     def __init__(self, timestamp_unit: str = "ms", size_hint: int = 0, rows_hint: int = 0):
-        """The hints are about how many bytes of records, and how many records, will come."""
+        """The hints are the approximate number of record bytes and of records to come."""
         if timestamp_unit not in _TIMESTAMP_SCALES:
-            raise ValueError(f"timestamps come in 'ms' or 'us', not {timestamp_unit!r}")
+            raise ValueError(f"timestamp_unit must be 'ms' or 'us', not {timestamp_unit!r}")
         self._schema = _SCHEMAS[timestamp_unit]
         self._timestamp_type = self._schema.field("timestamp").type
         self._scale = _TIMESTAMP_SCALES[timestamp_unit]
@@ -58,11 +58,11 @@ class ArrowDecoder:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of keys and values so far. One Arrow column holds less than 2 GiB: finish before that."""
+        """The bytes of keys and values so far. An Arrow column is limited to 2 GiB; call `finish` before that."""
         return self._columns.size_in_bytes
 
     def add(self, records: BatchRecords, min_offset: int = 0, max_records: int = 2**31 - 1) -> int:
-        """Appends the records from `min_offset` on, at most so many, and returns how many those were."""
+        """Appends up to `max_records` records from `min_offset` on. Returns their number."""
         return self._columns.add(records, min_offset, max_records)
 
     def add_all(
@@ -72,15 +72,15 @@ class ArrowDecoder:
         max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES,
         check_crcs: bool = False,
     ) -> None:
-        """Appends the data records of many batches, with less ado for each than `add`."""
+        """Appends the records of many batches, faster than `add` for each; skips control batches."""
         self._columns.add_all(batches, min_offset, max_inflated_bytes, check_crcs)
 
     def finish(self) -> pa.RecordBatch:
-        """What was collected; the decoder starts anew."""
+        """Returns the collected records; the decoder is empty again."""
         return pa.RecordBatch.from_arrays(self.finish_arrays(), schema=self._schema)
 
     def finish_arrays(self) -> list[pa.Array]:
-        """As `finish`, only the columns, in the order of `records_schema`."""
+        """Like `finish`, but returns the columns in the order of `records_schema`."""
         columns, self._columns = self._columns, ColumnDecoder(self._scale)
         rows = columns.length
         headers = pa.StructArray.from_arrays(
@@ -120,7 +120,7 @@ def decode_arrow(
     max_inflated_bytes: int = DEFAULT_MAX_INFLATED_BYTES,
     check_crcs: bool = False,
 ) -> pa.RecordBatch:
-    """The data records of one or many batches as one Arrow record batch. Control batches hold no data: left out."""
+    """Returns the records of one or many batches as one Arrow record batch; skips control batches."""
     batches = list(batches)
     decoder = ArrowDecoder(timestamp_unit, size_hint=sum(batch.size_in_bytes for batch in batches))
     decoder.add_all(batches, min_offset, max_inflated_bytes, check_crcs=check_crcs)
@@ -138,16 +138,16 @@ def encode_arrow(
     base_sequence: int = NO_SEQUENCE,
     **fields: Any,
 ) -> list[bytearray]:
-    """Record batches of the rows of `data`, each of at most `max_bytes` before compression and of at least one row.
+    """Encodes the rows of `data` as batches of at most `max_bytes` before compression, but at least one row.
 
-    Columns are taken by name: `value` (required), `key`, `headers`, `timestamp`; others are ignored. Keys and values
-    are binary or string. Rows without a timestamp get the one given. Offsets run on from batch to batch, and so
-    do sequences where they begin with one. `spare` is a list of buffers that are used up first, `fields` are those of
-    the batches' headers.
+    Columns are selected by name: `value` (required), `key`, `headers`, `timestamp`; others are ignored. Keys and values
+    are binary or string. Rows without a timestamp get `timestamp`. Offsets, and sequence numbers if `base_sequence` is
+    set, continue from batch to batch. `fields` are header fields of the batches, and `spare`, a list of buffers to use
+    first.
     """
     chunks = data.to_batches() if isinstance(data, pa.Table) else [data]
     if "value" not in data.schema.names:
-        raise ValueError(f"the data needs a column 'value', it has {data.schema.names}")
+        raise ValueError(f"the data has no column 'value'; its columns are {data.schema.names}")
     encoded: list[bytearray] = []
     for chunk in chunks:
         if chunk.num_rows == 0:
@@ -189,11 +189,11 @@ def _open_columns(chunk: pa.RecordBatch, timestamp: int) -> tuple[ColumnEncoder,
 
 
 def _timestamps_ms(column: pa.Array, default: int) -> pa.Array:
-    """The column as milliseconds; a null becomes the default."""
+    """Converts the column to milliseconds; a null becomes the default."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         if kind.unit != "ms":
-            # Finer units lose their fractions; seconds that do not fit milliseconds are refused.
+            # Finer units lose their fractions; seconds that overflow as milliseconds raise an error.
             column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=kind.unit == "s")
         column = column.cast(pa.int64())
     elif pa.types.is_integer(kind):
@@ -226,7 +226,7 @@ def _headers_source(column: pa.Array) -> tuple[Any, Any, int, Any, Any] | None:
     structs = column.values
     names, values = structs.field("key"), structs.field("value")
     if names.null_count or structs.null_count:
-        # Only the headers of these rows count, not what else the arrays hold that this column is a slice of.
+        # Check only the headers of these rows: the column may be a slice of a larger array.
         used = column.flatten()
         if used.null_count or used.field("key").null_count:
             raise ValueError("column 'headers' has a header without a name")

@@ -1,7 +1,7 @@
-"""CRC-32C by the processor, from the compiled part of the `crc32c` package.
+"""CRC-32C with processor instructions, from the extension module of the `crc32c` package.
 
-The package itself is not imported: it brings a command line and reads its own version, which takes 3 MB and longer than
-all the rest of the client.
+The package itself is not imported: it imports its command line and reads its own version, which takes 3 MB and more
+time than the rest of the client.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def _load() -> Crc:
     places = None if package is None else package.submodule_search_locations
     spec = None if places is None else PathFinder.find_spec(name, places)
     if spec is None or spec.loader is None:
-        # Packed in some other way, as in an archive.
+        # Packaged differently, for example in an archive.
         from crc32c import crc32c as found
 
         return found

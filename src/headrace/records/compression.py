@@ -1,16 +1,16 @@
-"""The codecs of the record batch, as Kafka's clients really write them.
+"""The compression codecs of record batches, in the formats that Kafka's clients write.
 
 - gzip: one member.
-- snappy: the Java client frames it the "xerial" way: a 16-byte header (magic, version 1, compatible version 1), then
-  chunks of at most 32 KiB, each behind its 4-byte compressed length. librdkafka writes one bare snappy block. Both are
+- snappy: the Java client uses the "xerial" framing: a 16-byte header (magic, version 1, compatible version 1), then
+  chunks of at most 32 KiB, each after its 4-byte compressed length. librdkafka writes one bare snappy block. Both are
   read; the framed form is written.
-- lz4: the frame format with independent blocks of 64 KiB and no checksums but the header's, as both clients write it;
-  Kafka's Java reader takes no other kind of block. As in Java, level 9, the default, means the fast compressor.
+- lz4: the frame format with independent blocks of 64 KiB and only a header checksum, as both clients write it; Kafka's
+  Java reader accepts no other kind of block. As in Java, level 9, the default, means the fast compressor.
 - zstd: one frame.
 
-Inflating is bounded: the output buffer never grows past the limit given, however small the input that fills it.
+Decompression is bounded: the output never exceeds the limit, regardless of the input.
 
-The library is imported when the first batch needs it: who compresses nothing saves its 2 MB.
+The compression library is imported for the first compressed batch, which saves 2 MB without compression.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from headrace.common.errors import CorruptRecordError, InflatedTooLargeError, Un
 from headrace.common.types import Buffer
 
 DEFAULT_MAX_INFLATED_BYTES = 256 * 1024 * 1024
-"""What one batch may inflate to, unless the caller says otherwise."""
+"""The default limit of a batch's uncompressed size."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
@@ -36,7 +36,7 @@ _LIKELY_RATIO = 64
 
 
 class Compression(IntEnum):
-    """A codec, by its number in the batch's attributes."""
+    """A compression codec, by its id in the batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -46,19 +46,19 @@ class Compression(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> "Compression":
-        """By the name that `compression.type` has for it."""
+        """Returns the codec with a name of `compression.type`."""
         for codec in cls:
             if codec.name.lower() == name:
                 return codec
         expected = ", ".join(codec.name.lower() for codec in cls)
-        raise UnsupportedCompressionTypeError(f"unknown compression type {name!r}, expected one of {expected}")
+        raise UnsupportedCompressionTypeError(f"Unknown compression type {name!r}: expected one of {expected}")
 
     @classmethod
     def from_id(cls, codec_id: int) -> "Compression":
         try:
             return cls(codec_id)
         except ValueError:
-            raise UnsupportedCompressionTypeError(f"unknown compression codec {codec_id}, expected 0 to 4") from None
+            raise UnsupportedCompressionTypeError(f"Unknown compression codec {codec_id}: expected 0 to 4") from None
 
 
 LEVELS: dict[Compression, tuple[int, int, int]] = {
@@ -70,16 +70,16 @@ LEVELS: dict[Compression, tuple[int, int, int]] = {
 
 
 def check_level(codec: Compression, level: int | None) -> int | None:
-    """The level to use, or None for codecs without levels; an impossible one is refused."""
+    """Returns the level to use; None for codecs without levels. Raises ValueError for an invalid level."""
     if codec not in LEVELS:
         if level is not None:
-            raise ValueError(f"{codec.name.lower()} has no compression levels, got level {level}")
+            raise ValueError(f"{codec.name.lower()} has no compression levels, but level {level} was given")
         return None
     lowest, highest, default = LEVELS[codec]
     if level is None:
         return default
     if not lowest <= level <= highest:
-        raise ValueError(f"{codec.name.lower()} takes compression levels {lowest} to {highest}, got {level}")
+        raise ValueError(f"invalid compression level {level} for {codec.name.lower()}: expected {lowest} to {highest}")
     return level
 
 
@@ -89,7 +89,7 @@ def _cramjam() -> Any:
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
-    """The bytes that go behind the batch header for these records."""
+    """Compresses records; returns the bytes that follow the batch header."""
     level = check_level(codec, level)
     if codec == Compression.NONE:
         return data
@@ -101,14 +101,14 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
         return _compress_lz4(data, level)
     if codec == Compression.ZSTD:
         return memoryview(_cramjam().zstd.compress(data, level=level))
-    raise UnsupportedCompressionTypeError(f"unknown compression codec {codec!r}")
+    raise UnsupportedCompressionTypeError(f"Unknown compression codec {codec!r}")
 
 
 def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_INFLATED_BYTES) -> Buffer:
-    """The records of a compressed batch.
+    """Decompresses the records of a batch.
 
-    Raises InflatedTooLargeError past `max_bytes` and CorruptRecordError on bad input. Positions in messages count from
-    the start of `data`.
+    Raises InflatedTooLargeError if they exceed `max_bytes`, and CorruptRecordError for invalid input. Positions in
+    messages are relative to the start of `data`.
     """
     codec = Compression.from_id(codec_id)
     if codec == Compression.NONE:
@@ -131,16 +131,16 @@ def _inflate_bounded(
     guess: int,
     max_bytes: int,
 ) -> memoryview:
-    """Inflates into a buffer of fixed size. If that proves too small, tries four times the size, up to the limit."""
+    """Decompresses into a fixed-size buffer. If it is too small, retries with four times the size, up to the limit."""
     while True:
         room = min(guess, max_bytes)
         output = bytearray(room)
         try:
             written = decompress_into(data, output)
         except _cramjam().DecompressionError as error:
-            # The wording of a full output buffer; every other failure is bad input.
+            # This text means a full output buffer; every other error means invalid input.
             if "failed to write whole buffer" not in str(error):
-                raise CorruptRecordError(f"{codec.name.lower()} data does not inflate: {error}") from error
+                raise CorruptRecordError(f"cannot decompress {codec.name.lower()} data: {error}") from error
             if room == max_bytes:
                 raise _too_large(codec, max_bytes) from None
             guess = 4 * room
@@ -149,11 +149,11 @@ def _inflate_bounded(
 
 
 def _too_large(codec: Compression, max_bytes: int) -> InflatedTooLargeError:
-    return InflatedTooLargeError(f"{codec.name.lower()} data inflates past the limit of {max_bytes} bytes")
+    return InflatedTooLargeError(f"{codec.name.lower()} data decompresses to more than the limit of {max_bytes} bytes")
 
 
 def _size_hint(codec: Compression, data: memoryview) -> int | None:
-    """What the format says of the inflated size. Only a hint: it is bounded by the limit and never trusted."""
+    """Returns the uncompressed size that the format states. It is only a hint: bounded by the limit, never trusted."""
     if codec == Compression.GZIP and len(data) >= 18:
         return int.from_bytes(data[-4:], "little") or None
     if codec == Compression.ZSTD and len(data) >= 14 and data[:4] == _ZSTD_MAGIC:
@@ -171,7 +171,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytearray:
     compressor = _cramjam().lz4.Compressor(level=1 if fast else level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     checked = memoryview(compressor.finish())
-    # The library puts a checksum behind each block, which the clients do not; the batch's CRC covers it all anyway.
+    # The library adds a checksum after each block. Kafka's clients do not, since the batch has a CRC; remove them.
     framed = bytearray(_LZ4_HEADER)
     position = len(_LZ4_HEADER)
     while length := int.from_bytes(checked[position : position + 4], "little"):
@@ -216,10 +216,10 @@ def _decompress_snappy(view: memoryview, max_bytes: int) -> memoryview:
 
 
 def _decompress_snappy_block(block: memoryview, position: int, room: int, max_bytes: int) -> memoryview:
-    """Inflates what stands at `position` of the data if it fits into `room`, what is left of `max_bytes`."""
+    """Decompresses the block at `position` if it fits into `room`, the rest of `max_bytes`."""
     try:
         length = _cramjam().snappy.decompress_raw_len(block)
-        # Three bytes inflate to at most 64, so a claim past that ratio is a lie, found before anything is allocated.
+        # Three bytes decompress to at most 64: reject a larger claim before allocating memory.
         if length > 32 * len(block):
             raise CorruptRecordError(f"snappy block at byte {position} claims {length} bytes out of {len(block)}")
         if length > room:
@@ -227,5 +227,5 @@ def _decompress_snappy_block(block: memoryview, position: int, room: int, max_by
         output = bytearray(length)
         written = _cramjam().snappy.decompress_raw_into(block, output)
     except _cramjam().DecompressionError as error:
-        raise CorruptRecordError(f"snappy block at byte {position} does not inflate: {error}") from error
+        raise CorruptRecordError(f"cannot decompress snappy block at byte {position}: {error}") from error
     return memoryview(output)[:written]

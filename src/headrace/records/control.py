@@ -1,6 +1,6 @@
-"""Control batches: the markers that end a transaction in a partition.
+"""Control batches: the transaction markers that end a transaction in a partition.
 
-A control batch holds one record. Its key is `version int16, type int16` (0 abort, 1 commit); a marker's value is
+A control batch has one record. Its key is `version int16, type int16` (0 abort, 1 commit); the value of a marker is
 `version int16, coordinator epoch int32`.
 """
 
@@ -17,7 +17,7 @@ _VALUE = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """The types that end transactions. Kafka's log holds others (quorum control records); readers pass over them."""
+    """The types of transaction markers. Kafka has other control records (of the quorum), which readers skip."""
 
     ABORT = 0
     COMMIT = 1
@@ -25,6 +25,8 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionMarker:
+    """A commit or abort marker."""
+
     control_type: ControlType
     coordinator_epoch: int
 
@@ -39,9 +41,9 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The control batch that commits or aborts a producer's open transaction."""
+    """Encodes the control batch that commits or aborts a producer's open transaction."""
     if not -(2**31) <= coordinator_epoch < 2**31:
-        raise ValueError(f"a coordinator epoch has 32 bits, not {coordinator_epoch}")
+        raise ValueError(f"coordinator epoch {coordinator_epoch} does not fit 32 bits")
     builder = BatchBuilder(
         base_offset=base_offset,
         producer_id=producer_id,
@@ -56,20 +58,20 @@ def encode_marker(
 
 
 def read_marker(records: BatchRecords) -> EndTransactionMarker | None:
-    """The marker that a control batch holds; None for an empty batch and for control records of other types."""
+    """Returns the marker of a control batch; None for an empty batch and for control records of other types."""
     if len(records) == 0:
         return None
     key, value = records.key(0), records.value(0)
     if key is None or len(key) < _KEY.size:
-        raise _malformed(records, f"a control record with key {key!r}, expected a version and a type")
+        raise _malformed(records, f"a control record with invalid key {key!r}: expected a version and a type")
     control_id = _KEY.unpack_from(key)[1]
     if control_id not in (ControlType.ABORT, ControlType.COMMIT):
         return None
     if value is None or len(value) < _VALUE.size:
-        raise _malformed(records, f"a transaction marker with value {value!r}, expected a version and an epoch")
+        raise _malformed(records, f"a transaction marker with invalid value {value!r}: expected a version and an epoch")
     return EndTransactionMarker(ControlType(control_id), _VALUE.unpack_from(value)[1])
 
 
 def _malformed(records: BatchRecords, what: str) -> CorruptRecordError:
     position = records.batch.position
-    return CorruptRecordError(f"batch at byte {position} holds {what}", position)
+    return CorruptRecordError(f"batch at byte {position} has {what}", position)

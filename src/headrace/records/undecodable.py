@@ -1,10 +1,10 @@
-"""The one error of reading records that is not the bytes' fault."""
+"""The error of a failed deserializer."""
 
 
 class Undecodable(Exception):
-    """A deserializer raised. `offset` is the record's, `field` is "key" or "value"; the cause is chained."""
+    """A deserializer raised an exception, which is the cause. `field` is "key" or "value"."""
 
     def __init__(self, offset: int, field: str):
-        super().__init__(f"the {field} of the record at offset {offset} could not be deserialized")
+        super().__init__(f"Error deserializing the {field} of the record at offset {offset}")
         self.offset = offset
         self.field = field

@@ -190,7 +190,7 @@ class LogMachine(RuleBasedStateMachine):
     def append_damaged(self, rows: list[Row]) -> None:
         data = self._encode(rows)
         data[-1] ^= 1
-        with pytest.raises(CorruptRecordError, match="fails its CRC"):
+        with pytest.raises(CorruptRecordError, match="is corrupt: stored crc"):
             self.log.append_as_leader(data, self.leader_epoch)
 
     @rule(

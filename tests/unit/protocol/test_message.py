@@ -121,7 +121,7 @@ def test_own_messages() -> None:
         inner: Inner = field(Inner, "0+")
 
     assert Whole(name="x").inner == Inner(number=5)
-    with pytest.raises(TypeError, match="no other base than Message"):
+    with pytest.raises(TypeError, match="Message must be the only base"):
 
         class Sub(Whole):
             pass

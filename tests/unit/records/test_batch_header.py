@@ -37,5 +37,5 @@ def test_does_not_hold_the_buffer() -> None:
 
 
 def test_refuses_fewer_bytes_than_a_header_has() -> None:
-    with pytest.raises(CorruptRecordError, match="Batch is cut short: 60 bytes, a header has 61"):
+    with pytest.raises(CorruptRecordError, match="Batch is cut short: 60 bytes, expected at least 61"):
         BatchHeader(BATCH[: BATCH_HEADER_BYTES - 1])

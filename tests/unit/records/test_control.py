@@ -50,7 +50,7 @@ def control_records(key: bytes | None, value: bytes | None) -> object:
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
 def test_a_control_record_needs_its_type(key: bytes | None) -> None:
-    message = r"^batch at byte 9 holds a control record with key .*, expected a version and a type$"
+    message = r"^batch at byte 9 has a control record with invalid key .*: expected a version and a type$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         read_marker(control_records(key, bytes(6)))
     assert raised.value.position == 9
@@ -58,7 +58,7 @@ def test_a_control_record_needs_its_type(key: bytes | None) -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"\0\0\0\0\0"])
 def test_a_marker_needs_its_epoch(value: bytes | None) -> None:
-    message = r"^batch at byte 9 holds a transaction marker with value .*, expected a version and an epoch$"
+    message = r"^batch at byte 9 has a transaction marker with invalid value .*: expected a version and an epoch$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         read_marker(control_records(bytes(4), value))
     assert raised.value.position == 9

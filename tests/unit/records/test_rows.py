@@ -14,9 +14,9 @@ def test_a_builder_makes_one_batch() -> None:
     assert builder.append(b"key", b"value", 1000) == 15
     assert (len(builder), builder.next_offset, builder.size_in_bytes) == (1, 6, 76)
     assert len(builder.build()) == 76
-    with pytest.raises(RuntimeError, match="built already"):
+    with pytest.raises(RuntimeError, match="already built"):
         builder.append(b"key", b"value")
-    with pytest.raises(RuntimeError, match="built already"):
+    with pytest.raises(RuntimeError, match="already built"):
         builder.build()
 
 
@@ -39,16 +39,16 @@ def test_a_builder_grows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("text", b""), TypeError, "a record's key is bytes or None, not str"),
-        ((b"", bytearray(b"")), TypeError, "a record's value is bytes or None, not bytearray"),
-        ((b"", b"", -2), ValueError, "milliseconds since 1970, or -1 for none, not -2"),
-        ((b"", b"", 0, [(b"name", b"")]), TypeError, "a header's name is a str, not bytes"),
-        ((b"", b"", 0, [("name", "text")]), TypeError, "the value of header 'name' is bytes or None, not str"),
-        ((b"", b"", 0, [("name", b"", 1)]), TypeError, "a header is a pair of a name and bytes or None"),
+        (("text", b""), TypeError, "a record's key must be bytes or None, not str"),
+        ((b"", bytearray(b"")), TypeError, "a record's value must be bytes or None, not bytearray"),
+        ((b"", b"", -2), ValueError, "invalid timestamp -2: expected milliseconds since 1970"),
+        ((b"", b"", 0, [(b"name", b"")]), TypeError, "a header's name must be a str, not bytes"),
+        ((b"", b"", 0, [("name", "text")]), TypeError, "the value of header 'name' must be bytes or None, not str"),
+        ((b"", b"", 0, [("name", b"", 1)]), TypeError, "a header must be a pair of a name and bytes or None"),
         ((b"", b"", 0, [("\ud800", b"")]), UnicodeEncodeError, "surrogates not allowed"),
-        ((b"", b"", 0, None, 9), ValueError, "offset 9 does not follow 10 within one batch"),
-        ((b"", b"", 0, None, 10), ValueError, "offset 10 does not follow 10 within one batch"),
-        ((b"", b"", 0, None, 10 + 2**31), ValueError, "does not follow 10 within one batch"),
+        ((b"", b"", 0, None, 9), ValueError, "offset 9 must follow 10 within one batch"),
+        ((b"", b"", 0, None, 10), ValueError, "offset 10 must follow 10 within one batch"),
+        ((b"", b"", 0, None, 10 + 2**31), ValueError, "must follow 10 within one batch"),
     ],
 )
 def test_a_refused_record_leaves_the_builder_as_it_was(
@@ -67,16 +67,16 @@ def test_a_refused_record_leaves_the_builder_as_it_was(
 
 @pytest.mark.parametrize("base_offset", [-1, -(2**63), 2**63 - 2**31, 2**63 - 1])
 def test_base_offsets_that_leave_no_room(base_offset: int) -> None:
-    with pytest.raises(ValueError, match=f"not {base_offset}$"):
+    with pytest.raises(ValueError, match=f"base offset {base_offset} is out of range"):
         BatchBuilder(base_offset=base_offset)
 
 
 def test_codec_and_level_are_checked_before_any_record() -> None:
-    with pytest.raises(UnsupportedCompressionTypeError, match="unknown compression codec 5"):
+    with pytest.raises(UnsupportedCompressionTypeError, match="Unknown compression codec 5"):
         BatchBuilder(codec=5)
-    with pytest.raises(ValueError, match="gzip takes compression levels 1 to 9, got 10"):
+    with pytest.raises(ValueError, match="invalid compression level 10 for gzip: expected 1 to 9"):
         BatchBuilder(codec=Compression.GZIP, level=10)
-    with pytest.raises(ValueError, match="snappy has no compression levels, got level 1"):
+    with pytest.raises(ValueError, match="snappy has no compression levels, but level 1 was given"):
         BatchBuilder(codec=Compression.SNAPPY, level=1)
 
 
@@ -89,7 +89,7 @@ def test_headers_that_finish_the_batch_while_they_are_read() -> None:
         built.append(builder.build())
         yield "name", b""
 
-    with pytest.raises(RuntimeError, match="built already"):
+    with pytest.raises(RuntimeError, match="already built"):
         builder.append(b"key", b"value", 0, headers())
     assert RecordBatch(built[0]).count == 1
 

@@ -15,6 +15,11 @@ STUBS = sorted(Path(headrace.records.__file__).parent.glob("*.pyi"))
 IMPORTED_FROM = (headrace.common.errors, headrace.records.compression)
 
 
+def is_type_variable(value: ast.expr) -> bool:
+    """Returns True for `TypeVar(...)`, which only the stub needs."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "TypeVar"
+
+
 def members(body: list[ast.stmt]) -> set[str]:
     """The public names that statements define."""
     names = set()
@@ -23,7 +28,7 @@ def members(body: list[ast.stmt]) -> set[str]:
             names.add(statement.name)
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             names.add(statement.target.id)
-        elif isinstance(statement, ast.Assign):
+        elif isinstance(statement, ast.Assign) and not is_type_variable(statement.value):
             names |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
     return {name for name in names if not name.startswith("_")}
 

@@ -385,8 +385,8 @@ class Named(str):
         ({"partition": 0.0}, "partition must be an int .*, not float"),
         ({"timestamp_ms": 1.5}, "timestamp_ms must be an int .milliseconds since 1970., not float"),
         ({"headers": 5}, "not iterable"),
-        ({"headers": ["name"]}, "a header is a pair of a name and bytes or None, not 'name'"),
-        ({"headers": [("name", b"1", b"2")]}, "a header is a pair"),
+        ({"headers": ["name"]}, "a header must be a pair of a name and bytes or None, not 'name'"),
+        ({"headers": [("name", b"1", b"2")]}, "a header must be a pair"),
     ],
 )
 def test_rejects_arguments_of_wrong_type(arguments: dict[str, Any], words: str) -> None:

@@ -32,14 +32,14 @@ def test_the_rounds_reach_every_check() -> None:
         "record #, offset delta at byte #.*: # does not follow #",
         "record #, offset delta at byte #.*: # is beyond the batch's last offset delta #",
         "record # has # trailing bytes",
-        "# trailing bytes at byte #.*, behind the last of # records",
+        "# trailing bytes at byte #.*, after the last of # records",
         "the batch claims # records but ends after #",
         "batch at byte # claims # records$",
         "batch at byte # claims # records in # bytes",
-        "batch at byte # has base offset # and last offset delta #, neither may be negative",
-        "batch at byte # has base offset # and last offset delta #, more than offsets can count",
-        "batch at byte #: unknown compression codec #",
-        *(rf"batch at byte #: {codec} " for codec in ("gzip", "snappy", "lz#", "zstd")),
+        "batch at byte # has base offset # and last offset delta #; neither may be negative",
+        "batch at byte # has base offset # and last offset delta #; the last offset exceeds # bits",
+        "batch at byte #: Unknown compression codec #",
+        *(rf"batch at byte #: (cannot decompress )?{codec} " for codec in ("gzip", "snappy", "lz#", "zstd")),
     ]
     missed = [pattern for pattern in patterns if not any(re.match(pattern, reason) for reason in fuzzer.reasons)]
     assert missed == []

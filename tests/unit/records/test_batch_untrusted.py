@@ -34,7 +34,7 @@ def test_the_batch_is_good_if_nothing_is_changed() -> None:
 
 @pytest.mark.parametrize("size", range(reference.HEADER_BYTES))
 def test_header_is_cut_short(size: int) -> None:
-    message = f"batch at byte {AT} is cut short: {size} bytes, a header has 61"
+    message = f"batch at byte {AT} is cut short: {size} bytes, expected at least 61"
     with pytest.raises(CorruptRecordError, match=f"^{message}$") as raised:
         RecordBatch(batch_with()[: AT + size], AT)
     assert raised.value.position == AT
@@ -64,7 +64,7 @@ def test_other_magic_is_corrupt(magic: int) -> None:
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
 def test_length_below_the_header(length: int) -> None:
-    message = f"^batch at byte {AT} has length {length}, the least is 49$"
+    message = f"^batch at byte {AT} has length {length}, expected at least 49$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         RecordBatch(batch_with(length=length), AT)
     assert raised.value.position == AT
@@ -82,7 +82,7 @@ def test_length_past_the_buffer(length: int) -> None:
 
 def test_length_that_cuts_the_records_short() -> None:
     batch = RecordBatch(batch_with(length=49 + len(RECORDS) - 1), AT)
-    with pytest.raises(CorruptRecordError, match="fails its CRC"):
+    with pytest.raises(CorruptRecordError, match="is corrupt: stored crc"):
         batch.check_crc()
     second = len(reference.records_bytes(ROWS[1:], 0, 1000))
     position = AT + len(batch.raw) - (second - 1)
@@ -115,10 +115,12 @@ def test_every_byte_behind_the_crc_counts() -> None:
             batch.check_crc()
             continue
         with pytest.raises(
-            CorruptRecordError, match=rf"^batch at byte {AT} \(base offset 0\) fails its CRC: stored "
+            CorruptRecordError, match=rf"^batch at byte {AT} \(base offset 0\) is corrupt: stored crc = "
         ) as error:
             batch.check_crc()
-        assert f"stored {batch.crc:#010x}, computed {reference.crc32c(buffer[AT + 21 :]):#010x}" in str(error.value)
+        assert f"crc = {batch.crc:#010x}, computed crc = {reference.crc32c(buffer[AT + 21 :]):#010x}" in str(
+            error.value
+        )
         assert error.value.position == AT
 
 
@@ -150,7 +152,7 @@ def test_one_record_too_few(count: int) -> None:
 def test_one_record_too_many(count: int) -> None:
     used = len(reference.records_bytes(ROWS[:count], 0, 1000))
     position = AT + reference.HEADER_BYTES + used
-    message = f"^{len(RECORDS) - used} trailing bytes at byte {position}, behind the last of {count} records$"
+    message = f"^{len(RECORDS) - used} trailing bytes at byte {position}, after the last of {count} records$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         RecordBatch(batch_with(count=count, last_offset_delta=1), AT).records()
     assert raised.value.position == position
@@ -164,7 +166,7 @@ def test_negative_offsets(fields: dict[str, int]) -> None:
     shown = {"base_offset": 0, "last_offset_delta": 1} | fields
     message = (
         f"^batch at byte {AT} has base offset {shown['base_offset']} and last offset delta "
-        f"{shown['last_offset_delta']}, neither may be negative$"
+        f"{shown['last_offset_delta']}; neither may be negative$"
     )
     with pytest.raises(CorruptRecordError, match=message) as raised:
         RecordBatch(batch_with(**fields), AT).records()
@@ -174,7 +176,8 @@ def test_negative_offsets(fields: dict[str, int]) -> None:
 @pytest.mark.parametrize(("base_offset", "delta"), [(2**63 - 1, 1), (2**63 - 2, 1), (2**63 - 2**31, 2**31 - 1)])
 def test_offsets_that_leave_64_bits(base_offset: int, delta: int) -> None:
     message = (
-        f"^batch at byte {AT} has base offset {base_offset} and last offset delta {delta}, more than offsets can count$"
+        f"^batch at byte {AT} has base offset {base_offset} and last offset delta {delta}; "
+        "the last offset exceeds 64 bits$"
     )
     batch = RecordBatch(batch_with(base_offset=base_offset, last_offset_delta=delta), AT)
     with pytest.raises(CorruptRecordError, match=message) as raised:
@@ -199,19 +202,19 @@ def test_walking_does_not_take_an_offset_that_wrapped_around_for_a_high_one() ->
 def test_unknown_codec(codec: int) -> None:
     batch = RecordBatch(batch_with(attributes=codec), AT)
     assert (batch.codec, batch.is_compressed) == (codec, True)
-    message = f"^batch at byte {AT}: unknown compression codec {codec}, expected 0 to 4$"
+    message = f"^batch at byte {AT}: Unknown compression codec {codec}: expected 0 to 4$"
     with pytest.raises(UnsupportedCompressionTypeError, match=message):
         batch.records()
 
 
 @pytest.mark.parametrize("allow_partial", [False, True])
 def test_splitting_from_a_position_before_the_buffer(allow_partial: bool) -> None:
-    with pytest.raises(ValueError, match=r"^a position is at least 0, not -12$"):
+    with pytest.raises(ValueError, match=r"^position must not be negative: -12$"):
         split_batches(batch_with(), -12, allow_partial)
 
 
 def test_walking_from_a_position_before_the_buffer() -> None:
-    with pytest.raises(ValueError, match=r"^a position is at least 0, not -12$"):
+    with pytest.raises(ValueError, match=r"^position must not be negative: -12$"):
         walk_headers(batch_with(), -12, 0)
 
 

@@ -138,7 +138,7 @@ def test_versions_that_do_not_exist() -> None:
     for version in (-1, 3, 2**40):
         with pytest.raises(ProtocolError, match=f"Sample has no version {version}; known are 0-2"):
             decode(Sample, version, b"")
-    with pytest.raises(TypeError, match="Inner is a part of a message"):
+    with pytest.raises(TypeError, match="Inner is a nested struct of a message"):
         decode(Inner, 0, b"\0\0\0\0")
     for other in (int, 5, Message):
         with pytest.raises(TypeError, match="is not a message class"):

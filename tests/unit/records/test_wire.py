@@ -137,7 +137,7 @@ def test_partitions_of_keys() -> None:
 
 @pytest.mark.parametrize("partitions", [0, -1])
 def test_a_topic_has_partitions(partitions: int) -> None:
-    with pytest.raises(ValueError, match=f"at least 1 partition, not {partitions}"):
+    with pytest.raises(ValueError, match=f"partitions must be at least 1: {partitions}"):
         partition_for_key(b"key", partitions)
 
 

@@ -182,7 +182,7 @@ def test_trailing_bytes_in_the_batch(codec: Compression) -> None:
     record = reference.join_record(reference.record_parts(ROW, 0, 1000))
     position = len(FIRST) + len(record)
     error = error_of(record + b"???", codec)
-    check(error, "3 trailing bytes", position, ", behind the last of 2 records", codec)
+    check(error, "3 trailing bytes", position, ", after the last of 2 records", codec)
 
 
 def test_record_that_reaches_into_the_next() -> None:

@@ -48,7 +48,9 @@ def test_cut_short_anywhere(codec: Compression) -> None:
     for size in range(len(payload)):
         if codec == Compression.SNAPPY and size == 16:
             continue  # a frame without a chunk is whole, and empty: see below
-        with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: {codec.name.lower()} ") as raised:
+        with pytest.raises(
+            CorruptRecordError, match=rf"^batch at byte {AT}: (cannot decompress )?{codec.name.lower()} "
+        ) as raised:
             batch_of(codec, payload[:size]).records()
         assert raised.value.position == AT
 
@@ -68,7 +70,7 @@ def test_garbage(codec: Compression, garbage: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_garbage_behind_good_data(codec: Compression) -> None:
-    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: {codec.name.lower()} "):
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: (cannot decompress )?{codec.name.lower()} "):
         batch_of(codec, packed(codec) + b"garbage").records()
 
 
@@ -96,7 +98,7 @@ def test_the_limit_is_exact(codec: Compression, size: int) -> None:
     data = data[:size]
     payload = packed(codec, data)
     assert bytes(decompress(codec, payload, size)) == data
-    message = f"^{codec.name.lower()} data inflates past the limit of {size - 1} bytes$"
+    message = f"^{codec.name.lower()} data decompresses to more than the limit of {size - 1} bytes$"
     with pytest.raises(InflatedTooLargeError, match=message):
         decompress(codec, payload, size - 1)
 
@@ -108,7 +110,7 @@ def test_two_streams_behind_each_other_count_together(codec: Compression) -> Non
     payload = packed(codec, data)
     twice = payload + payload[16:] if codec == Compression.SNAPPY else payload + payload
     assert bytes(decompress(codec, twice, 2 * len(data))) == 2 * data
-    message = f"^{codec.name.lower()} data inflates past the limit of {2 * len(data) - 1} bytes$"
+    message = f"^{codec.name.lower()} data decompresses to more than the limit of {2 * len(data) - 1} bytes$"
     with pytest.raises(InflatedTooLargeError, match=message):
         decompress(codec, twice, 2 * len(data) - 1)
 
@@ -116,7 +118,7 @@ def test_two_streams_behind_each_other_count_together(codec: Compression) -> Non
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_too_large_says_which(codec: Compression) -> None:
     payload = packed(codec, RECORDS * 100)
-    message = rf"^batch at byte {AT}: {codec.name.lower()} data inflates past the limit of 1000 bytes$"
+    message = rf"^batch at byte {AT}: {codec.name.lower()} data decompresses to more than the limit of 1000 bytes$"
     with pytest.raises(InflatedTooLargeError, match=message) as raised:
         batch_of(codec, payload).records(max_inflated_bytes=1000)
     assert raised.value.position == AT
@@ -161,7 +163,7 @@ def test_a_bomb_neither_fills_the_memory_nor_takes_long(codec: Compression, tmp_
     command = [sys.executable, "-c", MEASURE, str(bomb), str(limit)]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     refusal, grown_bytes, seconds = json.loads(run.stdout)
-    assert refusal == f"batch at byte 0: {codec.name.lower()} data inflates past the limit of {limit} bytes"
+    assert refusal == f"batch at byte 0: {codec.name.lower()} data decompresses to more than the limit of {limit} bytes"
     # Less than half would mean that this does not measure what it should.
     assert limit / 2 < grown_bytes < 2 * limit
     assert seconds < 2
@@ -174,7 +176,7 @@ def test_a_bomb_neither_fills_the_memory_nor_takes_long(codec: Compression, tmp_
 def test_gzip_size_that_is_not_true(claimed: int) -> None:
     """A gzip member ends with its size. The true CRC makes it the only lie."""
     payload = gzip.compress(RECORDS)[:-4] + struct.pack("<I", claimed)
-    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: gzip data does not inflate: "):
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress gzip data: "):
         batch_of(Compression.GZIP, payload).records()
 
 
@@ -186,7 +188,7 @@ def test_no_memory_is_taken_for_a_size_that_is_only_claimed(codec: Compression) 
     }[codec]
     tracemalloc.start()
     try:
-        with pytest.raises(CorruptRecordError, match=f"{codec.name.lower()} data does not inflate"):
+        with pytest.raises(CorruptRecordError, match=f"cannot decompress {codec.name.lower()} data"):
             decompress(codec, payload, 512 * MIB)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
@@ -208,20 +210,20 @@ def test_zstd_frame_with_its_true_size_is_good() -> None:
 
 @pytest.mark.parametrize("claimed", [0, 1, len(RECORDS) - 1, len(RECORDS) + 1, 2**20, 2**31, 2**40, 2**64 - 1])
 def test_zstd_size_that_is_not_true(claimed: int) -> None:
-    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: zstd data does not inflate: "):
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress zstd data: "):
         batch_of(Compression.ZSTD, zstd_frame(claimed, RECORDS)).records()
 
 
 @pytest.mark.parametrize(
     ("claimed", "problem"),
     [
-        (0, "does not inflate: "),
-        (len(RECORDS) - 1, "does not inflate: "),
-        (len(RECORDS) + 1, "does not inflate: "),
-        (2**20, f"claims {2**20} bytes out of "),
-        (2**31 - 1, f"claims {2**31 - 1} bytes out of "),
-        (2**32 - 1, f"claims {2**32 - 1} bytes out of "),
-        (2**40, "does not inflate: "),
+        (0, "cannot decompress {}: "),
+        (len(RECORDS) - 1, "cannot decompress {}: "),
+        (len(RECORDS) + 1, "cannot decompress {}: "),
+        (2**20, "{} " + f"claims {2**20} bytes out of "),
+        (2**31 - 1, "{} " + f"claims {2**31 - 1} bytes out of "),
+        (2**32 - 1, "{} " + f"claims {2**32 - 1} bytes out of "),
+        (2**40, "cannot decompress {}: "),
     ],
 )
 @pytest.mark.parametrize("framed", [False, True])
@@ -232,7 +234,8 @@ def test_snappy_size_that_is_not_true(claimed: int, problem: str, framed: bool) 
     payload, position = block, 0
     if framed:
         payload, position = packed(Compression.SNAPPY)[:16] + len(block).to_bytes(4, "big") + block, 20
-    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: snappy block at byte {position} {problem}"):
+    block_at = f"snappy block at byte {position}"
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: {problem.format(block_at)}"):
         batch_of(Compression.SNAPPY, payload).records()
 
 
@@ -280,5 +283,5 @@ def test_lz4_frame_with_its_true_size_is_good() -> None:
 
 @pytest.mark.parametrize("claimed", [1, len(RECORDS) - 1, len(RECORDS) + 1, 2**20, 2**31, 2**40, 2**64 - 1])
 def test_lz4_size_that_is_not_true(claimed: int) -> None:
-    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: lz4 data does not inflate: "):
+    with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress lz4 data: "):
         batch_of(Compression.LZ4, lz4_frame(claimed, RECORDS)).records()
