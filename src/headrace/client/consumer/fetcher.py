@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from headrace.client.consumer.errors import OffsetsLostError, RecordTooLargeError
 from headrace.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
+from headrace.client.consumer.fetch_messages import LAST_VERSION_WITH_NAMES, to_fetched_records, uses_topic_ids
 from headrace.client.consumer.fetch_session_handler import FetchSessionHandler, RequestedPartition
 from headrace.client.consumer.offset_fetcher import OffsetFetcher
 from headrace.client.consumer.partition_state import FetchState, PartitionState
@@ -38,19 +39,15 @@ from headrace.common.errors import (
     UnknownTopicIdError,
     UnsupportedVersionError,
 )
-from headrace.common.ids import ZERO_UUID
 from headrace.common.types import TopicPartition
 from headrace.net.broker_pool import BrokerPool, Node
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.fetch import FetchResponse, PartitionData
-from headrace.records import FetchedRecords
 
 _logger = logging.getLogger(__name__)
 
 PURPOSE = "fetch"
 _ROUNDS_AHEAD = 3
-_FIRST_VERSION_WITH_TOPIC_IDS = 13
-_LAST_VERSION_WITH_NAMES = 12
 _MIN_WAIT_MS = 5
 _POSITION_PENDING = (FetchState.OFFSET_QUERY, FetchState.OFFSET_WAIT, FetchState.VALIDATE_WAIT)
 _SESSION_ERRORS = (
@@ -278,12 +275,9 @@ class Fetcher:
             self._notify()
             await self._pool.connect(node_id, PURPOSE)
         version = self._pool.version(node_id, ApiKey.FETCH)
-        by_id = (
-            version is not None
-            and version >= _FIRST_VERSION_WITH_TOPIC_IDS
-            and all(partition.request.topic_id != ZERO_UUID for partition in plan.partitions.values())
-        )
-        request = session.build_request({tp: partition.request for tp, partition in plan.partitions.items()}, by_id)
+        requested = {tp: partition.request for tp, partition in plan.partitions.items()}
+        by_id = uses_topic_ids(version, requested.values())
+        request = session.build_request(requested, by_id)
         limits = self._limits
         request.max_wait_ms = limits.max_wait_ms
         if plan.is_brief:
@@ -292,7 +286,7 @@ class Fetcher:
         request.max_bytes = min(limits.max_bytes, max(1, limits.max_queued_bytes - self._buffer.size_in_bytes))
         request.isolation_level = 1 if limits.read_committed else 0
         request.rack_id = limits.rack
-        max_version = None if by_id else _LAST_VERSION_WITH_NAMES
+        max_version = None if by_id else LAST_VERSION_WITH_NAMES
         if self._pool.is_ready(node_id, PURPOSE):
             # Send the next request before waking the user's thread, which competes for the GIL.
             sent = self._pool.send_now(node_id, request, max_version=max_version, purpose=PURPOSE)
@@ -374,24 +368,16 @@ class Fetcher:
                 part.preferred_read_replica, self._loop.time() + limits.metadata_max_age_ms / 1000
             )
         has_records = False
-        if part.records:
-            assert isinstance(part.records, bytes | bytearray | memoryview)
-            aborted = None
-            if limits.read_committed and part.aborted_transactions:
-                aborted = [(each.producer_id, each.first_offset) for each in part.aborted_transactions]
-            records = FetchedRecords(
-                state.tp.topic, state.tp.partition, part.records, state.fetch_offset, aborted, limits.check_crcs
-            )
-            if records.has_batches:
-                has_records = True
-                self._add_to_buffer(CompletedFetch(state, records))
-                state.fetched(records.end_offset)
-            else:
-                self._add_to_buffer(
-                    CompletedFetch(
-                        state, error=RecordTooLargeError(state.tp, state.fetch_offset, limits.max_partition_bytes)
-                    )
-                )
+        records = to_fetched_records(
+            state.tp, part, state.fetch_offset, read_committed=limits.read_committed, check_crcs=limits.check_crcs
+        )
+        if records is not None and records.has_batches:
+            has_records = True
+            self._add_to_buffer(CompletedFetch(state, records))
+            state.fetched(records.end_offset)
+        elif records is not None:
+            error = RecordTooLargeError(state.tp, state.fetch_offset, limits.max_partition_bytes)
+            self._add_to_buffer(CompletedFetch(state, error=error))
         self._check_end(state)
         state.failures = 0
         return has_records

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.config.types import ConsumerConfig
 from headrace.client.consumer.errors import OffsetsLostError, RecordTooLargeError
+from headrace.client.consumer.fetch_messages import LAST_VERSION_WITH_NAMES, to_fetched_records, uses_topic_ids
 from headrace.client.consumer.fetch_session_handler import FetchSessionHandler, RequestedPartition
 from headrace.client.core import ClientCore
 from headrace.client.errors import KafkaTimeoutError, error_for, is_stale_metadata
@@ -23,7 +24,6 @@ from headrace.common.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from headrace.common.ids import ZERO_UUID
 from headrace.common.types import TopicPartition
 from headrace.protocol import ApiKey
 from headrace.protocol.messages.fetch import FetchResponse, PartitionData
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["RangeColumns", "RangeDecoder", "RangeFetcher", "fetch_once"]
 
 _PURPOSE = "fetch"
-_FIRST_VERSION_WITH_TOPIC_IDS = 13
-_LAST_VERSION_WITH_NAMES = 12
 _PROBE_ROWS = 64
 """Rows to decode first, to learn their size."""
 _MAX_ROWS = 100_000
@@ -184,16 +182,16 @@ class RangeFetcher:
         """Returns the records of a response; None if there are none yet."""
         if part.preferred_read_replica >= 0:
             self._replica = part.preferred_read_replica
-        if not part.records:
-            return None
-        assert isinstance(part.records, bytes | bytearray | memoryview)
-        settings = self._core.config
-        aborted = None
-        if settings.isolation_level == "read_committed" and part.aborted_transactions:
-            aborted = [(transaction.producer_id, transaction.first_offset) for transaction in part.aborted_transactions]
-        records = FetchedRecords(self._tp.topic, self._tp.partition, part.records, offset, aborted, settings.check_crcs)
-        if not records.has_batches:
-            raise RecordTooLargeError(self._tp, offset, settings.max_partition_fetch_bytes)
+        config = self._core.config
+        records = to_fetched_records(
+            self._tp,
+            part,
+            offset,
+            read_committed=config.isolation_level == "read_committed",
+            check_crcs=config.check_crcs,
+        )
+        if records is not None and not records.has_batches:
+            raise RecordTooLargeError(self._tp, offset, config.max_partition_fetch_bytes)
         return records
 
 
@@ -208,11 +206,7 @@ async def fetch_once(
     purpose: str,
 ) -> FetchResponse:
     """Sends one Fetch request without a fetch session."""
-    by_id = (
-        version is not None
-        and version >= _FIRST_VERSION_WITH_TOPIC_IDS
-        and all(partition.topic_id != ZERO_UUID for partition in partitions.values())
-    )
+    by_id = uses_topic_ids(version, partitions.values())
     request = FetchSessionHandler(enabled=False).build_request(partitions, by_id)
     request.max_wait_ms = int(max_wait_ms)
     request.min_bytes = min_bytes
@@ -220,7 +214,7 @@ async def fetch_once(
     request.isolation_level = 1 if core.config.isolation_level == "read_committed" else 0
     request.rack_id = core.config.client_rack
     response: FetchResponse = await core.pool.send(
-        node_id, request, max_version=None if by_id else _LAST_VERSION_WITH_NAMES, purpose=purpose
+        node_id, request, max_version=None if by_id else LAST_VERSION_WITH_NAMES, purpose=purpose
     )
     return response
 
