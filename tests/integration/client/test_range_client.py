@@ -14,9 +14,6 @@ from headrace.common.types import TopicPartition
 from headrace.protocol import ApiKey
 from headrace.testing import EmbeddedBroker
 
-# The records have timestamps of 2023: with the default retention the broker deletes them 30 seconds after its start.
-pytestmark = pytest.mark.headrace_topic(configs={"retention.ms": "-1"})
-
 
 @pytest.fixture(scope="module")
 def client(headrace_broker: EmbeddedBroker) -> Iterator[RangeClient]:

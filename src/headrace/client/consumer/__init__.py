@@ -1,1 +1,1 @@
-"""The consumer: subscription, positions, fetching and the faces that users see."""
+"""The consumer: subscription, positions, fetching, and the public consumer classes."""

@@ -86,7 +86,7 @@ class AbstractConsumer(Generic[K, V]):
         """True once `close` has begun. Rebalance listeners that `close` calls may still use the consumer."""
         self._wakeup = False
         self._current: CollectedRecords | None = None
-        """The records that iteration hands out at the moment."""
+        """The records that iteration is returning."""
         if topics:
             self._subscription.subscribe(topics, listener=self.config.rebalance_listener)
 
@@ -369,7 +369,7 @@ class AbstractConsumer(Generic[K, V]):
         """Returns the records that iteration did not reach to the collector. With interceptors they are fetched again,
         because interceptors see all records that a poll returns.
 
-        With `current` it does nothing if iteration has gone on to other records.
+        With `current` it does nothing if iteration has moved on to other records.
         """
         if self._current is None or (current is not None and current is not self._current):
             return

@@ -329,7 +329,7 @@ class Fetcher:
         """Handles each partition of a response. Returns True if there were records."""
         names = {partition.request.topic_id: tp.topic for tp, partition in plan.partitions.items()}
         endpoints = {
-            each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints
+            node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints
         }
         has_records = False
         with self._subscription.lock:

@@ -79,15 +79,15 @@ class RangeClient:
         if not names:
             return {}
         view = self._thread.run(self._core.metadata.update(names, self._timeout(timeout_ms)))
-        found: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}
         for name in names:
             info = view.topic(name)
             if info is None or (info.error is UnknownTopicOrPartitionError and not info.partitions):
                 continue
             if info.error is not None and not info.partitions:
                 raise info.error(f"topic {name}: {(info.error.__doc__ or '').strip()}")
-            found[name] = [each.partition for each in info.partitions]
-        return found
+            numbers[name] = [partition.partition for partition in info.partitions]
+        return numbers
 
     def offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None

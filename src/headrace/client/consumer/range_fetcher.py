@@ -147,12 +147,12 @@ class RangeFetcher:
         version = core.pool.version(node_id, ApiKey.FETCH)
         topic_id = view.topic_id(tp.topic)
         settings = core.config
-        wanted = RequestedPartition(topic_id, offset, settings.max_partition_fetch_bytes, info.leader_epoch)
+        requested = RequestedPartition(topic_id, offset, settings.max_partition_fetch_bytes, info.leader_epoch)
         response = await fetch_once(
             core,
             node_id,
             version,
-            {tp: wanted},
+            {tp: requested},
             settings.fetch_max_wait_ms,
             settings.fetch_min_bytes,
             settings.fetch_max_bytes,
@@ -253,5 +253,5 @@ class RangeDecoder:
         offset_values = memoryview(offsets.buffers()[1]).cast("b").cast("q")
         if offset_values[len(offsets) - 1] >= self._end:
             kept = bisect_left(offset_values, self._end, hi=len(offsets))
-            columns = RangeColumns(*(each.slice(0, kept) for each in columns))
+            columns = RangeColumns(*(array.slice(0, kept) for array in columns))
         return columns

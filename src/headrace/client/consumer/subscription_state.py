@@ -116,10 +116,10 @@ class SubscriptionState:
         with self.lock:
             if self.pattern is None:
                 return False
-            found = frozenset(topic for topic in known if self.pattern.match(topic))
-            if found == self._topics:
+            matching = frozenset(topic for topic in known if self.pattern.match(topic))
+            if matching == self._topics:
                 return False
-            self._topics = found
+            self._topics = matching
             return True
 
     def assign(self, tps: Iterable[TopicPartition]) -> None:
@@ -214,8 +214,8 @@ class SubscriptionState:
     def query_offsets(self, tps: Iterable[TopicPartition], query: OffsetQuery) -> None:
         """Looks up the position before the next fetch."""
         with self.lock:
-            found = [self.state(tp) for tp in tps]
-            for state in found:
+            states = [self.state(tp) for tp in tps]
+            for state in states:
                 if not state.is_stopped:
                     self._unprocessed.discard(state)
                     state.query_offset(query)

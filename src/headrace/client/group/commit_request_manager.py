@@ -340,13 +340,13 @@ class CommitRequestManager:
     async def _fetch(self, tps: frozenset[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         request = fetch_request(self._member.group_id, tps, self._require_stable)
         response = await self._coordinator.send(request, max_version=9)
-        code, found = fetch_results(response, self._member.group_id)
+        code, results = fetch_results(response, self._member.group_id)
         if (error := self._coordinator.error(code)) is not None:
             raise error
         for tp in tps:
-            if tp in found and (error := error_for(found[tp][0])) is not None:
+            if tp in results and (error := error_for(results[tp][0])) is not None:
                 raise error
-        return {tp: found[tp][1] if tp in found else None for tp in tps}
+        return {tp: results[tp][1] if tp in results else None for tp in tps}
 
 
 _FAILED = (
