@@ -1,4 +1,4 @@
-"""The `headrace` command. A tool's module is imported when the tool is called, so that help and others stay quick."""
+"""The `headrace` command. It imports a tool's module only when the tool runs, so that `--help` stays fast."""
 
 import importlib
 import io
@@ -8,59 +8,65 @@ from typing import Any, NoReturn
 import click
 
 from headrace import __version__
-from headrace.cli.common.tool import Terminated, exit_with, nobody_listens
+from headrace.cli.common.tool import Terminated, exit_on_broken_pipe, exit_with
 
 TOOLS = {
     "broker-api-versions": (
         "headrace.cli.cluster.broker_api_versions:broker_api_versions",
-        "Show which versions of which requests the brokers know.",
+        "Show the API versions that each broker supports.",
     ),
-    "cluster-id": ("headrace.cli.cluster.cluster_id:cluster_id", "Show the id of the cluster."),
-    "completion": ("headrace.cli.cluster.completion:completion", "Print a script that completes commands in a shell."),
-    "configs": ("headrace.cli.cluster.configs:configs", "Show and change settings of topics, brokers and groups."),
+    "cluster-id": ("headrace.cli.cluster.cluster_id:cluster_id", "Show the cluster id."),
+    "completion": ("headrace.cli.cluster.completion:completion", "Print a shell completion script."),
+    "configs": ("headrace.cli.cluster.configs:configs", "Describe and alter configs of topics, brokers and groups."),
     "console-consumer": (
         "headrace.cli.records.console_consumer:console_consumer",
-        "Print records of a topic as they come.",
+        "Print the records of a topic.",
     ),
     "console-producer": (
         "headrace.cli.records.console_producer:console_producer",
-        "Send lines of standard input to a topic.",
+        "Send lines from standard input to a topic.",
     ),
     "consumer-groups": (
         "headrace.cli.groups.consumer_groups:consumer_groups",
-        "List, describe, watch, reset and delete groups.",
+        "List, describe, watch, reset and delete consumer groups.",
     ),
     "consumer-perf-test": (
         "headrace.cli.perf.consumer_perf_test:consumer_perf_test",
-        "Measure how fast records can be read.",
+        "Measure consumer throughput.",
     ),
-    "datagen": ("headrace.cli.pipelines.datagen:datagen", "Write events of a simulated shop to topics."),
-    "delete-records": ("headrace.cli.topics.delete_records:delete_records", "Delete the oldest records of partitions."),
-    "dump-log": ("headrace.cli.records.dump_log:dump_log", "Show what is in the files of a log."),
+    "datagen": ("headrace.cli.pipelines.datagen:datagen", "Generate events of a simulated shop."),
+    "delete-records": (
+        "headrace.cli.topics.delete_records:delete_records",
+        "Delete records of partitions up to an offset.",
+    ),
+    "dump-log": ("headrace.cli.records.dump_log:dump_log", "Print the contents of log segment files."),
     "end-to-end-latency": (
         "headrace.cli.perf.end_to_end_latency:end_to_end_latency",
-        "Measure the way of a record to a consumer.",
+        "Measure the latency from producer to consumer.",
     ),
-    "get-offsets": ("headrace.cli.topics.get_offsets:get_offsets", "Show first, last and timed offsets of partitions."),
-    "log-dirs": ("headrace.cli.cluster.log_dirs:log_dirs", "Show what the log directories of brokers hold."),
-    "perf": ("headrace.cli.perf.perf:perf", "Measure producing and consuming together."),
+    "get-offsets": (
+        "headrace.cli.topics.get_offsets:get_offsets",
+        "Show partition offsets: earliest, latest or by time.",
+    ),
+    "log-dirs": ("headrace.cli.cluster.log_dirs:log_dirs", "Show the brokers' log directories and replica sizes."),
+    "perf": ("headrace.cli.perf.perf:perf", "Measure producing and consuming at the same time."),
     "producer-perf-test": (
         "headrace.cli.perf.producer_perf_test:producer_perf_test",
-        "Measure how fast records can be sent.",
+        "Measure producer throughput.",
     ),
     "pipeline": ("headrace.cli.pipelines.pipeline:pipeline", "Run streaming pipelines on Spark."),
     "server": ("headrace.cli.cluster.server:server", "Run a broker."),
     "transactions": (
         "headrace.cli.cluster.transactions:transactions",
-        "Look at transactions, and end those that hang.",
+        "List and describe transactions, and abort hanging ones.",
     ),
-    "topics": ("headrace.cli.topics.topics:topics", "List, describe, create, change and delete topics."),
+    "topics": ("headrace.cli.topics.topics:topics", "List, describe, create, alter and delete topics."),
 }
-"""Each tool's function, and what the list of tools says about it."""
+"""Each tool's function and its line in `headrace --help`."""
 
 
 class Tools(click.Group):
-    """A group whose commands are imported on use."""
+    """A click group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(TOOLS)
@@ -74,8 +80,8 @@ class Tools(click.Group):
         return command
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Runs a command line. Whatever goes wrong is told in one line; the exit code says how it went."""
-        if isinstance(sys.stdout, io.TextIOWrapper):  # what a locale has no letters for is shown, too
+        """Runs a command line and exits. Prints errors in one line and sets the exit code."""
+        if isinstance(sys.stdout, io.TextIOWrapper):  # print characters that the locale cannot encode, too
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             code = super().main(*args, **{"prog_name": "headrace", **extra, "standalone_mode": False})
@@ -86,10 +92,10 @@ class Tools(click.Group):
         except click.ClickException as error:
             exit_with(error)
         except (KeyboardInterrupt, click.Abort) as error:
-            sys.unraisablehook = lambda _: None  # of what a second Ctrl-C cut short
+            sys.unraisablehook = lambda _: None  # a second Ctrl-C interrupts cleanup; hide its tracebacks
             sys.exit(143 if isinstance(error, Terminated) or isinstance(error.__context__, Terminated) else 130)
         except BrokenPipeError:
-            nobody_listens()
+            exit_on_broken_pipe()
         sys.exit(code if isinstance(code, int) else 0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -517,7 +517,7 @@ class TestConsole:
         kafka = java.tool("kafka-console-producer", *given, stdin=b"nothing\n")
         refused = ours("console-producer", *given, stdin=b"nothing\n")
         assert refused.status == kafka.status == 1
-        assert "line 1 has no" in refused.err
+        assert "Line 1 has no" in refused.err
 
 
 class TestDumpLog:
@@ -585,7 +585,7 @@ class TestDumpLog:
         assert found.status == 1
         assert "isvalid: false" in found.out
         assert bare("dump-log", "--files", str(tmp_path / "none.log")).err == (
-            f"headrace dump-log: cannot read {tmp_path / 'none.log'}: No such file or directory\n"
+            f"headrace dump-log: Cannot read {tmp_path / 'none.log'}: No such file or directory\n"
         )
 
 

@@ -61,7 +61,7 @@ def test_an_index_that_is_wrong(data: Path, tmp_path: Path) -> None:
     damaged.write_bytes(first.read_bytes()[::-1] + b"x")
     ran = dump("--files", damaged, "--verify-index-only")
     assert ran.exit_code == 1
-    assert "its size is no multiple of 8" in ran.stderr
+    assert "its size is not a multiple of 8" in ran.stderr
 
 
 def test_snapshots(data: Path) -> None:
@@ -82,11 +82,11 @@ def test_data_of_another_kind(data: Path) -> None:
     ran = dump("--files", log, "--offsets-decoder")
     assert ran.exit_code == 1
     assert "key: Error at offset 0, skipping. " in ran.stdout
-    assert f"{log}: the record at offset 1 cannot be shown: ValueError: it has no key" in ran.stderr
+    assert f"{log}: cannot print the record at offset 1: ValueError: The record has no key" in ran.stderr
     ran = dump("--files", log, "--print-data-log", "--value-decoder-class", "LongDeserializer")
     assert f"{log}: the record at offset 0 cannot be shown: ValueError: 5 bytes; expected 8" in ran.stderr
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
-    assert dump("--files", tmp_path).stderr == f"headrace dump-log: cannot read {tmp_path}: Is a directory\n"
-    assert dump("--files", "/dev/null").stderr == "headrace dump-log: cannot read /dev/null: not a regular file\n"
+    assert dump("--files", tmp_path).stderr == f"headrace dump-log: Cannot read {tmp_path}: Is a directory\n"
+    assert dump("--files", "/dev/null").stderr == "headrace dump-log: Cannot read /dev/null: not a regular file\n"

@@ -53,14 +53,14 @@ class TestServers:
         with pytest.raises(Failure) as failure, Connection(",".join(["127.0.0.1:1", *stuck])).admin():
             pass
         assert time.monotonic() - before < len(stuck), "they are waited for together: a second for all, not for each"
-        assert failure.value.message.count("does not answer") == 9
+        assert failure.value.message.count("does not respond") == 9
         assert "127.0.0.1:1: Connection refused" in failure.value.message
 
     def test_nobody_listens(self) -> None:
         with pytest.raises(Failure) as failure, Connection("127.0.0.1:1,127.0.0.1:2").admin():
             pass
         assert failure.value.message == (
-            "no broker can be reached (127.0.0.1:1: Connection refused; 127.0.0.1:2: Connection refused)"
+            "No broker is reachable (127.0.0.1:1: Connection refused; 127.0.0.1:2: Connection refused)"
         )
 
     @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ class TestServers:
     )
     def test_patience_of_the_users_file(self, stuck: list[str], properties: dict[str, str], seconds: float) -> None:
         before = time.monotonic()
-        with pytest.raises(Failure, match="does not answer"), Connection(stuck[0], properties).admin():
+        with pytest.raises(Failure, match="does not respond"), Connection(stuck[0], properties).admin():
             pass
         assert time.monotonic() - before >= seconds
 

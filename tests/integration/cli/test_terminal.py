@@ -218,7 +218,7 @@ class TestWatch:
             ) as terminal:
                 terminal.wait_for("lag 15")
                 admin.delete_groups([group])
-                terminal.wait_for("; looking again")
+                terminal.wait_for("; retrying")
                 admin.alter_group_offsets(group, {headrace.TopicPartition(topic, 0): 10})
                 terminal.wait_for("lag 10")
                 terminal.interrupt()
@@ -240,7 +240,7 @@ class TestWatch:
                 consumer.poll(5000)
                 consumer.commit()
                 terminal.wait_for("lag 0")
-                terminal.wait_for("no backlog")
+                terminal.wait_for("no lag")
                 terminal.interrupt()
                 assert terminal.end() == 130
         assert "Stable, range, 1 members" in terminal.shown
@@ -252,14 +252,14 @@ class TestErrors:
             taken.bind(("127.0.0.1", 0))  # and never listens
             ran = run("topics", "--bootstrap-server", f"127.0.0.1:{taken.getsockname()[1]}", "--list")
         assert (ran.returncode, ran.stdout) == (1, "")
-        assert ran.stderr.startswith("headrace topics: no broker can be reached (127.0.0.1:")
+        assert ran.stderr.startswith("headrace topics: No broker is reachable (127.0.0.1:")
         assert ran.stderr.count("\n") == 1
 
     def test_nobody_answers(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             ran = run("cluster-id", "--bootstrap-server", f"127.0.0.1:{silent.getsockname()[1]}")
         assert (ran.returncode, ran.stdout) == (1, "")
-        assert "does not answer" in ran.stderr
+        assert "does not respond" in ran.stderr
         assert ran.stderr.count("\n") == 1
 
     @pytest.mark.parametrize("tool", sorted(TOOLS))
@@ -310,5 +310,5 @@ def test_patience_ends(servers: str, topic: str) -> None:
     before = time.monotonic()
     ran = run("console-consumer", "--bootstrap-server", servers, "--topic", topic, "--timeout-ms", "200")
     assert ran.returncode == 0
-    assert "no record came for 200 ms" in ran.stderr
+    assert "No record arrived for 200 ms" in ran.stderr
     assert time.monotonic() - before < PATIENCE

@@ -157,7 +157,7 @@ class Frames:
         return _size.pack(len(body)) + body
 
     def any(self) -> bytes:
-        """Of every kind; those after which the stream can still be understood come most often."""
+        """Of every kind; those after which the stream can still be known_configs come most often."""
         kinds: list[Callable[[], bytes]] = [self.mutated] * 12 + [self.valid] * 4
         kinds += [self.header_only] * 3 + [self.wrong_version, self.noise, self.truncated, self.hostile_size]
         return self.random.choice(kinds)()

@@ -6,7 +6,7 @@ from headrace.cli.common.output import table_lines
 from headrace.cli.common.progress import Progress, in_parts, in_time
 from headrace.cli.groups import group_views
 from headrace.cli.perf import perf_stats
-from headrace.cli.perf.perf_stats import Latencies, Outcomes, Series, bar_lines, letters, spark_line
+from headrace.cli.perf.perf_stats import Latencies, DeliveryCounts, Series, bar_lines, letters, spark_line
 from headrace.client.admin.types import GroupDescription
 from headrace.common.types import TopicPartition
 from headrace.testing.clock import ManualClock
@@ -84,11 +84,11 @@ def lag(committed: int | None, end: int) -> group_views.GroupLag:
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        (lag(0, 100), lag(50, 100), "reads 25/s, written 0/s: the backlog is gone in 2 s"),
-        (lag(0, 100), lag(10, 200), "reads 5/s, written 50/s: the backlog grows"),
-        (lag(0, 100), lag(10, 110), "reads 5/s, written 5/s: the backlog stays"),
-        (lag(0, 100), lag(100, 100), "reads 50/s, written 0/s: no backlog"),
-        (lag(None, 100), lag(None, 100), "reads 0/s, written 0/s: no backlog"),
+        (lag(0, 100), lag(50, 100), "reads 25/s, written 0/s: lag will be zero in 2 s"),
+        (lag(0, 100), lag(10, 200), "reads 5/s, written 50/s: lag is growing"),
+        (lag(0, 100), lag(10, 110), "reads 5/s, written 5/s: lag is constant"),
+        (lag(0, 100), lag(100, 100), "reads 50/s, written 0/s: no lag"),
+        (lag(None, 100), lag(None, 100), "reads 0/s, written 0/s: no lag"),
     ],
 )
 def test_rates(before: group_views.GroupLag, now: group_views.GroupLag, said: str) -> None:
@@ -136,33 +136,33 @@ class _Future:
 
 
 def test_only_what_was_acknowledged_counts() -> None:
-    outcomes = Outcomes()
+    outcomes = DeliveryCounts()
     futures = [_Future() for _ in range(4)]
     for number, future in enumerate(futures):
         outcomes.add(future, 10, marked=number > 1)
-    outcomes.look()
+    outcomes.check()
     assert outcomes.records == [0, 0]
     futures[0].end()
     futures[2].end()
-    outcomes.look()
+    outcomes.check()
     assert (outcomes.records, outcomes.bytes) == ([1, 0], [10, 0])  # the second keeps the third back
     error = ValueError("first")
     futures[1].end(error)
     futures[3].end(ValueError("second"))
-    outcomes.look_at_all()
+    outcomes.check_all()
     assert (outcomes.records, outcomes.bytes) == ([1, 1], [10, 10])
     assert (outcomes.failed, outcomes.error) == (2, error)
 
 
 def test_one_that_takes_long_does_not_keep_the_others_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perf_stats, "_SWEEP", 8)
-    outcomes = Outcomes()
+    outcomes = DeliveryCounts()
     outcomes.add(_Future(), 1)
     for _ in range(100):
         done = _Future()
         done.end()
         outcomes.add(done, 1)
-        outcomes.look()
+        outcomes.check()
     assert outcomes.records[0] >= 80
 
 

@@ -1,4 +1,4 @@
-"""`headrace broker-api-versions`: which requests each broker knows, as `kafka-broker-api-versions.sh` prints it."""
+"""`headrace broker-api-versions`: the APIs of each broker, in the format of `kafka-broker-api-versions.sh`."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from headrace.protocol.apis import APIS, ApiKey
 
 _UNSUPPORTED = "UNSUPPORTED"
 _KEYS = frozenset(int(key) for key in APIS)
-_AMONG_CONTROLLERS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
-"""APIs that a broker that clients talk to does not have, so that their lack is not worth a line."""
+_CONTROLLER_APIS = frozenset({52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
+"""APIs between controllers. Brokers do not serve them to clients, so they are not printed as unsupported."""
 
 
 @click.command("broker-api-versions", cls=Tool)
 @connects
 @json_option
 def broker_api_versions(connection: Connection, as_json: bool) -> None:
-    """Show which versions of which requests the brokers know."""
+    """Show the API versions that each broker supports."""
     with connection.admin() as admin:
         brokers = admin.describe_cluster().brokers
         versions = {broker.id: admin.api_versions(broker.id) for broker in brokers}
@@ -37,7 +37,7 @@ def broker_api_versions(connection: Connection, as_json: bool) -> None:
                 [(_name(key), key, span[0], span[-1], _used(key, span)) for key, span in known.items()],
             )
             continue
-        keys = sorted(known.keys() | (_KEYS - _AMONG_CONTROLLERS))
+        keys = sorted(known.keys() | (_KEYS - _CONTROLLER_APIS))
         lines = [f"\t{_name(key)}({key}): {_versions(key, known.get(key))}" for key in keys]
         click.echo(f"{title} -> (\n" + ",\n".join(lines) + "\n)")
 
@@ -54,7 +54,7 @@ def _versions(key: int, span: range | None) -> str:
 
 
 def _used(key: int, span: range) -> int | str:
-    """The highest version that both sides know."""
+    """Returns the highest version that both sides support."""
     api = APIS.get(ApiKey(key)) if key in _KEYS else None
     if api is None or span[0] > api.last_version or span[-1] < api.first_version:
         return _UNSUPPORTED

@@ -11,11 +11,11 @@ from headrace.cli.common.tool import Failure, Tool
 @connects
 @json_option
 def cluster_id(connection: Connection, as_json: bool) -> None:
-    """Show the id of the cluster."""
+    """Show the cluster id."""
     with connection.admin() as admin:
         cluster = admin.describe_cluster()
     if cluster.cluster_id is None:
-        raise Failure("the cluster has no id: its brokers are older than Kafka 0.10.1")
+        raise Failure("The cluster has no id because its brokers are older than Kafka 0.10.1")
     if as_json:
         print_json({"cluster_id": cluster.cluster_id})
     else:

@@ -1,4 +1,4 @@
-"""`headrace completion`: a script that completes commands and flags in bash, zsh or fish.
+"""`headrace completion`: shell completion scripts for bash, zsh and fish.
 
 eval "$(headrace completion bash)"          in ~/.bashrc; likewise zsh, in ~/.zshrc
 headrace completion fish > ~/.config/fish/completions/headrace.fish
@@ -16,7 +16,7 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands and flags in SHELL."""
+    """Print a completion script for SHELL."""
     found = get_completion_class(shell)
     assert found is not None
     click.echo(found(ctx.find_root().command, {}, "headrace", "_HEADRACE_COMPLETE").source())

@@ -1,6 +1,6 @@
 """`headrace configs`: settings of topics, brokers, groups and client metrics, with the flags of `kafka-configs.sh`.
 
-Quotas and users (`--user`, `--client`, `--ip`) are refused: brokers here have none.
+Users and quotas (`--user`, `--client`, `--ip`) are not supported yet and are rejected.
 """
 
 import re
@@ -58,18 +58,18 @@ def _short_options(function: click.decorators.FC) -> click.decorators.FC:
 
 @click.command(cls=Tool)
 @connects
-@click.option("--describe", is_flag=True, help="Show settings.")
-@click.option("--alter", is_flag=True, help="Change settings.")
-@click.option("--entity-type", metavar="TYPE", help=f"Whose: {', '.join(_TYPES)}.")
-@click.option("--entity-name", metavar="NAME", help="Of which one; of all, if it is left out with --describe.")
-@click.option("--entity-default", is_flag=True, help="Of all brokers that have no value of their own.")
+@click.option("--describe", is_flag=True, help="Describe configs.")
+@click.option("--alter", is_flag=True, help="Alter configs.")
+@click.option("--entity-type", metavar="TYPE", help=f"The entity type: {', '.join(_TYPES)}.")
+@click.option("--entity-name", metavar="NAME", help="The entity name; with --describe, default: all.")
+@click.option("--entity-default", is_flag=True, help="The cluster-wide default for brokers.")
 @_short_options
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
-@click.option("--all", "all_", is_flag=True, help="Show also settings that have their default.")
-@click.option("--add-config", metavar="KEY=VALUE,...", help="Settings to set; a value with commas in [brackets].")
-@click.option("--add-config-file", metavar="FILE", callback=read_config, help="A property file with settings to set.")
-@click.option("--delete-config", metavar="KEY,...", help="Settings that go back to their default.")
-@click.option("--force", is_flag=True, help="Does nothing; for scripts that have it.")
+@click.option("--all", "all_", is_flag=True, help="Also show configs with default values.")
+@click.option("--add-config", metavar="KEY=VALUE,...", help="Configs to set; put values with commas in [brackets].")
+@click.option("--add-config-file", metavar="FILE", callback=read_config, help="A property file with configs to set.")
+@click.option("--delete-config", metavar="KEY,...", help="Configs to reset to their default.")
+@click.option("--force", is_flag=True, help="No effect; accepted for compatibility.")
 @json_option
 def configs(
     connection: Connection,
@@ -87,7 +87,7 @@ def configs(
     as_json: bool,
     **short: str | None,
 ) -> None:
-    """Show and change settings of topics, brokers and groups."""
+    """Describe and alter configs of topics, brokers and groups."""
     action = exactly_one({"--describe": describe, "--alter": alter}, "action")
     kind, name = _entity(entity_type, entity_name, entity_default, broker_defaults, short)
     only_with("--all", all_, action == "--describe", "--describe")
@@ -99,14 +99,14 @@ def configs(
         only_with(flag, given, action == "--alter", "--alter")
     if action == "--alter":
         if name is None:
-            raise click.UsageError("--alter needs to know whose settings: --entity-name or --entity-default")
+            raise click.UsageError("--alter needs --entity-name or --entity-default")
         if add_config is not None and add_config_file:
-            raise click.UsageError("expected one of --add-config and --add-config-file")
+            raise click.UsageError("Expected either --add-config or --add-config-file, not both")
         changes: dict[str, str | None] = {**_pairs(add_config or ""), **add_config_file}
         deleted = [key.strip() for key in (delete_config or "").split(",") if key.strip()]
         both = sorted(set(changes) & set(deleted))
         if both:
-            raise click.UsageError(f"{', '.join(both)} cannot be set and deleted at once")
+            raise click.UsageError(f"{', '.join(both)} cannot be both added and deleted")
         changes.update(dict.fromkeys(deleted))
         if not changes:
             raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
@@ -120,7 +120,7 @@ def configs(
 def _entity(
     kind: str | None, name: str | None, is_default: bool, broker_defaults: bool, short: Mapping[str, str | None]
 ) -> tuple[str, str | None]:
-    """Type and name; an empty name stands for the default of all brokers, None for each there is."""
+    """Returns type and name. An empty name is the default of all brokers; None means every entity."""
     chosen: list[tuple[str, str | None]] = [(_SHORT[flag], value) for flag, value in short.items() if value is not None]
     if broker_defaults:
         chosen.append(("brokers", ""))
@@ -129,18 +129,18 @@ def _entity(
     elif name is not None or is_default:
         raise click.UsageError("--entity-name and --entity-default need --entity-type")
     if len(chosen) != 1:
-        raise click.UsageError("expected the settings of one thing: --entity-type, or --topic, --broker, --group ...")
+        raise click.UsageError("Expected exactly one entity: --entity-type, or --topic, --broker, --group ...")
     found, which = chosen[0]
     if found in _NO_QUOTAS:
         raise click.UsageError(
-            f"--entity-type {found}: users and quotas are not supported; expected {', '.join(_TYPES)}"
+            f"--entity-type {found}: users and quotas are not supported yet; expected {', '.join(_TYPES)}"
         )
     if found not in _TYPES:
         raise click.UsageError(f"--entity-type {found!r}: expected {', '.join(_TYPES)}")
     if found == "brokers" and which and not which.isdigit():
-        raise click.UsageError(f"broker {which!r}: expected the id of a broker, a number")
+        raise click.UsageError(f"Broker {which!r}: expected a numeric broker id")
     if is_default and found != "brokers":
-        raise click.UsageError("--entity-default goes only with --entity-type brokers")
+        raise click.UsageError("--entity-default is only allowed with --entity-type brokers")
     return found, which
 
 
@@ -166,10 +166,10 @@ def _alter(admin: "Admin", kind: str, name: str, changes: Mapping[str, str | Non
 
 
 def _check_broker(admin: "Admin", name: str) -> None:
-    """A broker that is not there would be waited for."""
+    """Raises a Failure for an unknown broker, which the client would otherwise wait for."""
     there = [str(broker.id) for broker in admin.describe_cluster().brokers]
     if name not in there:
-        raise Failure(f"there is no broker {name}; there are {', '.join(there)}")
+        raise Failure(f"Broker {name} does not exist; the cluster has {', '.join(there)}")
 
 
 def _whose(kind: str, name: str, what: str) -> str:
@@ -221,7 +221,7 @@ def _all_names(admin: "Admin", kind: str) -> list[str]:
         return [*(str(broker.id) for broker in admin.describe_cluster().brokers), ""]
     if kind == "groups":
         return sorted(group.group_id for group in admin.list_groups())
-    raise Failure(f"expected --entity-name: {kind} cannot be listed")
+    raise Failure(f"--entity-name is required because {kind} cannot be listed")
 
 
 def _heading(kind: str, name: str, everything: bool) -> str:
@@ -237,7 +237,7 @@ def _shown_value(entry: "ConfigEntry") -> str:
 def _origin(entry: "ConfigEntry") -> str:
     names = {
         "DEFAULT_CONFIG": "default",
-        "STATIC_BROKER_CONFIG": "set in the broker's file",
+        "STATIC_BROKER_CONFIG": "set in server.properties",
         "DYNAMIC_BROKER_CONFIG": "set for the broker",
         "DYNAMIC_DEFAULT_BROKER_CONFIG": "set for all brokers",
         "DYNAMIC_TOPIC_CONFIG": "set for the topic",

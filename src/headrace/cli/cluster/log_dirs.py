@@ -1,6 +1,6 @@
-"""`headrace log-dirs`: what the brokers' log directories hold, with the flags of `kafka-log-dirs.sh`.
+"""`headrace log-dirs`: the brokers' log directories, with the flags of `kafka-log-dirs.sh`.
 
-Two lines of words and one of JSON, as Kafka's tool prints it; on a terminal a table.
+Prints two lines of text and one line of JSON, as Kafka's tool does, or tables on a terminal.
 """
 
 import json
@@ -15,23 +15,23 @@ from headrace.cli.common.tool import Failure, Tool
 
 @click.command("log-dirs", cls=Tool)
 @connects
-@click.option("--describe", is_flag=True, help="Show the directories; the only thing that this tool does.")
-@click.option("--broker-list", metavar="ID,...", default="", help="Brokers; all if it is left out.")
-@click.option("--topic-list", metavar="NAME,...", default="", help="Topics; all if it is left out.")
+@click.option("--describe", is_flag=True, help="Describe the log directories (required).")
+@click.option("--broker-list", metavar="ID,...", default="", help="Broker ids; default: all.")
+@click.option("--topic-list", metavar="NAME,...", default="", help="Topics; default: all.")
 @json_option
 def log_dirs(connection: Connection, describe: bool, broker_list: str, topic_list: str, as_json: bool) -> None:
-    """Show what the log directories of brokers hold."""
+    """Show the brokers' log directories and the sizes of their replicas."""
     if not describe:
-        raise click.UsageError("expected --describe")
+        raise click.UsageError("--describe is required")
     try:
         wanted = {int(part) for part in broker_list.split(",") if part.strip()}
     except ValueError:
-        raise click.UsageError(f"--broker-list {broker_list!r}: expected ids with commas between") from None
+        raise click.UsageError(f"--broker-list {broker_list!r}: expected comma-separated broker ids") from None
     topics = [part.strip() for part in topic_list.split(",") if part.strip()]
     with connection.admin() as admin:
         there = {broker.id for broker in admin.describe_cluster().brokers}
         if wanted - there:
-            raise Failure(f"there is no broker {_ids(wanted - there)}; there are {_ids(there)}")
+            raise Failure(f"Broker {_ids(wanted - there)} does not exist; the cluster has {_ids(there)}")
         brokers = sorted(wanted or there)
         found = admin.describe_log_dirs(topics or None, brokers)
     document = {
@@ -86,7 +86,7 @@ def _print_for_people(broker: int, directory: Any) -> None:
 
 
 def in_bytes(size: float) -> str:
-    """A size for people: 1.5 GB."""
+    """Formats a size: 1.5 GB."""
     for unit in ("B", "KB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,12 +1,12 @@
-"""`headrace server`: a broker that runs until it is told to stop.
+"""`headrace server`: runs a broker.
 
-Standard output has one line, when clients may come:
+Prints one line to standard output when the broker accepts clients:
 
     ready PLAINTEXT://127.0.0.1:9092
 
-The log goes to standard error. The first SIGTERM, SIGINT or SIGHUP stops the broker in order and the exit code is 0; a
-second one ends the process at once, and the next start will recover. What cannot be started is told in one line, with
-exit code 1; a command line that makes no sense gives 2.
+Logs to standard error. The first SIGTERM, SIGINT or SIGHUP starts a clean shutdown with exit code 0. A second one ends
+the process at once, and the next start recovers the logs. If the broker cannot start, the process prints one line and
+exits with 1. A wrong command line exits with 2.
 """
 
 import asyncio
@@ -30,20 +30,18 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 EMBEDDED_DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "headrace-data"}
-"""What a broker runs with that is given no file."""
+"""The configuration of a broker without a property file."""
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
-@click.option(
-    "-o", "--override", "overrides", metavar="KEY=VALUE", multiple=True, help="Set a key, whatever FILE says."
-)
+@click.option("-o", "--override", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a config of FILE.")
 @click.option(
     "--log-level",
     "levels",
     metavar="[LOGGER=]LEVEL",
     multiple=True,
-    help="DEBUG, INFO, WARNING or ERROR for all, or for one logger: requests=DEBUG logs every request.",
+    help="DEBUG, INFO, WARNING or ERROR, for all loggers or for one: requests=DEBUG logs every request.",
 )
 @click.option(
     "--print-config",
@@ -53,8 +51,8 @@ EMBEDDED_DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "hea
 def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...], print_config: bool) -> None:
     """Run a broker.
 
-    FILE is a server.properties as Apache Kafka has them. Without one the broker is a cluster of its own that listens on
-    127.0.0.1:9092 and keeps its data in ./headrace-data.
+    FILE is a server.properties in the format of Apache Kafka. Without a FILE, the broker forms its own cluster,
+    listens on 127.0.0.1:9092 and stores its data in ./headrace-data.
     """
     try:
         properties = collect_properties(file, overrides)
@@ -66,7 +64,7 @@ def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...]
             click.echo(config_template(properties), nl=False)
             return
         set_up_logging(levels)
-        from headrace.broker.config.broker import BrokerConfig  # takes a moment, which a wrong command line need not
+        from headrace.broker.config.broker import BrokerConfig  # imported late: a wrong command line fails faster
 
         config = BrokerConfig.load(properties)
     except HeadraceError as error:
@@ -76,7 +74,7 @@ def server(file: str | None, overrides: tuple[str, ...], levels: tuple[str, ...]
 
 
 def collect_properties(file: str | None, overrides: tuple[str, ...]) -> dict[str, str]:
-    """The keys of the file, or else the defaults, and on top what the command line sets."""
+    """Returns the configs of the file, or the defaults, with the overrides of the command line."""
     properties = dict(EMBEDDED_DEFAULTS) if file is None else read_properties(file)
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -87,12 +85,12 @@ def collect_properties(file: str | None, overrides: tuple[str, ...]) -> dict[str
 
 
 def raise_file_limit() -> None:
-    """As many files and connections as this process may have: logs keep theirs open."""
+    """Raises the soft limit of open files to the hard limit, because logs keep files open."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
-        _logger.warning("cannot raise the limit of open files: %s", error)
+        _logger.warning("Cannot raise the limit of open files: %s", error)
 
 
 def _fail(error: BaseException) -> NoReturn:
@@ -106,10 +104,10 @@ async def _serve(config: "BrokerConfig") -> int:
 
     for note in config.notes:
         _logger.info("%s", note)
-    told_to_stop = _stop_on_signals()
+    stop_requested = _stop_on_signals()
     broker = Broker(config)
     starting = asyncio.create_task(broker.start())
-    stopping = asyncio.create_task(told_to_stop.wait())
+    stopping = asyncio.create_task(stop_requested.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
@@ -120,7 +118,7 @@ async def _serve(config: "BrokerConfig") -> int:
     except (HeadraceError, OSError) as error:
         stopping.cancel()
         _fail(error)
-    # What there is now stays until the end: the collector need not look at it again and again.
+    # Objects that exist now live until shutdown, so the garbage collector need not scan them again.
     gc.collect()
     gc.freeze()
     _say(f"ready {broker.addresses}")
@@ -128,31 +126,31 @@ async def _serve(config: "BrokerConfig") -> int:
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     failed.cancel()
-    _logger.info("stopping")
+    _logger.info("Shutting down")
     await broker.stop()
     return 1 if broker.failed.is_set() else 0
 
 
 def _say(line: str) -> None:
-    """A line on standard output. If nobody reads it any more, the broker runs all the same."""
+    """Prints a line. The broker keeps running if standard output is closed."""
     try:
         print(line, flush=True)
     except OSError as error:
-        _logger.warning("cannot write to standard output: %s", error.strerror)
-        with open(os.devnull, "w") as nowhere:  # or Python would try again at exit
+        _logger.warning("Cannot write to standard output: %s", error.strerror)
+        with open(os.devnull, "w") as nowhere:  # otherwise Python writes again at exit
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _stop_on_signals() -> asyncio.Event:
-    """An event that the first signal sets. The second, of either kind, ends the process."""
+    """Returns an event that the first signal sets. A second signal ends the process."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # unless started with nohup
         signals.append(signal.SIGHUP)
 
     def first(number: int) -> None:
-        _logger.info("got %s", signal.Signals(number).name)
+        _logger.info("Received %s, starting a clean shutdown", signal.Signals(number).name)
         for each in signals:
             loop.remove_signal_handler(each)
             signal.signal(each, lambda number, _: os._exit(128 + number))

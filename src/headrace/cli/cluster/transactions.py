@@ -1,9 +1,9 @@
-"""`headrace transactions`: look at transactions and end those that hang, with the commands of `kafka-transactions.sh`.
+"""`headrace transactions`: list, describe and abort transactions, with the commands of `kafka-transactions.sh`.
 
     headrace transactions --bootstrap-server localhost:9092 find-hanging --broker-id 0
 
-A transaction hangs if a partition has it open, and longer than a transaction may last, while its coordinator knows
-nothing of it any more: then readers of committed records wait there for ever, until it is aborted.
+A transaction hangs if it is open in a partition for longer than the maximum transaction timeout, but its coordinator
+has no record of it. Consumers with `read_committed` cannot read past it until it is aborted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ pass_connection = click.make_pass_decorator(Connection)
 @connects
 @click.pass_context
 def transactions(ctx: click.Context, connection: Connection) -> None:
-    """Look at transactions, and end those that hang."""
+    """List and describe transactions, and abort hanging ones."""
     ctx.obj = connection
 
 
@@ -49,7 +49,7 @@ def _print(columns: Sequence[str], keys: Sequence[str], rows: Iterable[Sequence[
 
 
 def _cell(value: object) -> object:
-    """As Kafka's tool shows it."""
+    """Formats a value as Kafka's tool does."""
     if isinstance(value, list):
         return ",".join(f"{tp.topic}-{tp.partition}" for tp in value)
     return "None" if value is None else value
@@ -60,7 +60,7 @@ def _cell(value: object) -> object:
     "--duration-filter",
     type=click.IntRange(max=LONG_MAX),
     metavar="MS",
-    help="Only those that have been open for longer.",
+    help="Only transactions that have been open for longer.",
 )
 @click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match.")
 @json_option
@@ -68,7 +68,7 @@ def _cell(value: object) -> object:
 def list_(
     connection: Connection, duration_filter: int | None, transactional_id_pattern: str | None, as_json: bool
 ) -> None:
-    """List transactional ids and what they are doing."""
+    """List transactional ids and their states."""
     longer = None if duration_filter is None or duration_filter < 0 else duration_filter
     with connection.admin() as admin:
         found = admin.list_transactions(duration_filter_ms=longer, transactional_id_pattern=transactional_id_pattern)
@@ -92,7 +92,7 @@ def describe(connection: Connection, transactional_id: str, as_json: bool) -> No
         try:
             found = admin.describe_transactions([transactional_id])[transactional_id]
         except TransactionalIdNotFoundError:
-            raise Failure(f"there is no transactional id {transactional_id!r}") from None
+            raise Failure(f"Could not find transactional id {transactional_id!r}") from None
     start = found.transaction_start_time_ms
     _print(
         (
@@ -138,14 +138,14 @@ def describe(connection: Connection, transactional_id: str, as_json: bool) -> No
 @click.option("--topic", metavar="NAME", required=True, help="The topic.")
 @click.option("--partition", type=click.IntRange(0, INT_MAX), metavar="N", required=True, help="The partition.")
 @click.option(
-    "--broker-id", type=click.IntRange(0, INT_MAX), metavar="ID", help="Ask this replica instead of the leader."
+    "--broker-id", type=click.IntRange(0, INT_MAX), metavar="ID", help="Query this replica instead of the leader."
 )
 @json_option
 @pass_connection
 def describe_producers(
     connection: Connection, topic: str, partition: int, broker_id: int | None, as_json: bool
 ) -> None:
-    """Show the producers that a partition knows."""
+    """Show the active producers of a partition."""
     tp = TopicPartition(topic, partition)
     with connection.admin() as admin:
         found = _producers(admin, tp, broker_id)
@@ -187,7 +187,7 @@ def _producers(admin: "Admin", tp: TopicPartition, broker_id: int | None = None)
     try:
         return admin.describe_producers([tp], broker_id)[tp].producers
     except UnknownTopicOrPartitionError:
-        raise Failure(f"there is no partition {tp.partition} of a topic {tp.topic}") from None
+        raise Failure(f"Partition {tp.topic}-{tp.partition} does not exist") from None
 
 
 @transactions.command(cls=Tool)
@@ -197,10 +197,13 @@ def _producers(admin: "Admin", tp: TopicPartition, broker_id: int | None = None)
     "--start-offset",
     type=click.IntRange(0, LONG_MAX),
     metavar="OFFSET",
-    help="Where the transaction begins in the partition.",
+    help="The transaction's first offset in the partition.",
 )
 @click.option(
-    "--producer-id", type=click.IntRange(0, LONG_MAX), metavar="ID", help="Its producer, instead of the offset."
+    "--producer-id",
+    type=click.IntRange(0, LONG_MAX),
+    metavar="ID",
+    help="The transaction's producer id, instead of --start-offset.",
 )
 @click.option("--producer-epoch", type=click.IntRange(0, 32767), metavar="N", help="The producer's epoch.")
 @click.option("--coordinator-epoch", type=click.IntRange(-1, INT_MAX), metavar="N", help="The coordinator's epoch.")
@@ -214,13 +217,13 @@ def abort(
     producer_epoch: int | None,
     coordinator_epoch: int | None,
 ) -> None:
-    """Abort a transaction that hangs in a partition."""
+    """Abort a hanging transaction in a partition."""
     from headrace.client.admin.types import AbortTransactionSpec
 
     tp = TopicPartition(topic, partition)
     if start_offset is None and None in (producer_id, producer_epoch, coordinator_epoch):
         raise click.UsageError(
-            "expected --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch"
+            "Expected --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch"
         )
     with connection.admin() as admin:
         if start_offset is not None:
@@ -230,7 +233,7 @@ def abort(
                     coordinator_epoch = max(each.coordinator_epoch, 0)
                     break
             else:
-                raise Failure(f"no transaction that is open in {tp} begins at offset {start_offset}")
+                raise Failure(f"Could not find an open transaction in {tp} with start offset {start_offset}")
         assert producer_id is not None
         assert producer_epoch is not None
         assert coordinator_epoch is not None
@@ -239,6 +242,8 @@ def abort(
 
 @dataclass(frozen=True)
 class Hanging:
+    """A hanging transaction: the partition in which it is open, and its producer."""
+
     tp: TopicPartition
     producer: "ProducerState"
 
@@ -251,10 +256,10 @@ class Hanging:
     default=15,
     show_default=True,
     metavar="MINUTES",
-    help="Younger transactions do not hang.",
+    help="Ignore transactions that have been open for less time.",
 )
 @click.option("--topic", metavar="NAME", help="Only this topic.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition of it.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition of the topic.")
 @json_option
 @pass_connection
 def find_hanging(
@@ -265,11 +270,11 @@ def find_hanging(
     partition: int | None,
     as_json: bool,
 ) -> None:
-    """Find transactions that hang."""
+    """Find hanging transactions."""
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
     if topic is None and broker_id is None:
-        raise click.UsageError("expected --broker-id or --topic")
+        raise click.UsageError("Expected --broker-id or --topic")
     now = SystemClock().time_ms()
     with connection.admin() as admin:
         found = hanging(admin, now - max_transaction_timeout * _MINUTE_MS, broker_id, topic, partition)
@@ -314,12 +319,12 @@ def find_hanging(
 def hanging(
     admin: "Admin", before_ms: int, broker_id: int | None, topic: str | None, partition: int | None
 ) -> list[Hanging]:
-    """Transactions open in partitions since before a time that no coordinator knows as open there."""
+    """Returns transactions that opened in a partition before a time and that no coordinator has as open."""
     from headrace.common.errors import TransactionalIdNotFoundError
 
     there = [broker.id for broker in admin.describe_cluster().brokers]
     if broker_id is not None and broker_id not in there:
-        raise Failure(f"there is no broker {broker_id}; there are {', '.join(map(str, there))}")
+        raise Failure(f"Broker {broker_id} does not exist; the cluster has {', '.join(map(str, there))}")
     described = admin.describe_topics(None if topic is None else [topic], raise_errors=False)
     partitions = [
         TopicPartition(each.name, one.partition)
@@ -329,7 +334,7 @@ def hanging(
         if (partition is None or one.partition == partition) and (broker_id is None or broker_id in one.replicas)
     ]
     if topic is not None and not partitions:
-        raise Failure(f"there is no such partition of a topic {topic}")
+        raise Failure(f"Topic {topic} does not exist or has no such partition")
     states = admin.describe_producers(partitions, broker_id) if partitions else {}
     suspects = [
         Hanging(tp, each)
@@ -343,7 +348,8 @@ def hanging(
     details: Any = (
         admin.describe_transactions([each.transactional_id for each in known], raise_errors=False) if known else {}
     )
-    for each in details.values():  # an id that has gone meanwhile has no transaction; of any other error nobody knows
+    for each in details.values():
+        # An id that has expired in the meantime has no open transaction. Any other error leaves the state unknown.
         if each.error is not None and not isinstance(each.error, TransactionalIdNotFoundError):
             raise each.error
     open_in = {(each.producer_id, tp) for each in details.values() if each.error is None for tp in each.partitions}
@@ -352,10 +358,15 @@ def hanging(
 
 @transactions.command("forceTerminateTransaction", cls=Tool)
 @click.option(
-    "--transactionalId", "--transactional-id", "transactional_id", metavar="ID", required=True, help="The id."
+    "--transactionalId",
+    "--transactional-id",
+    "transactional_id",
+    metavar="ID",
+    required=True,
+    help="The transactional id.",
 )
 @pass_connection
 def force_terminate(connection: Connection, transactional_id: str) -> None:
-    """End the open transaction of a transactional id, and fence its producer."""
+    """Abort the open transaction of a transactional id and fence its producer."""
     with connection.admin() as admin:
         admin.fence_producers([transactional_id])

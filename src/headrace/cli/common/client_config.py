@@ -1,8 +1,8 @@
-"""Settings of clients as users have them: in property files made for Java's clients, and on the command line.
+"""Client configs from property files written for Java clients, and from the command line.
 
-A tool makes clients of several kinds from one file, and the file may have been made for other programs too. So what a
-client of one kind does not know is left out for it; what none knows is ignored with a warning, as Kafka's tools do it.
-Settings of TLS in PEM files are taken by Java's names; those of layers that a connection does not have do no harm.
+A tool creates several kinds of clients from one file, and the file may also serve other programs. So each client gets
+only the configs that it knows. Configs that no client knows are ignored with a warning, as in Kafka's tools. Java's
+names for TLS configs with PEM files are accepted. Configs of layers that the connection does not use are ignored.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ _PARTITIONER = "partitioner"
 _WARNED: set[str] = set()
 
 
-def understood(given: Mapping[str, str]) -> dict[str, str]:
-    """What some client knows, under the names that are used here; a line on standard error names the rest."""
+def known_configs(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the configs that some client knows, under our names. Prints a warning that names the others."""
     from headrace.client.config.table import ALIASES
 
     named = {ALIASES.get(name.replace("_", "."), name.replace("_", ".")): value for name, value in given.items()}
@@ -35,12 +35,12 @@ def understood(given: Mapping[str, str]) -> dict[str, str]:
     ignored = sorted(set(found) - set(known) - _WARNED)
     if ignored:
         _WARNED.update(ignored)
-        click.echo(f"WARNING: ignored, since no client here has such settings: {', '.join(ignored)}", err=True)
+        click.echo(f"WARNING: Ignoring unknown client configs: {', '.join(ignored)}", err=True)
     return known
 
 
-def settings_for(kind: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Those that an `admin`, a `producer` or a `consumer` takes."""
+def configs_for(kind: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the configs that an `admin`, a `producer` or a `consumer` knows."""
     from headrace.client.config.admin import ADMIN_KEYS
     from headrace.client.config.consumer import CONSUMER_KEYS
     from headrace.client.config.producer import PRODUCER_KEYS
@@ -56,7 +56,7 @@ def settings_for(kind: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _by_name(kind: str) -> tuple[str, ...]:
-    """Objects of a client that may also be given by name."""
+    """Returns the configs of a client that are objects in Python and names in a property file."""
     return {"producer": (_PARTITIONER,), "consumer": (_STRATEGY,)}.get(kind, ())
 
 
@@ -72,7 +72,7 @@ def _is_known(name: str) -> bool:
 
 
 def _of_tls(given: Mapping[str, str]) -> dict[str, str]:
-    """Without the settings of layers that the connection does not have, and with Java's names of PEM files replaced."""
+    """Drops configs of layers that the connection does not use, and replaces Java's names for PEM files."""
     protocol = given.get("security.protocol", "PLAINTEXT").strip().upper()
     left_out = {"PLAINTEXT": ("sasl.", "ssl."), "SSL": ("sasl.",)}.get(protocol, ())
     found = {name: value for name, value in given.items() if not name.startswith(left_out)}

@@ -1,8 +1,8 @@
-"""The way from a tool to a cluster: the flags that all tools share, and clients made from them.
+"""Connections to a cluster: the options that all tools share, and clients created from them.
 
-A tool should not let a person wait for the half minute that a client may need to give up. So the first contact has to
-succeed within two seconds; after that the client's own patience holds. Several servers are tried side by side, and the
-first that answers is the one that clients begin with.
+A client may need half a minute to report that no broker is reachable. A tool reports it within two seconds: the first
+contact must succeed in that time, and the client's own timeouts apply afterwards. Several bootstrap servers are tried
+in parallel, and the clients start with the first one that responds.
 """
 
 import socket
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.common.client_config import settings_for, understood
+from headrace.cli.common.client_config import configs_for, known_configs
 from headrace.cli.common.tool import Failure, sentence
 from headrace.common.errors import ConfigError
 from headrace.common.properties import read_properties
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONNECT_SECONDS = 0.9
-_ANSWER_MS = 1000
+_RESPONSE_MS = 1000
 _HEAD_START_SECONDS = 0.3
-_LAST_SECONDS = 3.0
+_CLOSE_MS = 3000
 _MAX_REQUEST = 1 << 20
-_PATIENCE_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
+_TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
 
 
 class _Unreachable(Failure):
-    """Nobody listens."""
+    """No broker accepts connections."""
 
     def __init__(self, reasons: list[str]):
-        super().__init__(f"no broker can be reached ({'; '.join(reasons)})")
+        super().__init__(f"No broker is reachable ({'; '.join(reasons)})")
         self.reasons = reasons
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Where the cluster is, and what the user's file says about the way to it."""
+    """The bootstrap servers and the client configs of the user's property file."""
 
     servers: str
     properties: dict[str, str] = field(default_factory=dict)
@@ -50,17 +50,19 @@ class Connection:
     def settings(
         self, kind: str, given: Mapping[str, str] | None = None, own: Mapping[str, object] | None = None
     ) -> dict[str, object]:
-        """Settings of an `admin`, a `producer` or a `consumer`, by Kafka's dotted names: the tool's *own*, over them
-        those of the user's file, and over them those *given* on the command line. Of several servers the one that has
-        answered is taken: from it a client learns of the others."""
+        """Returns the configs of an `admin`, a `producer` or a `consumer`, by Kafka's dotted names.
+
+        The user's file overrides the tool's *own* configs, and the command line (*given*) overrides both. If one of
+        several servers has responded, the client uses that one and discovers the others from it.
+        """
         users = {**self.properties, **(given or {})}
-        chosen = settings_for(kind, users) if users else {}
+        chosen = configs_for(kind, users) if users else {}
         servers = self._answered[0] if self._answered else self.servers
         return {"client.id": "headrace-cli", **(own or {}), **chosen, "bootstrap.servers": servers}
 
     @contextmanager
     def admin(self, timeout_ms: int | None = None) -> "Iterator[Admin]":
-        """An admin client that has reached a broker. Its calls have so much time."""
+        """Yields an admin client that has reached a broker. `timeout_ms` limits each of its calls."""
         settings = self.settings("admin")
         if timeout_ms is not None:
             settings["default.api.timeout.ms"] = timeout_ms
@@ -69,47 +71,50 @@ class Connection:
             yield admin
 
     def _reach(self, server: str, settings: dict[str, object]) -> "Admin":
-        """A client of a server that answers."""
+        """Returns a client of the server. Raises a Failure if the server does not respond."""
         host, port = self._address(server)
         try:
             socket.create_connection((host, port), _CONNECT_SECONDS).close()
         except OSError as error:
-            reason = "no answer" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+            reason = "no response" if isinstance(error, TimeoutError) else (error.strerror or str(error))
             raise _Unreachable([f"{host}:{port}: {reason}"]) from None
         from headrace.client.admin.admin import Admin
         from headrace.client.errors import KafkaTimeoutError
 
         admin = Admin({**settings, "bootstrap.servers": server})
         try:
-            admin.describe_cluster(timeout_ms=self._patience_ms())
+            admin.describe_cluster(timeout_ms=self._first_timeout_ms())
         except BaseException as error:
             admin.close()
             if isinstance(error, KafkaTimeoutError):
-                raise Failure(f"{server} does not answer: {sentence(error)}") from error
+                raise Failure(f"Server {server} does not respond: {sentence(error)}") from error
             raise
         return admin
 
     def _reach_any(self, servers: list[str], settings: dict[str, object]) -> "Admin":
-        """A client of the first server that answers, which is remembered. Each is asked soon after the one before, or
-        as soon as that has failed, and has all the time that it would have alone."""
+        """Returns a client of the first server that responds, and remembers that server.
+
+        Contacts each server shortly after the previous one, or as soon as the previous one has failed. Each server has
+        the full timeout.
+        """
         import queue
         import threading
 
-        heard: queue.SimpleQueue[Admin | Exception] = queue.SimpleQueue()
-        turn = threading.Lock()
+        results: queue.SimpleQueue[Admin | Exception] = queue.SimpleQueue()
+        lock = threading.Lock()
 
-        def ask(server: str) -> None:
+        def contact(server: str) -> None:
             try:
                 admin = self._reach(server, settings)
-            except Exception as error:  # noqa: BLE001 - it is raised where it is heard
-                heard.put(error)
+            except Exception as error:  # noqa: BLE001 - the main thread raises it
+                results.put(error)
                 return
-            with turn:
+            with lock:
                 is_first = not self._answered
                 if is_first:
                     self._answered.append(server)
             if is_first:
-                heard.put(admin)
+                results.put(admin)
             else:
                 admin.close()
 
@@ -117,9 +122,9 @@ class Connection:
         waiting = servers[::-1]
         while len(errors) < len(servers):
             if waiting:
-                threading.Thread(target=ask, args=(waiting.pop(),), daemon=True).start()
+                threading.Thread(target=contact, args=(waiting.pop(),), daemon=True).start()
             try:
-                found = heard.get(timeout=_HEAD_START_SECONDS / len(servers) if waiting else None)
+                found = results.get(timeout=_HEAD_START_SECONDS / len(servers) if waiting else None)
             except queue.Empty:
                 continue
             if not isinstance(found, Exception):
@@ -134,13 +139,13 @@ class Connection:
         ]
         raise Failure("; ".join([*silent, *closed])) if silent else _Unreachable(closed)
 
-    def _patience_ms(self) -> int:
-        """How long an answer may take: a second, or longer if the user's file says so."""
-        given = [int(text) for key in _PATIENCE_KEYS if (text := self.properties.get(key, "").strip()).isdecimal()]
-        return max([_ANSWER_MS, *given])
+    def _first_timeout_ms(self) -> int:
+        """Returns the timeout of the first request: a second, or longer if the user's file sets one."""
+        given = [int(text) for key in _TIMEOUT_KEYS if (text := self.properties.get(key, "").strip()).isdecimal()]
+        return max([_RESPONSE_MS, *given])
 
     def check(self) -> None:
-        """Raises a Failure unless a broker answers."""
+        """Raises a Failure if no broker responds."""
         with self.admin():
             pass
 
@@ -164,28 +169,28 @@ class Connection:
 
 @contextmanager
 def producer(settings: dict[str, object]) -> "Iterator[Producer]":
-    """A producer that sends what it has at the end, and after Ctrl-C does not wait long for brokers that are gone."""
+    """Yields a producer that flushes at the end. After Ctrl-C it waits only briefly for unreachable brokers."""
     from headrace.client.producer.producer import Producer
 
     made = Producer(settings)
     try:
         yield made
     except KeyboardInterrupt:
-        made.close(timeout_ms=_LAST_SECONDS * 1000)
+        made.close(timeout_ms=_CLOSE_MS)
         raise
     finally:
         made.close()
 
 
 def check_record_size(size: int | None, settings: Mapping[str, object]) -> None:
-    """Refuses records that a producer with these settings would not send, before memory is taken for one."""
+    """Raises a usage error if a producer with these configs would reject the record, before allocating one."""
     most = str(settings.get("max.request.size", _MAX_REQUEST)).strip()
     if size is not None and most.isdecimal() and size > int(most):
-        raise click.UsageError(f"--record-size {size}: expected at most max.request.size, which is {most}")
+        raise click.UsageError(f"--record-size {size}: expected at most max.request.size ({most})")
 
 
 def read_config(_: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
-    """A property file of the command line; for use as a click callback."""
+    """Reads a property file; a click callback."""
     if path is None:
         return {}
     try:
@@ -195,17 +200,17 @@ def read_config(_: click.Context, param: click.Parameter, path: str | None) -> d
 
 
 def read_client_config(ctx: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
-    """A property file with settings of clients; for use as a click callback."""
-    return understood(read_config(ctx, param, path))
+    """Reads a property file with client configs; a click callback."""
+    return known_configs(read_config(ctx, param, path))
 
 
 def client_key_values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Settings of a client as `KEY=VALUE`, any number of times; for use as a click callback."""
-    return understood(key_values(ctx, param, given))
+    """Parses client configs given as `KEY=VALUE`; a click callback."""
+    return known_configs(key_values(ctx, param, given))
 
 
 def key_values(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """`KEY=VALUE`, any number of times; for use as a click callback."""
+    """Parses repeated `KEY=VALUE` options; a click callback."""
     found = {}
     for each in given:
         key, equals, value = each.partition("=")
@@ -231,15 +236,15 @@ def _connects(function: F, required: bool) -> F:
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    text = "A property file with settings of the client: timeouts, TLS."
+    text = "A property file with client configs, such as timeouts and TLS."
     command = click.option("--command-config", metavar="FILE", callback=read_client_config, help=text)(command)
-    text = "Brokers to connect to first."
+    text = "The brokers to bootstrap from."
     decorate = click.option("--bootstrap-server", metavar="HOST:PORT[,...]", required=required, help=text)
     return decorate(command)  # type: ignore[return-value]
 
 
-def client_settings(kind: str) -> Callable[[F], F]:
-    """Gives a command the flags that set a producer's or a consumer's settings, and itself them as `client`."""
+def client_config_options(kind: str) -> Callable[[F], F]:
+    """Adds the options for producer or consumer configs to a command, which gets them as `client`."""
 
     def decorate(function: F) -> F:
         def command(
@@ -255,7 +260,7 @@ def client_settings(kind: str) -> Callable[[F], F]:
                 "client_config",
                 metavar="FILE",
                 callback=read_client_config,
-                help="Older name of --command-config.",
+                help="Old name of --command-config.",
             ),
             click.option(
                 "--command-property",
@@ -264,7 +269,7 @@ def client_settings(kind: str) -> Callable[[F], F]:
                 metavar="KEY=VALUE",
                 multiple=True,
                 callback=client_key_values,
-                help=f"A setting of the {kind}.",
+                help=f"A {kind} config.",
             ),
         ):
             command = option(command)

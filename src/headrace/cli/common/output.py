@@ -1,7 +1,7 @@
-"""What tools print: tables for people, plain lines for scripts, JSON for programs.
+"""Output of the tools: tables for people, plain lines for scripts, JSON for programs.
 
-On a terminal a tool may use colour and align columns as it likes. Anywhere else its output is what Kafka's tool of the
-same name prints, since scripts read it.
+On a terminal, tools print aligned columns and colors. Elsewhere they print exactly what Kafka's tool of the same name
+prints, because scripts parse it.
 """
 
 import json
@@ -12,21 +12,21 @@ from typing import Any
 
 import click
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def is_terminal() -> bool:
-    """Whether a person looks at standard output."""
+    """Returns True if standard output is a terminal."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def has_colour() -> bool:
+def has_color() -> bool:
     return is_terminal() and "NO_COLOR" not in os.environ
 
 
 def styled(text: str, **style: Any) -> str:
-    """Text in colour, where there is colour."""
-    return click.style(text, **style) if has_colour() else text
+    """Returns the text with its style if the terminal has colors."""
+    return click.style(text, **style) if has_color() else text
 
 
 def print_json(value: object) -> None:
@@ -35,13 +35,13 @@ def print_json(value: object) -> None:
 
 
 Style = Callable[[str, str], dict[str, Any] | None]
-"""From the name of a column and the text of a cell to its style."""
+"""Maps a column name and a cell's text to the cell's style."""
 
 
 def table_lines(
     columns: Sequence[str], rows: Iterable[Sequence[object]], style: Style = lambda _, __: None
 ) -> list[str]:
-    """A heading and a line for each row, in columns; numbers to the right."""
+    """Returns a header line and one line per row, in aligned columns; numbers are right-aligned."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in texts)]) for at, name in enumerate(columns)]
     numeric = [bool(texts) and all(_is_number(row[at]) for row in texts) for at in range(len(columns))]

@@ -1,4 +1,4 @@
-"""How far long work has got: one line on standard error that is written over, and only if a person looks at it.
+"""Progress of long work: one line on standard error that is updated in place, only if it is a terminal.
 
 with Progress("records", total=1_000_000) as progress:
     progress.add(5000)                                  # 12% · 120,000 of 1,000,000 records · 48,000/s · 18 s left
@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 
 class Progress:
+    """A progress line with count, rate and remaining time."""
+
     def __init__(self, what: str, total: int | None = None, clock: Clock | None = None, shown: bool | None = None):
         self._what, self._total = what, total
         self._clock = clock or SystemClock()
@@ -30,7 +32,7 @@ class Progress:
         return self._clock.monotonic()
 
     def add(self, count: int, note: Callable[[], str] | None = None) -> None:
-        """So many more are done. The note is asked for when the line is shown."""
+        """Adds to the count. Calls `note` only when it updates the line."""
         self.done += count
         now = self._now()
         if self._shown and now - self._told >= _EVERY_SECONDS:
@@ -51,15 +53,18 @@ class Progress:
         return " · ".join(parts)
 
     def _write(self, text: str) -> None:
-        # A line that wraps could not be written over.
+        # A wrapped line cannot be overwritten.
         text = text[: max(shutil.get_terminal_size().columns - 1, 1)]
-        before, self._length = self._length, max(self._length, len(text))  # first: an interrupt may come at any moment
+        before, self._length = (
+            self._length,
+            max(self._length, len(text)),
+        )  # set first: an interrupt may come at any moment
         sys.stderr.write("\r" + text.ljust(before))
         sys.stderr.flush()
         self._length = len(text)
 
     def clear(self) -> None:
-        """Takes the line away, so that something else can be printed."""
+        """Erases the line so that something else can be printed."""
         if self._length:
             sys.stderr.write("\r" + " " * self._length + "\r")
             sys.stderr.flush()
@@ -75,7 +80,7 @@ class Progress:
 
 
 def in_parts(what: str, items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Items in portions, with how far it is; an interrupt comes between two of them."""
+    """Yields the items in chunks and shows progress. An interrupt takes effect between two chunks."""
     with Progress(what, len(items)) as progress:
         for start in range(0, len(items), size):
             part = items[start : start + size]
@@ -84,7 +89,7 @@ def in_parts(what: str, items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def in_time(seconds: float) -> str:
-    """A time for people: 1 h 05 min."""
+    """Formats a duration: 1 h 05 min."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"

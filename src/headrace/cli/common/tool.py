@@ -1,7 +1,9 @@
-"""What every shell tool is: a command that says what went wrong in one line, and ends with a code that scripts can use.
+"""The base of every shell tool: errors in one line, and exit codes that scripts can use.
 
-0  done        1  failed, or a command line that makes no sense (as Kafka's tools have it)        130  Ctrl-C
-143  SIGTERM, after which groups are left and totals shown as after Ctrl-C
+0    success
+1    failure, or a wrong command line, as in Kafka's tools
+130  Ctrl-C
+143  SIGTERM; like Ctrl-C, it leaves consumer groups and prints totals first
 """
 
 import logging
@@ -22,13 +24,13 @@ INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 class Failure(click.ClickException):
-    """What a tool could not do. The message is a sentence for the user."""
+    """A tool failed. The message is a sentence for the user."""
 
     exit_code = 1
 
 
 class _OneLine(logging.Formatter):
-    """What clients have to say in a log, without tracebacks."""
+    """Formats the clients' log records in one line, without tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = " ".join(record.getMessage().split())
@@ -43,35 +45,37 @@ def _log_in_lines() -> None:
         handler.setFormatter(_OneLine())
         handler.setLevel(logging.WARNING)
         root.addHandler(handler)
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its talk is of tasks, not of the user's work
+        logging.getLogger("asyncio").setLevel(
+            logging.CRITICAL
+        )  # its messages are about tasks, not about the user's work
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as `timeout` and `kill` send it: the same end as after Ctrl-C, with another code."""
+    """SIGTERM, as `timeout` and `kill` send it. Handled like Ctrl-C, with another exit code."""
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM, which a tool may hold back for a moment while it does two things that belong together.
+    """Handles Ctrl-C and SIGTERM. A tool can defer them briefly while it does two things that belong together.
 
-    Between `hold` and `release` nothing may wait: a second Ctrl-C raises all the same.
+    Code between `hold` and `release` must not block. A second Ctrl-C raises at once.
     """
 
     def __init__(self) -> None:
         self._is_held = False
-        self._held_back: type[KeyboardInterrupt] | None = None
+        self._deferred: type[KeyboardInterrupt] | None = None
 
     def hold(self) -> None:
         self._is_held = True
 
     def release(self) -> None:
-        """Raises the interrupt that was held back, if any."""
+        """Raises the deferred interrupt, if any."""
         self._is_held = False
-        held_back, self._held_back = self._held_back, None
-        if held_back is not None:
-            raise held_back
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            raise deferred
 
     def install(self) -> None:
-        """Lets a tool leave its group and show its totals when it is told to end."""
+        """Installs the signal handlers, so that a tool leaves its group and prints its totals before it exits."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
@@ -84,8 +88,8 @@ class Interrupts:
         if number == signal.SIGTERM:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it twice
             kind = Terminated
-        if self._is_held and self._held_back is None:
-            self._held_back = kind
+        if self._is_held and self._deferred is None:
+            self._deferred = kind
         else:
             raise kind
 
@@ -94,7 +98,7 @@ interrupts = Interrupts()
 
 
 class _Kafka(click.Command):
-    """A command named as one of Kafka's: its exit codes are theirs, and no error is a traceback."""
+    """A command with the exit codes of Kafka's tools that prints errors without tracebacks."""
 
     def __init__(self, *args: Any, **extra: Any):
         super().__init__(*args, **extra)
@@ -121,27 +125,27 @@ class _Kafka(click.Command):
         except Failure as error:
             raise _named(error, ctx) from None
         except BrokenPipeError:
-            nobody_listens()
+            exit_on_broken_pipe()
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (HeadraceError, OSError) as error:
             raise _named(Failure(sentence(error)), ctx) from error
-        except Exception as error:  # a mistake of ours, or of a formatter that the user wrote
+        except Exception as error:  # a bug in Headrace, or in a formatter that the user wrote
             if "HEADRACE_TRACEBACK" in os.environ:
                 raise
-            text = f"{type(error).__name__}: {sentence(error)} (HEADRACE_TRACEBACK=1 shows where)"
+            text = f"{type(error).__name__}: {sentence(error)} (set HEADRACE_TRACEBACK=1 to see the traceback)"
             for given in ctx.params.values():
                 if isinstance(given, str) and not _is_text(given):
-                    text = f"{given!r} is not text in UTF-8"
+                    text = f"{given!r} is not valid UTF-8"
             raise _named(Failure(text), ctx) from error
 
 
 class Tool(_Kafka):
-    pass
+    """A tool without subcommands."""
 
 
 class ToolGroup(_Kafka, click.Group):
-    """A tool that has commands of its own."""
+    """A tool with subcommands."""
 
 
 def _exit_as_kafka(error: click.UsageError) -> None:
@@ -154,7 +158,7 @@ def _named(failure: Failure, ctx: click.Context) -> Failure:
 
 
 def _is_text(given: str) -> bool:
-    """Not so for bytes of a command line that are no UTF-8, or are none in the locale."""
+    """Returns False for command-line bytes that are not valid in UTF-8 or in the locale."""
     try:
         given.encode()
     except UnicodeEncodeError:
@@ -163,12 +167,12 @@ def _is_text(given: str) -> bool:
 
 
 def sentence(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Returns an error's message in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def exit_with(error: click.ClickException) -> NoReturn:
-    """Ends the process with what a command has to say about its failure."""
+    """Prints a command's error and exits with its code."""
     path = error.__dict__.get("command_path", "headrace")
     hint = ""
     if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -179,41 +183,41 @@ def exit_with(error: click.ClickException) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def nobody_listens() -> NoReturn:
-    """The reader of our output has gone (`| head`): end as other programs do, without a word."""
-    with open(os.devnull, "w") as nowhere:  # or Python would try to write again at exit
+def exit_on_broken_pipe() -> NoReturn:
+    """Exits silently, like other programs, when the reader of the output has exited (`| head`)."""
+    with open(os.devnull, "w") as nowhere:  # otherwise Python writes again at exit
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     sys.exit(141)
 
 
 def read_file(path: str) -> bytes:
-    """What is in a file, a pipe too (`<(echo ...)`)."""
+    """Reads a file or a pipe (`<(echo ...)`)."""
     try:
         with open(path, "rb") as file:
             return file.read()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise click.UsageError(f"cannot read {path}: {reason}") from None
+        raise click.UsageError(f"Cannot read {path}: {reason}") from None
 
 
 def exactly_one(given: dict[str, bool], what: str) -> str:
-    """The name of the one flag that is set; an error names all of them otherwise."""
+    """Returns the only flag that is set. Raises a usage error that names all flags otherwise."""
     chosen = [flag for flag, is_set in given.items() if is_set]
     if len(chosen) == 1:
         return chosen[0]
     flags = ", ".join(given)
-    said = f"got {' and '.join(chosen)}" if chosen else "got none"
-    raise click.UsageError(f"expected exactly one {what} of {flags}; {said}")
+    actual = f"got {' and '.join(chosen)}" if chosen else "got none"
+    raise click.UsageError(f"Expected exactly one {what} of {flags}; {actual}")
 
 
 def only_with(flag: str, is_set: bool, allowed: bool, where: str) -> None:
-    """Refuses a flag that does nothing here."""
+    """Raises a usage error if a flag is set that has no meaning for this action."""
     if is_set and not allowed:
-        raise click.UsageError(f"{flag} goes only with {where}")
+        raise click.UsageError(f"{flag} is only allowed with {where}")
 
 
 def check_expression(flag: str, text: str) -> None:
-    """Refuses what is no regular expression."""
+    """Raises a usage error if the text is not a regular expression."""
     try:
         re.compile(text)
     except re.error as error:

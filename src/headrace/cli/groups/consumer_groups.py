@@ -1,6 +1,6 @@
 """`headrace consumer-groups`: list, describe, watch, reset and delete groups, as `kafka-consumer-groups.sh` does.
 
-Kafka's tool ends with 0 even if a group is not there or cannot be deleted; this one ends with 1.
+Unlike Kafka's tool, it exits with 1 if a group does not exist or cannot be deleted.
 """
 
 import re
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.cli.groups.group_resets import Offsets
     from headrace.client.admin.admin import Admin
 
-_WAYS = {
+_RESET_FLAGS = {
     "to_earliest": "--to-earliest",
     "to_latest": "--to-latest",
     "to_current": "--to-current",
@@ -39,48 +39,54 @@ _AT_ONCE = 500
 @click.command("consumer-groups", cls=Tool)
 @connects_if_asked
 @click.option("--list", "list_", is_flag=True, help="List groups.")
-@click.option("--describe", is_flag=True, help="Show offsets and lag; with --members or --state, those.")
-@click.option("--delete", is_flag=True, help="Delete groups that have no members.")
-@click.option("--reset-offsets", is_flag=True, help="Change where a group without members reads on.")
-@click.option("--delete-offsets", is_flag=True, help="Forget a group's offsets in topics.")
-@click.option("--validate-regex", metavar="REGEX", help="Say whether it is a regular expression that brokers take.")
-@click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group; may be given several times.")
-@click.option("--all-groups", is_flag=True, help="All groups there are.")
+@click.option("--describe", is_flag=True, help="Show offsets and lag, or members (--members) or the state (--state).")
+@click.option("--delete", is_flag=True, help="Delete groups without members.")
+@click.option("--reset-offsets", is_flag=True, help="Reset the offsets of a group without members.")
+@click.option("--delete-offsets", is_flag=True, help="Delete a group's offsets for topics.")
+@click.option("--validate-regex", metavar="REGEX", help="Check that a regular expression is valid.")
+@click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group; can be repeated.")
+@click.option("--all-groups", is_flag=True, help="All groups.")
 @click.option("--topic", "topics", metavar="NAME[:N,...]", multiple=True, help="A topic, or some of its partitions.")
-@click.option("--all-topics", is_flag=True, help="All topics in which the group has offsets.")
-@click.option("--offsets", is_flag=True, help="Describe offsets, which is what --describe does by itself.")
+@click.option("--all-topics", is_flag=True, help="All topics for which the group has offsets.")
+@click.option("--offsets", is_flag=True, help="Describe offsets (the default).")
 @click.option("--members", is_flag=True, help="Describe members.")
 @click.option(
-    "--state", is_flag=False, flag_value="", metavar="[STATE,...]", help="Describe the state; list those in a state."
+    "--state",
+    is_flag=False,
+    flag_value="",
+    metavar="[STATE,...]",
+    help="Describe the state; with --list, filter by state.",
 )
 @click.option(
-    "--type", "type_", is_flag=False, flag_value="", metavar="[TYPE,...]", help="List the type; list those of a type."
+    "--type", "type_", is_flag=False, flag_value="", metavar="[TYPE,...]", help="List the type; filter by type."
 )
-@click.option("--verbose", is_flag=True, help="Describe more: leader epochs, assignments.")
+@click.option("--verbose", is_flag=True, help="Also show leader epochs and assignments.")
 @click.option(
     "--watch",
     is_flag=False,
     flag_value=2.0,
     type=click.FloatRange(min=0.1),
     metavar="[SECONDS]",
-    help="Describe again every 2 seconds, or so many, with rates; Ctrl-C ends it.",
+    help="Repeat every 2 seconds, or as given, and show rates; stop with Ctrl-C.",
 )
-@click.option("--to-earliest", is_flag=True, help="Reset to the first offset there is.")
-@click.option("--to-latest", is_flag=True, help="Reset to the end.")
-@click.option("--to-current", is_flag=True, help="Reset to where it is, or the end if it has been nowhere.")
+@click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset.")
+@click.option("--to-latest", is_flag=True, help="Reset to the latest offset.")
+@click.option(
+    "--to-current", is_flag=True, help="Reset to the committed offset, or the latest offset if none is committed."
+)
 @click.option("--to-offset", type=int, metavar="OFFSET", help="Reset to an offset.")
-@click.option("--to-datetime", metavar="TIME", help="Reset to the first record from then on: 2030-01-31T12:00:00.000.")
 @click.option(
-    "--by-duration", metavar="DURATION", help="Reset to the first record of the last hour (PT1H), week (P7D)."
+    "--to-datetime", metavar="TIME", help="Reset to the first record at or after a time: 2030-01-31T12:00:00.000."
 )
-@click.option("--shift-by", type=int, metavar="N", help="Reset by N records, forth or back.")
-@click.option("--from-file", metavar="FILE", help="Reset to what a CSV file says; --export writes one.")
-@click.option("--dry-run", is_flag=True, help="Show what a reset would do.")
-@click.option("--execute", is_flag=True, help="Carry the reset out.")
-@click.option("--export", is_flag=True, help="Print a reset as CSV.")
 @click.option(
-    "--timeout", type=click.IntRange(min=1), metavar="MS", default=30_000, show_default=True, help="Patience."
+    "--by-duration", metavar="DURATION", help="Reset to the first record of the last hour (PT1H) or week (P7D)."
 )
+@click.option("--shift-by", type=int, metavar="N", help="Shift offsets by N, forward or (negative) backward.")
+@click.option("--from-file", metavar="FILE", help="Reset to the offsets of a CSV file, as written by --export.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets without changing anything.")
+@click.option("--execute", is_flag=True, help="Execute the reset.")
+@click.option("--export", is_flag=True, help="Print the new offsets as CSV.")
+@click.option("--timeout", type=click.IntRange(min=1), metavar="MS", default=30_000, show_default=True, help="Timeout.")
 @json_option
 def consumer_groups(
     connection: Connection,
@@ -105,7 +111,7 @@ def consumer_groups(
     export: bool,
     timeout: int,
     as_json: bool,
-    **ways: Any,
+    **resets: Any,
 ) -> int:
     """List, describe, watch, reset and delete consumer groups."""
     action = exactly_one(
@@ -119,7 +125,7 @@ def consumer_groups(
         },
         "action",
     )
-    way = [flag for name, flag in _WAYS.items() if ways[name] is not None and ways[name] is not False]
+    way = [flag for name, flag in _RESET_FLAGS.items() if resets[name] is not None and resets[name] is not False]
     for flag, given, where in (
         ("--offsets", offsets, ("--describe",)),
         ("--members", members, ("--describe",)),
@@ -136,7 +142,7 @@ def consumer_groups(
     ):
         only_with(flag, given, action in where, " or ".join(where))
     if action not in ("--list", "--validate-regex") and bool(groups) == all_groups:
-        raise click.UsageError(f"{action} needs --group or --all-groups, and not both")
+        raise click.UsageError(f"{action} needs either --group or --all-groups")
     if action == "--validate-regex":
         assert validate_regex is not None
         return _validate(validate_regex)
@@ -146,9 +152,9 @@ def consumer_groups(
         return 0
     if action == "--describe":
         if sum((offsets, members, state is not None)) > 1:
-            raise click.UsageError("expected at most one of --offsets, --members and --state")
+            raise click.UsageError("Expected at most one of --offsets, --members and --state")
         if watch is not None and (members or state is not None):
-            raise click.UsageError("--watch goes with offsets, not with --members or --state")
+            raise click.UsageError("--watch cannot be combined with --members or --state")
         view = "members" if members else "state" if state is not None else "offsets"
         with connection.admin(timeout) as admin:
             chosen = _chosen(admin, groups, all_groups)
@@ -162,18 +168,18 @@ def consumer_groups(
             return _delete(admin, _chosen(admin, groups, all_groups), as_json)
     if action == "--delete-offsets":
         if len(groups) != 1 or not topics:
-            raise click.UsageError("--delete-offsets needs one --group and at least one --topic")
+            raise click.UsageError("--delete-offsets needs exactly one --group and at least one --topic")
         with connection.admin(timeout) as admin:
             return _delete_offsets(admin, groups[0], topics)
     if len(way) != 1:
-        raise click.UsageError(f"--reset-offsets needs exactly one of {', '.join(_WAYS.values())}")
+        raise click.UsageError(f"--reset-offsets needs exactly one of {', '.join(_RESET_FLAGS.values())}")
     if way[0] != "--from-file" and bool(topics) == all_topics:
-        raise click.UsageError("--reset-offsets needs --topic or --all-topics, and not both")
+        raise click.UsageError("--reset-offsets needs either --topic or --all-topics")
     if dry_run and execute:
-        raise click.UsageError("expected --dry-run or --execute, not both")
+        raise click.UsageError("Expected either --dry-run or --execute, not both")
     if not dry_run and not execute and not export:
-        click.echo("Nothing is changed without --execute.", err=True)
-    value = next(ways[name] for name, flag in _WAYS.items() if flag == way[0])
+        click.echo("Dry run: pass --execute to change the offsets.", err=True)
+    value = next(resets[name] for name, flag in _RESET_FLAGS.items() if flag == way[0])
     with connection.admin(timeout) as admin:
         return _reset(admin, _chosen(admin, groups, all_groups), way[0], value, topics, execute, export, as_json)
 
@@ -221,7 +227,7 @@ def _list(admin: "Admin", state: str | None, type_: str | None, as_json: bool) -
 
 
 def _camel(text: str) -> str:
-    """`preparingrebalance` or `PreparingRebalance`, as brokers write it."""
+    """Returns the state name as brokers write it, whatever its case."""
     names = (
         "PreparingRebalance",
         "CompletingRebalance",
@@ -239,7 +245,7 @@ def _camel(text: str) -> str:
 
 
 def _describe(admin: "Admin", names: list[str], view: str, verbose: bool, as_json: bool) -> None:
-    seen = group_views.look(admin, names)
+    seen = group_views.read_lag(admin, names)
     if as_json:
         print_json([group_views.as_json(each) for each in seen])
         return
@@ -255,7 +261,7 @@ def _describe(admin: "Admin", names: list[str], view: str, verbose: bool, as_jso
                 for line in group_views.title_lines(each):
                     click.echo(line)
             continue
-        group_views.say_inactive(each.group)
+        group_views.warn_if_inactive(each.group)
         if view == "offsets":
             group_views.print_offsets(each, verbose)
         elif view == "members":
@@ -265,7 +271,7 @@ def _describe(admin: "Admin", names: list[str], view: str, verbose: bool, as_jso
 
 
 class Watch:
-    """Looks at groups again and again."""
+    """Describes groups periodically."""
 
     def __init__(
         self,
@@ -286,11 +292,11 @@ class Watch:
             self._clock.sleep(self._seconds)
             try:
                 self.once()
-            except HeadraceError as error:  # a broker restarts, a group has gone: it may come back
-                click.echo(f"{sentence(error)}; looking again", err=True)
+            except HeadraceError as error:  # for example, a broker restarts or a group was deleted
+                click.echo(f"{sentence(error)}; retrying", err=True)
 
     def once(self) -> None:
-        seen = group_views.look(self._admin, self._names())
+        seen = group_views.read_lag(self._admin, self._names())
         now = self._clock.monotonic()
         rates = {
             each.group.group_id: group_views.Rates(self._before[each.group.group_id][1], each, now - then)
@@ -329,7 +335,7 @@ def _delete(admin: "Admin", names: list[str], as_json: bool) -> int:
         quoted = ", ".join(f"'{name}'" for name in done)
         click.echo(f"Deletion of requested consumer groups ({quoted}) was successful.")
     if failed:
-        raise Failure("; ".join(f"group '{name}' was not deleted: {error}" for name, error in failed.items()))
+        raise Failure("; ".join(f"Group '{name}' could not be deleted: {error}" for name, error in failed.items()))
     return 0
 
 
@@ -381,7 +387,8 @@ def _reset(
     ]
     if active:
         raise Failure(
-            f"offsets can be reset while a group has no members; group '{active[0]}' is {described[active[0]].state}"
+            f"Assignments can only be reset if the group '{active[0]}' is inactive, but the current state is "
+            f"{described[active[0]].state}"
         )
     reset = Reset(admin, way, value)
     plans: dict[str, Offsets] = {}
@@ -390,7 +397,7 @@ def _reset(
             if name in from_file:
                 plans[name] = reset.within(from_file[name])
             else:
-                click.echo(f"{path} has no row for group '{name}', which stays as it is", err=True)
+                click.echo(f"{path} has no row for group '{name}'; its offsets are unchanged", err=True)
             continue
         own = {} if wanted else admin.list_group_offsets([name])[name].offsets
         plans[name] = reset.plan(name, partitions_of(admin, wanted) if wanted else sorted(own))
@@ -400,7 +407,7 @@ def _reset(
             if execute and plan:
                 admin.alter_group_offsets(name, plan)
             done[name] = plan
-    finally:  # what was changed is told, whatever became of the others
+    finally:  # report completed changes even if a later one fails
         if done or not plans:
             _print_plans(done, export, as_json, len(plans) > 1)
     return 0 if len(plans) == len(names) else 1

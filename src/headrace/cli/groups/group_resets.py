@@ -1,6 +1,6 @@
-"""`headrace consumer-groups --reset-offsets`: where a group is to read on.
+"""`headrace consumer-groups --reset-offsets`: computes the new offsets of a group.
 
-A plan is made first: new offsets for partitions. It is then shown, exported as CSV, or carried out.
+The new offsets form a plan that is printed, exported as CSV, or executed.
 """
 
 import csv
@@ -24,7 +24,7 @@ Offsets = dict[TopicPartition, int]
 
 
 def parse_duration(text: str) -> timedelta:
-    """`P1DT2H3M4.5S`"""
+    """Parses an ISO 8601 duration: `P1DT2H3M4.5S`."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
         raise click.UsageError(f"--by-duration {text!r}: expected an ISO 8601 duration such as PT1H30M or P7D")
@@ -36,20 +36,20 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_datetime(text: str) -> int:
-    """Milliseconds since 1970, and 0 for what was before. Without a zone it is UTC, as Kafka's tool takes it."""
+    """Returns the timestamp in milliseconds, 0 for times before 1970. The default zone is UTC, as in Kafka's tool."""
     try:
         if "T" not in text:
             raise ValueError("no T")
         found = datetime.fromisoformat(text)
     except ValueError:
         raise click.UsageError(
-            f"--to-datetime {text!r}: expected YYYY-MM-DDThh:mm:ss.sss, with a zone or in UTC"
+            f"--to-datetime {text!r}: expected YYYY-MM-DDThh:mm:ss.sss, optionally with a zone (default: UTC)"
         ) from None
     return max(0, round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
-    """`events` or `events:0,2`; None stands for all partitions."""
+    """Parses `events` or `events:0,2`. None means all partitions."""
     topics: dict[str, list[int] | None] = {}
     for text in given:
         name, colon, numbers = text.partition(":")
@@ -69,19 +69,21 @@ def partitions_of(admin: "Admin", topics: Mapping[str, list[int] | None]) -> lis
     for name, numbers in topics.items():
         error = described[name].error
         if error is not None:
-            raise Failure(f"there is no topic {name}" if error.code == _UNKNOWN_TOPIC else f"topic {name}: {error}")
+            raise Failure(f"Topic {name} does not exist" if error.code == _UNKNOWN_TOPIC else f"Topic {name}: {error}")
         there = {each.partition for each in described[name].partitions}
         missing = sorted(set(numbers or ()) - there)
         if missing:
-            raise Failure(f"topic {name} has no partition {missing[0]}: they go from 0 to {len(there) - 1}")
+            raise Failure(f"Topic {name} has no partition {missing[0]}; its partitions are 0 to {len(there) - 1}")
         found += [TopicPartition(name, number) for number in (numbers if numbers is not None else sorted(there))]
     return found
 
 
 def read_plan(path: str, groups: list[str]) -> dict[str, Offsets]:
-    """`topic,partition,offset` for one group, or `group,topic,partition,offset`. Plans of those groups that have rows;
-    a Failure if none has."""
-    # Bytes that are no text end up in cells that are no numbers.
+    """Reads a CSV file with `topic,partition,offset` for one group, or `group,topic,partition,offset`.
+
+    Returns the plans of the groups that have rows. Raises a Failure if none has.
+    """
+    # Invalid UTF-8 makes the cell an invalid number, which is reported below.
     text = read_file(path).decode(errors="backslashreplace").replace("\0", "\\0")
     plans: dict[str, Offsets] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
@@ -106,7 +108,7 @@ def read_plan(path: str, groups: list[str]) -> dict[str, Offsets]:
 
 
 class Reset:
-    """Works out new offsets. Exactly one of the ways is given."""
+    """Computes new offsets. `way` is the flag that selects how."""
 
     def __init__(self, admin: "Admin", way: str, value: object = None):
         self._admin = admin
@@ -129,14 +131,14 @@ class Reset:
         missing = [tp for tp in partitions if tp not in committed]
         if self._way == "--shift-by":
             if missing:
-                raise Failure(f"group {group} has no offset in {missing[0]}, so that it cannot be shifted")
+                raise Failure(f"Group {group} has no committed offset for {missing[0]} to shift")
             assert isinstance(self._value, int)
             return self._within({tp: committed[tp] + self._value for tp in partitions})
         ends = self._listed(missing, OffsetSpec.LATEST) if missing else {}
         return {tp: committed.get(tp, ends.get(tp, 0)) for tp in partitions}
 
     def within(self, plan: Offsets) -> Offsets:
-        """Offsets that are there: from the log's start to its end."""
+        """Moves offsets into the range from log start to log end."""
         return self._within(plan)
 
     def _listed(self, partitions: list[TopicPartition], when: int) -> Offsets:
@@ -160,5 +162,7 @@ class Reset:
         for tp, offset in wanted.items():
             kept[tp] = min(max(offset, first[tp]), last[tp])
             if kept[tp] != offset:
-                click.echo(f"{tp}: {offset} is not there; {kept[tp]} is the nearest", err=True)
+                click.echo(
+                    f"WARN: New offset ({offset}) of {tp} is out of range. Value will be set to {kept[tp]}", err=True
+                )
         return kept

@@ -1,6 +1,6 @@
-"""What a consumer group looks like: offsets and lag, members, state; as Kafka prints it, as tables, as JSON.
+"""Views of a consumer group: offsets and lag, members, state; in Kafka's format, as tables, as JSON.
 
-GroupLag            one group at one moment: where it is in each partition, and who reads it
+GroupLag            a group at one moment: offset, lag and member for each partition
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionLag:
+    """A group's committed offset and lag in one partition, and the member that reads it."""
+
     tp: TopicPartition
     committed: int | None
-    """None if the group has committed nothing here."""
+    """None if the group has no committed offset."""
     end: int | None
     leader_epoch: int | None
     member: "MemberDescription | None"
@@ -33,6 +35,8 @@ class PartitionLag:
 
 @dataclass(frozen=True)
 class GroupLag:
+    """A group's description and its lag in each partition."""
+
     group: "GroupDescription"
     partitions: tuple[PartitionLag, ...]
 
@@ -41,8 +45,8 @@ class GroupLag:
         return sum(each.lag or 0 for each in self.partitions)
 
 
-def look(admin: "Admin", names: Sequence[str]) -> list[GroupLag]:
-    """How far the groups are. All offsets are asked for in one go."""
+def read_lag(admin: "Admin", names: Sequence[str]) -> list[GroupLag]:
+    """Reads the groups' offsets and lag. Lists the end offsets of all partitions in one call."""
     from headrace.client.admin.types import OffsetSpec
 
     if not names:
@@ -73,8 +77,8 @@ def look(admin: "Admin", names: Sequence[str]) -> list[GroupLag]:
     return found
 
 
-def say_inactive(group: "GroupDescription") -> None:
-    """A line about a group without members, where Kafka's tool has it."""
+def warn_if_inactive(group: "GroupDescription") -> None:
+    """Prints the same notice about a group without members as Kafka's tool."""
     if group.state == "Empty":
         click.echo(f"\nConsumer group '{group.group_id}' has no active members.", err=True)
     elif group.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
@@ -84,7 +88,7 @@ def say_inactive(group: "GroupDescription") -> None:
 
 
 def columns(widths: Sequence[int], cells: Iterable[object]) -> str:
-    """Cells with a blank between, padded as Kafka's tool pads them; the last one is not if its width is 0."""
+    """Joins cells with spaces, padded as in Kafka's tool. A width of 0 means no padding."""
     return " ".join(f"{_dash(cell):<{width}}" for width, cell in zip(widths, cells, strict=True))
 
 
@@ -191,13 +195,13 @@ def print_state(group: "GroupDescription") -> None:
     )
 
 
-_STATE_COLOURS = {"Stable": "green", "Empty": "yellow", "Dead": "red"}
+_STATE_COLORS = {"Stable": "green", "Empty": "yellow", "Dead": "red"}
 
 
 def title_lines(seen: GroupLag, rates: "Rates | None" = None) -> list[str]:
-    """A group for people: its name, state, strategy, members, and all of its lag."""
+    """Returns a summary for a terminal: name, state, strategy, members and total lag."""
     group = seen.group
-    state = styled(group.state, fg=_STATE_COLOURS.get(group.state, "magenta"))
+    state = styled(group.state, fg=_STATE_COLORS.get(group.state, "magenta"))
     strategy = f", {group.protocol}" if group.protocol else ""
     lag = styled(f"lag {seen.total:,}", bold=True, fg="red" if seen.total else "green")
     lines = [
@@ -249,7 +253,7 @@ def print_members_for_people(seen: GroupLag, verbose: bool) -> None:
 
 
 class Rates:
-    """How fast a group reads and its topics grow, from two looks at it."""
+    """Consume and produce rates, computed from two observations of a group."""
 
     def __init__(self, before: GroupLag, now: GroupLag, seconds: float):
         self._seconds = max(seconds, 1e-9)
@@ -277,16 +281,16 @@ class Rates:
         return sum(rate or 0.0 for _, rate in self._of.values())
 
     def summary(self, lag: int) -> str:
-        """In words, and when the backlog will be gone."""
+        """Describes the rates and predicts when the lag will be zero."""
         from headrace.cli.common.progress import in_time
 
         text = f"reads {self.read:,.0f}/s, written {self.written:,.0f}/s"
         gain = self.read - self.written
         if lag == 0:
-            return f"{text}: no backlog"
+            return f"{text}: no lag"
         if gain > 0:
-            return f"{text}: the backlog is gone in {in_time(lag / gain)}"
-        return f"{text}: the backlog {'grows' if gain < 0 else 'stays'}"
+            return f"{text}: lag will be zero in {in_time(lag / gain)}"
+        return f"{text}: lag is {'growing' if gain < 0 else 'constant'}"
 
 
 def as_json(seen: GroupLag, rates: Rates | None = None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""`headrace consumer-perf-test`: how fast records can be read, with the flags of `kafka-consumer-perf-test.sh`.
+"""`headrace consumer-perf-test`: measures consumer throughput, with the flags of `kafka-consumer-perf-test.sh`.
 
-The columns are Kafka's: the whole time, and apart from it the time until the group had settled and the time after that.
+The columns are Kafka's: total time, rebalance time and fetch time.
 """
 
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.connection import Connection, client_settings, connects
+from headrace.cli.common.connection import Connection, client_config_options, connects
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import Failure, Tool, check_expression
@@ -19,7 +19,7 @@ from headrace.common.ids import make_random
 if TYPE_CHECKING:
     from headrace.client.consumer.consumer import Consumer
 
-_WHOLE = (
+_COLUMNS = (
     "start.time",
     "end.time",
     "data.consumed.in.MB",
@@ -31,40 +31,49 @@ _WHOLE = (
     "fetch.MB.sec",
     "fetch.nMsg.sec",
 )
-_DETAILED = ("time", "threadId", *_WHOLE[2:])
+_DETAILED = ("time", "threadId", *_COLUMNS[2:])
 
 
 @click.command("consumer-perf-test", cls=Tool)
 @connects
-@client_settings("consumer")
+@client_config_options("consumer")
 @click.option("--topic", metavar="NAME", help="The topic.")
-@click.option("--include", metavar="REGEX", help="All topics whose names match.")
+@click.option("--include", metavar="REGEX", help="All topics that match.")
 @click.option(
-    "--num-records", "--messages", "count", type=click.IntRange(min=1), required=True, metavar="N", help="How many."
+    "--num-records",
+    "--messages",
+    "count",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="N",
+    help="Number of records.",
 )
-@click.option("--group", metavar="ID", help="The group; a new one if it is left out.")
-@click.option("--from-latest", is_flag=True, help="Begin with new records, if the group has no offset.")
+@click.option("--group", metavar="ID", help="The consumer group; default: a new group.")
+@click.option("--from-latest", is_flag=True, help="Start at the latest offset if the group has none.")
 @click.option(
-    "--fetch-size", type=click.IntRange(min=1), metavar="BYTES", help="Per partition and request. [default: 1048576]"
+    "--fetch-size",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Bytes per partition and fetch. [default: 1048576]",
 )
-@click.option("--socket-buffer-size", type=int, metavar="BYTES", help="Of the connections. [default: 2097152]")
+@click.option("--socket-buffer-size", type=int, metavar="BYTES", help="TCP receive buffer. [default: 2097152]")
 @click.option(
     "--timeout",
     type=click.IntRange(min=1),
     default=10_000,
     show_default=True,
     metavar="MS",
-    help="Longest wait for a record.",
+    help="Maximum time between two records.",
 )
-@click.option("--hide-header", is_flag=True, help="Leave out the names of the columns.")
-@click.option("--show-detailed-stats", is_flag=True, help="A line for each interval.")
+@click.option("--hide-header", is_flag=True, help="Do not print column names.")
+@click.option("--show-detailed-stats", is_flag=True, help="Print a line per reporting interval.")
 @click.option(
     "--reporting-interval",
     type=click.IntRange(min=1),
     default=5000,
     show_default=True,
     metavar="MS",
-    help="The interval.",
+    help="The reporting interval.",
 )
 @click.option("--date-format", metavar="FORMAT", hidden=True)
 @click.option("--print-metrics", is_flag=True, help="Print the consumer's metrics at the end.")
@@ -87,14 +96,14 @@ def consumer_perf_test(
     print_metrics: bool,
     as_json: bool,
 ) -> None:
-    """Measure how fast records can be read."""
+    """Measure consumer throughput."""
     if (topic is None) == (include is None):
-        raise click.UsageError("expected --topic or --include")
+        raise click.UsageError("Expected either --topic or --include")
     if include is not None:
         check_expression("--include", include)
     with connection.admin() as admin:
         if topic is not None and topic not in admin.list_topics():
-            raise Failure(f"there is no topic {topic!r}")
+            raise Failure(f"Topic {topic!r} does not exist")
     from headrace.client.consumer.consumer import Consumer
 
     own = {
@@ -112,7 +121,7 @@ def consumer_perf_test(
     }
     given = {**client, **{name: str(value) for name, value in flags.items() if value is not None}}
     if not hide_header and not as_json:
-        click.echo(", ".join(_DETAILED if show_detailed_stats else _WHOLE))
+        click.echo(", ".join(_DETAILED if show_detailed_stats else _COLUMNS))
     with Consumer(connection.settings("consumer", given, own)) as consumer:
         if topic is not None:
             consumer.subscribe([topic])
@@ -121,7 +130,7 @@ def consumer_perf_test(
         run = Run(consumer, count, timeout, reporting_interval / 1000 if show_detailed_stats else None, as_json)
         try:
             run.read()
-        finally:  # after Ctrl-C too
+        finally:  # also after Ctrl-C
             if as_json:
                 print_json(run.document(print_metrics))
             elif not show_detailed_stats:
@@ -129,10 +138,15 @@ def consumer_perf_test(
         if print_metrics and not as_json:
             click.echo(str(consumer.metrics()))
     if run.records < count:
-        click.echo(f"WARNING: after {run.records} of {count} records none came for {timeout} ms.", err=True)
+        click.echo(
+            f"WARNING: Exiting after {run.records} of {count} records because no record arrived for {timeout} ms.",
+            err=True,
+        )
 
 
 class Run:
+    """One measurement: polls records and counts them."""
+
     def __init__(
         self, consumer: "Consumer", count: int, timeout_ms: int, report_seconds: float | None, is_quiet: bool = False
     ):
@@ -141,7 +155,7 @@ class Run:
         self._details: list[list[str]] = []
         self._clock = SystemClock()
         self._began_ms, self._began = self._clock.time_ms(), self._clock.monotonic()
-        self._settled: float | None = None
+        self._assigned_at: float | None = None
         self._ended = self._began
         self.records = self.bytes = 0
 
@@ -152,8 +166,8 @@ class Run:
             while self.records < self._count:
                 polled: Any = self._consumer.poll(100, max_records=self._count - self.records)
                 now = self._clock.monotonic()
-                if self._settled is None and self._consumer.assignment():
-                    self._settled = now
+                if self._assigned_at is None and self._consumer.assignment():
+                    self._assigned_at = now
                 if polled:
                     last = self._ended = now
                     for records in polled.values():
@@ -173,8 +187,8 @@ class Run:
                     reported, reported_records, reported_bytes = now, self.records, self.bytes
 
     def document(self, with_metrics: bool) -> dict[str, Any]:
-        """The columns by name, with those of the intervals and the metrics if they were asked for."""
-        found: dict[str, Any] = dict(zip(_WHOLE, self.columns(), strict=True))
+        """Returns the result as a document, with intervals and metrics if requested."""
+        found: dict[str, Any] = dict(zip(_COLUMNS, self.columns(), strict=True))
         if self._report_seconds is not None:
             found["intervals"] = [dict(zip(_DETAILED, each, strict=True)) for each in self._details]
         if with_metrics:
@@ -183,8 +197,8 @@ class Run:
 
     def columns(self) -> list[str]:
         whole = max(self._ended - self._began, 1e-9)
-        settling = (self._settled or self._began) - self._began
-        reading = max(whole - settling, 1e-9)
+        rebalancing = (self._assigned_at or self._began) - self._began
+        reading = max(whole - rebalancing, 1e-9)
         megabytes = self.bytes / MEGABYTE
         return [
             _stamp(self._began_ms),
@@ -193,7 +207,7 @@ class Run:
             f"{megabytes / whole:.4f}",
             str(self.records),
             f"{self.records / whole:.4f}",
-            str(round(settling * 1000)),
+            str(round(rebalancing * 1000)),
             str(round(reading * 1000)),
             f"{megabytes / reading:.4f}",
             f"{self.records / reading:.4f}",
@@ -201,7 +215,7 @@ class Run:
 
     def _detail(self, seconds: float, records: int, size: int) -> list[str]:
         rate, megabytes = records / seconds, size / MEGABYTE / seconds
-        settling = 0 if self._settled is None else round((self._settled - self._began) * 1000)
+        rebalancing = 0 if self._assigned_at is None else round((self._assigned_at - self._began) * 1000)
         return [
             _stamp(self._clock.time_ms()),
             "0",
@@ -209,7 +223,7 @@ class Run:
             f"{megabytes:.4f}",
             str(self.records),
             f"{rate:.4f}",
-            str(settling),
+            str(rebalancing),
             str(round(seconds * 1000)),
             f"{megabytes:.4f}",
             f"{rate:.4f}",

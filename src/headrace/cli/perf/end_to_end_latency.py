@@ -1,6 +1,6 @@
-"""`headrace end-to-end-latency`: how long a record takes from `send` to `poll`, as `kafka-e2e-latency.sh` measures it.
+"""`headrace end-to-end-latency`: measures the latency from `send` to `poll`, as `kafka-e2e-latency.sh` does.
 
-One record is on the way at a time. Arguments may be named, or given in the order of Kafka's older tool:
+Sends one record at a time. Accepts options, or positional arguments in the order of Kafka's old tool:
 
     headrace end-to-end-latency localhost:9092 topic 10000 all 100 [client.properties]
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.client_config import understood
+from headrace.cli.common.client_config import known_configs
 from headrace.cli.common.connection import Connection, check_record_size, connects_if_asked, producer
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
@@ -30,17 +30,17 @@ _WAIT_MS = 60_000
 
 @click.command("end-to-end-latency", cls=Tool)
 @connects_if_asked
-@click.option("--topic", metavar="NAME", help="The topic; it is made if it is not there.")
-@click.option("--num-records", type=click.IntRange(min=1), metavar="N", help="How many to send.")
+@click.option("--topic", metavar="NAME", help="The topic; created if it does not exist.")
+@click.option("--num-records", type=click.IntRange(min=1), metavar="N", help="Number of records.")
 @click.option("--producer-acks", metavar="ACKS", help="1 or all.")
-@click.option("--record-size", type=click.IntRange(min=1), metavar="BYTES", help="The size of a value.")
-@click.option("--record-key-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="The size of a key.")
-@click.option("--num-headers", type=click.IntRange(min=0), default=0, metavar="N", help="How many headers.")
+@click.option("--record-size", type=click.IntRange(min=1), metavar="BYTES", help="Size of each value.")
+@click.option("--record-key-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Size of each key.")
+@click.option("--num-headers", type=click.IntRange(min=0), default=0, metavar="N", help="Number of headers.")
 @click.option(
-    "--record-header-key-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Of a header's name."
+    "--record-header-key-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Size of each header key."
 )
 @click.option(
-    "--record-header-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Of a header's value."
+    "--record-header-size", type=click.IntRange(min=0), default=0, metavar="BYTES", help="Size of each header value."
 )
 @json_option
 @click.argument("positional", nargs=-1)
@@ -57,16 +57,16 @@ def end_to_end_latency(
     as_json: bool,
     positional: tuple[str, ...],
 ) -> None:
-    """Measure how long a record takes from producer to consumer."""
+    """Measure the latency from producer to consumer."""
     if positional:
         connection, topic, num_records, producer_acks, record_size = _by_position(connection, positional)
     if topic is None or num_records is None or producer_acks is None or record_size is None:
-        raise click.UsageError("expected --topic, --num-records, --producer-acks and --record-size")
+        raise click.UsageError("Expected --topic, --num-records, --producer-acks and --record-size")
     check_record_size(record_size, connection.settings("producer"))
     if producer_acks not in ("1", "all", "-1"):
         raise click.UsageError(f"--producer-acks {producer_acks!r}: expected 1 or all")
     with connection.admin() as admin:
-        _make_topic(admin, topic, as_json)
+        _create_topic(admin, topic, as_json)
     from headrace.client.consumer.consumer import Consumer
 
     random = make_random()
@@ -79,20 +79,20 @@ def end_to_end_latency(
         producer({**connection.settings("producer"), "linger.ms": 0, "acks": producer_acks}) as sender,
         Progress("records", num_records) as progress,
     ):
-        _at_the_end(consumer, topic)
+        _seek_to_end(consumer, topic)
         try:
             for number in range(num_records):
                 value = random.randbytes(record_size)
-                began = clock.monotonic()
+                started = clock.monotonic()
                 sender.send(topic, value, key=key, headers=headers).get(timeout_ms=_WAIT_MS)
                 _receive(consumer, value)
-                passed = (clock.monotonic() - began) * 1000
+                passed = (clock.monotonic() - started) * 1000
                 latencies.add(passed)
                 progress.add(1, latencies.recent)
                 if number % 1000 == 0 and not as_json:
                     progress.clear()
                     click.echo(f"{number}\t{passed}")
-        finally:  # after Ctrl-C too
+        finally:  # also after Ctrl-C
             progress.clear()
             if latencies.count:
                 _report(latencies, as_json)
@@ -110,25 +110,25 @@ def _report(latencies: Latencies, as_json: bool) -> None:
 
 def _by_position(connection: Connection, given: tuple[str, ...]) -> tuple[Connection, str, int, str, int]:
     if len(given) not in (5, 6):
-        raise click.UsageError(f"expected {', '.join(_POSITIONS)} [properties file]; got {len(given)} arguments")
+        raise click.UsageError(f"Expected {', '.join(_POSITIONS)} [properties file]; got {len(given)} arguments")
     servers, topic, count, acks, size = given[:5]
     if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in (count, size)):
-        raise click.UsageError("the number and the size of records: expected numbers above 0")
-    properties = understood(read_properties(given[5])) if len(given) == 6 else connection.properties
+        raise click.UsageError("Number and size of records must be greater than 0")
+    properties = known_configs(read_properties(given[5])) if len(given) == 6 else connection.properties
     return Connection(servers, properties), topic, int(count), acks, int(size)
 
 
-def _make_topic(admin: "Admin", topic: str, as_json: bool) -> None:
+def _create_topic(admin: "Admin", topic: str, as_json: bool) -> None:
     if topic in admin.list_topics():
         return
-    said = f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = 1'
-    click.echo(said, err=as_json)
+    message = f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = 1'
+    click.echo(message, err=as_json)
     from headrace.client.admin.types import NewTopic
 
     admin.create_topics([NewTopic(topic, 1, 1)])
 
 
-def _at_the_end(consumer: "Consumer", topic: str) -> None:
+def _seek_to_end(consumer: "Consumer", topic: str) -> None:
     partitions = consumer.partitions_for_topic(topic) or set()
     chosen = [TopicPartition(topic, number) for number in sorted(partitions)]
     consumer.assign(chosen)
@@ -141,8 +141,8 @@ def _receive(consumer: "Consumer", value: bytes) -> None:
     polled: Any = consumer.poll(_WAIT_MS)
     records = [record for part in polled.values() for record in part]
     if not records:
-        raise Failure(f"the record did not come back in {_WAIT_MS} ms")
+        raise Failure(f"The record was not received within {_WAIT_MS} ms")
     if len(records) > 1:
-        raise Failure(f"{len(records)} records came instead of one: somebody else writes to the topic")
+        raise Failure(f"Received {len(records)} records instead of one; does another producer write to the topic?")
     if records[0].value != value:
-        raise Failure("another record came than the one that was sent: somebody else writes to the topic")
+        raise Failure("Received a different record than the one sent; does another producer write to the topic?")

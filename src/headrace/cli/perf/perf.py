@@ -1,8 +1,8 @@
-"""`headrace perf`: a producer and a consumer together, with throughput, latency and charts; for any Kafka.
+"""`headrace perf`: measures throughput and latency of a producer and a consumer that run at the same time.
 
-The consumer runs in a process of its own, so that the two do not wait for each other. Each record carries the moment at
-which it was sent, of the machine's monotonic clock, which both processes share. Of the producer's records those count
-that were acknowledged; records of others in the same topic are passed over.
+The consumer runs in its own process, so that the two do not wait for each other. Each record contains its send time by
+the monotonic clock, which both processes share. Only acknowledged records count. Records of other producers in the
+same topic are ignored.
 """
 
 import multiprocessing
@@ -20,7 +20,7 @@ from headrace.cli.common.connection import producer as connected_producer
 from headrace.cli.common.output import is_terminal, json_option, print_json, styled
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import INT_MAX, Failure, Tool, sentence
-from headrace.cli.perf.perf_stats import MEGABYTE, Latencies, Outcomes, Series, bar_lines, letters, spark_line
+from headrace.cli.perf.perf_stats import MEGABYTE, DeliveryCounts, Latencies, Series, bar_lines, letters, spark_line
 from headrace.common.clock import SystemClock
 from headrace.common.ids import make_random
 from headrace.common.types import TopicPartition
@@ -31,14 +31,19 @@ if TYPE_CHECKING:
 _MOMENT = struct.Struct(">d")
 _WAIT_MS, _POLL_MS = 10_000, 500
 _SHARES = (0.5, 0.95, 0.99, 0.999)
-_GONE = "the process that reads has ended without a word"
+_READER_DIED = "The consumer process ended unexpectedly"
 
 
 @click.command(cls=Tool)
 @connects
-@click.option("--topic", metavar="NAME", help="An existing topic; without it one is made, and deleted at the end.")
+@click.option("--topic", metavar="NAME", help="An existing topic; default: a temporary topic.")
 @click.option(
-    "--partitions", type=click.IntRange(1, INT_MAX), default=4, show_default=True, metavar="N", help="Of a new topic."
+    "--partitions",
+    type=click.IntRange(1, INT_MAX),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Partitions of the temporary topic.",
 )
 @click.option(
     "--replication-factor",
@@ -46,10 +51,15 @@ _GONE = "the process that reads has ended without a word"
     default=1,
     show_default=True,
     metavar="N",
-    help="Of a new topic.",
+    help="Replication factor of the temporary topic.",
 )
 @click.option(
-    "--num-records", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N", help="How many."
+    "--num-records",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    show_default=True,
+    metavar="N",
+    help="Number of records.",
 )
 @click.option(
     "--record-size",
@@ -57,10 +67,14 @@ _GONE = "the process that reads has ended without a word"
     default=1000,
     show_default=True,
     metavar="BYTES",
-    help="How large.",
+    help="Size of each record.",
 )
 @click.option(
-    "--throughput", type=float, default=-1, metavar="N", help="At most so many a second; latency means more then."
+    "--throughput",
+    type=float,
+    default=-1,
+    metavar="N",
+    help="Maximum records per second, for meaningful latencies; -1: no limit.",
 )
 @click.option(
     "--producer-property",
@@ -68,7 +82,7 @@ _GONE = "the process that reads has ended without a word"
     multiple=True,
     metavar="KEY=VALUE",
     callback=client_key_values,
-    help="A setting of the producer.",
+    help="A producer config.",
 )
 @click.option(
     "--consumer-property",
@@ -76,7 +90,7 @@ _GONE = "the process that reads has ended without a word"
     multiple=True,
     metavar="KEY=VALUE",
     callback=client_key_values,
-    help="A setting of the consumer.",
+    help="A consumer config.",
 )
 @json_option
 def perf(
@@ -91,27 +105,27 @@ def perf(
     consumer: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Measure producing and consuming together."""
+    """Measure producing and consuming at the same time."""
     from headrace.client.admin.types import NewTopic
 
     if throughput == 0:
-        raise click.UsageError("--throughput 0: expected records a second, or -1 for no limit")
+        raise click.UsageError("--throughput 0: expected records per second, or -1 for no limit")
     check_record_size(record_size, connection.settings("producer", producer))
     name = topic or f"headrace-perf-{make_random().randrange(1 << 32):08x}"
     with connection.admin() as admin:
         if topic is None:
             admin.create_topics([NewTopic(name, partitions, replication_factor)])
         elif topic not in admin.list_topics():
-            raise Failure(f"there is no topic {topic!r}")
+            raise Failure(f"Topic {topic!r} does not exist")
         try:
-            sender = Sending(connection.settings("producer", producer), name, num_records, record_size, throughput)
+            sender = SendRun(connection.settings("producer", producer), name, num_records, record_size, throughput)
             read, interrupt = _measure(
                 sender, connection.settings("consumer", consumer), name, num_records, record_size
             )
         finally:
             if topic is None:
                 admin.delete_topics([name])
-    results = {"producer": sender.found(), "consumer": read}
+    results = {"producer": sender.result(), "consumer": read}
     if as_json:
         print_json({side: found["summary"] for side, found in results.items()})
     else:
@@ -119,46 +133,45 @@ def perf(
             _print(side, found)
     if interrupt is not None:
         raise interrupt
-    if sender.outcomes.error is not None:
-        failed, error = sender.outcomes.failed, sentence(sender.outcomes.error)
+    if sender.deliveries.error is not None:
+        failed, error = sender.deliveries.failed, sentence(sender.deliveries.error)
         raise Failure(f"{failed} of {sender.sent} records were not delivered: {error}")
     if read["summary"]["records"] < num_records:
-        raise Failure(f"only {read['summary']['records']} of {num_records} records came back")
+        raise Failure(f"The consumer received only {read['summary']['records']} of {num_records} records")
 
 
 def _measure(
-    sender: "Sending", consumer: dict[str, Any], topic: str, count: int, size: int
+    sender: "SendRun", consumer: dict[str, Any], topic: str, count: int, size: int
 ) -> tuple[dict[str, Any], KeyboardInterrupt | None]:
-    """What the consumer found, and what has put an end to it early: Ctrl-C or SIGTERM."""
+    """Returns the consumer's results, and the interrupt (Ctrl-C or SIGTERM) that ended the run early."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     reader = context.Process(target=read_all, args=(theirs, consumer, topic, count, size), daemon=True)
-    _start_deaf(reader)
+    _start_without_signals(reader)
     theirs.close()
     interrupt: KeyboardInterrupt | None = None
     try:
-        _hear(ours)  # it is at the end of the topic
+        _receive(ours)  # the consumer is at the end of the topic
         try:
             sender.run()
-            if sender.outcomes.failed:
-                ours.send(sender.acknowledged)  # the others will not come
-            read = _hear(ours)
+            if sender.deliveries.failed:
+                ours.send(sender.acknowledged)  # the other records were never written
+            read = _receive(ours)
         except KeyboardInterrupt as error:
             interrupt = error
-            ours.send(None)  # enough
-            read = _hear(ours)
+            ours.send(None)  # stop
+            read = _receive(ours)
         return read, interrupt
     except BrokenPipeError:
-        raise Failure(_GONE) from None
+        raise Failure(_READER_DIED) from None
     finally:
         reader.kill()
         reader.join()
 
 
-def _start_deaf(process: Any) -> None:
-    """Starts a process that hears neither Ctrl-C nor SIGTERM, from its first moment on: its parent hears them, and says
-    when it is enough."""
-    resource_tracker.ensure_running()  # or it would be started now, and end the blocking
+def _start_without_signals(process: Any) -> None:
+    """Starts a process that ignores Ctrl-C and SIGTERM from the start. Its parent handles them and tells it to stop."""
+    resource_tracker.ensure_running()  # otherwise process.start() starts it and unblocks the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         process.start()
@@ -166,18 +179,18 @@ def _start_deaf(process: Any) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _hear(pipe: Pipe) -> Any:
+def _receive(pipe: Pipe) -> Any:
     try:
         kind, found = pipe.recv()
     except (EOFError, OSError):
-        raise Failure(_GONE) from None
+        raise Failure(_READER_DIED) from None
     if kind == "error":
-        raise Failure(f"the consumer failed: {found}")
+        raise Failure(f"The consumer failed: {found}")
     return found
 
 
-class Sending:
-    """The producer's side."""
+class SendRun:
+    """Sends the records and measures latency."""
 
     def __init__(self, settings: dict[str, Any], topic: str, count: int, size: int, throughput: float):
         self._settings, self._topic = settings, topic
@@ -185,57 +198,57 @@ class Sending:
         self._clock = SystemClock()
         self._latencies, self._series = Latencies(), Series()
         self._seconds = 0.0
-        self.outcomes = Outcomes()
+        self.deliveries = DeliveryCounts()
         self.sent = 0
 
     @property
     def acknowledged(self) -> int:
-        return sum(self.outcomes.records)
+        return sum(self.deliveries.records)
 
     def run(self) -> None:
         rest = letters(self._size - _MOMENT.size)
-        began = self._clock.monotonic()
+        started = self._clock.monotonic()
         try:
             with connected_producer(self._settings) as producer, Progress("records", self._count) as progress:
-                began = self._clock.monotonic()
-                self._send(producer, rest, began, progress)
+                started = self._clock.monotonic()
+                self._send(producer, rest, started, progress)
                 producer.flush()
-                self._seconds = self._clock.monotonic() - began
-        finally:  # the producer is closed: what is not acknowledged now has failed
-            self._seconds = self._seconds or self._clock.monotonic() - began
-            self.outcomes.look_at_all()
+                self._seconds = self._clock.monotonic() - started
+        finally:  # the producer is closed, so unacknowledged records have failed
+            self._seconds = self._seconds or self._clock.monotonic() - started
+            self.deliveries.check_all()
 
-    def _send(self, producer: "Producer", rest: bytes, began: float, progress: Progress) -> None:
+    def _send(self, producer: "Producer", rest: bytes, started: float, progress: Progress) -> None:
         clock, latencies, series = self._clock, self._latencies, self._series
         topic, throughput, size = self._topic, self._throughput, self._size
-        outcomes = self.outcomes
+        deliveries = self.deliveries
         stride = 16 if throughput < 0 or throughput > 20_000 else 1
         for number in range(self._count):
             now = clock.monotonic()
-            if throughput > 0 and number / throughput - (now - began) > 0.002:
-                clock.sleep(number / throughput - (now - began))
+            if throughput > 0 and number / throughput - (now - started) > 0.002:
+                clock.sleep(number / throughput - (now - started))
                 now = clock.monotonic()
             self.sent = number + 1
             future = producer.send(topic, _MOMENT.pack(now) + rest)
-            outcomes.add(future, size)
+            deliveries.add(future, size)
             if number % stride == 0:
                 future.add_callback(_timer(latencies, clock, now))
-            series.add(int(now - began), 1)
+            series.add(int(now - started), 1)
             if number % 256 == 0 or throughput > 0:
-                outcomes.look()
+                deliveries.check()
                 progress.add(number + 1 - progress.done, latencies.recent)
 
-    def found(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         count = self.acknowledged
-        return _found(count, count * self._size, self._seconds, self._latencies, self._series)
+        return _result(count, count * self._size, self._seconds, self._latencies, self._series)
 
 
-def _timer(latencies: Latencies, clock: SystemClock, began: float) -> Any:
-    return lambda _: latencies.add((clock.monotonic() - began) * 1000)
+def _timer(latencies: Latencies, clock: SystemClock, started: float) -> Any:
+    return lambda _: latencies.add((clock.monotonic() - started) * 1000)
 
 
 def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int, size: int) -> None:
-    """The reading process: says when it is ready, and what it found."""
+    """Runs in the consumer process: reports that it is ready, and then its results."""
     from headrace.client.consumer.consumer import Consumer
 
     try:
@@ -247,24 +260,24 @@ def read_all(pipe: Pipe, settings: dict[str, Any], topic: str, count: int, size:
                 consumer.position(tp)
             pipe.send(("ready", None))
             pipe.send(("done", read_records(consumer, count, size, pipe)))
-    except Exception as error:  # noqa: BLE001 - the sender tells it: a traceback of this process is for nobody
-        with suppress(OSError):  # the sender has gone
+    except Exception as error:  # noqa: BLE001 - the parent process reports it
+        with suppress(OSError):  # the parent has exited
             pipe.send(("error", sentence(error)))
 
 
 def read_records(consumer: Any, count: int, size: int, pipe: Pipe) -> dict[str, Any]:
-    """Reads so many records of the sender, or as many as it says by then; None says that it is enough."""
+    """Reads `count` records. The parent may send a lower count through the pipe, or None to stop."""
     clock = SystemClock()
     latencies, series = Latencies(), Series()
     records = 0
-    began = last = None
-    ready = heard = clock.monotonic()
+    started = last = None
+    ready = received_at = clock.monotonic()
     while records < count:
         if pipe.poll():
-            word = pipe.recv()
-            if word is None:
+            message = pipe.recv()
+            if message is None:
                 break
-            count = word
+            count = message
             continue
         polled = consumer.poll(_POLL_MS)
         now = clock.monotonic()
@@ -272,24 +285,24 @@ def read_records(consumer: Any, count: int, size: int, pipe: Pipe) -> dict[str, 
             [each for each in part if each.value is not None and len(each.value) == size] for part in polled.values()
         ]
         if not any(parts):
-            if (now - heard) * 1000 > _WAIT_MS:
+            if (now - received_at) * 1000 > _WAIT_MS:
                 break
             continue
-        heard = now
-        began = now if began is None else began
+        received_at = now
+        started = now if started is None else started
         last = now
         for part in parts:
             records += len(part)
-            series.add(int(now - began), len(part))
-            # The first and the last of a portion: the others lie between them.
+            series.add(int(now - started), len(part))
+            # The latencies of the others lie between those of the first and the last.
             for record in part[:1] + part[-1:]:
                 moment = _MOMENT.unpack_from(record.value)[0]
-                if ready <= moment <= now:  # or it is of somebody else
+                if ready <= moment <= now:  # otherwise another producer wrote it
                     latencies.add((now - moment) * 1000)
-    return _found(records, records * size, (last or 0) - (began or 0), latencies, series)
+    return _result(records, records * size, (last or 0) - (started or 0), latencies, series)
 
 
-def _found(records: int, size: int, seconds: float, latencies: Latencies, series: Series) -> dict[str, Any]:
+def _result(records: int, size: int, seconds: float, latencies: Latencies, series: Series) -> dict[str, Any]:
     seconds = max(seconds, 1e-9)
     names = ("p50_ms", "p95_ms", "p99_ms", "p99.9_ms")
     return {
@@ -308,7 +321,7 @@ def _found(records: int, size: int, seconds: float, latencies: Latencies, series
 
 def _print(side: str, found: dict[str, Any]) -> None:
     summary = found["summary"]
-    what = "send to acknowledgement" if side == "producer" else "send to poll"
+    what = "send to acknowledgment" if side == "producer" else "send to poll"
     click.echo(
         f"{styled(side, bold=True)}: {summary['records']:,} records in {summary['seconds']} s, "
         f"{summary['records_per_second']:,.0f} records/s, {summary['mb_per_second']} MB/s"
@@ -318,6 +331,6 @@ def _print(side: str, found: dict[str, Any]) -> None:
         f"p99.9 {summary['p99.9_ms']} ms, max {summary['max_ms']} ms"
     )
     if len(found["series"]) > 1:
-        click.echo(f"  each second  {spark_line(found['series'])}")
+        click.echo(f"  per second  {spark_line(found['series'])}")
     for line in found["bars"]:
         click.echo("  " + (styled(line, fg="cyan") if is_terminal() else line))

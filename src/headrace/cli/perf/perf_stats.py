@@ -1,4 +1,4 @@
-"""Numbers of the performance tools: latencies with percentiles, rates over time, and charts of both as text."""
+"""Statistics of the performance tools: latency percentiles, rates over time, and text charts."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ _SWEEP = 1 << 20
 
 
 def letters(size: int) -> bytes:
-    """Random letters, the same ones each time; from 64 KB on they are repeated."""
+    """Returns reproducible random letters; after 64 KB they repeat."""
     block = bytes(make_random(0).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=min(size, _BLOCK)))
     return block if size <= _BLOCK else (block * (size // _BLOCK + 1))[:size]
 
 
 class Latencies:
-    """Milliseconds. Keeps at most half a million of them: when there are more, every second one is dropped."""
+    """Latencies in milliseconds. Keeps at most half a million samples by dropping every second one."""
 
     def __init__(self) -> None:
         self._kept: list[float] = []
@@ -47,14 +47,14 @@ class Latencies:
         return self.total / self.count if self.count else 0.0
 
     def percentiles(self, *shares: float) -> list[float]:
-        """As Kafka's tools count: the value at index share * count."""
+        """Returns percentiles as Kafka's tools compute them: the value at index share * count."""
         ordered = sorted(self._kept)
         if not ordered:
             return [0.0 for _ in shares]
         return [ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in shares]
 
     def recent(self) -> str:
-        """Percentiles of the latest, for a line of progress."""
+        """Returns percentiles of recent samples for the progress line."""
         latest = sorted(self._kept[-_RECENT:])
         if not latest:
             return ""
@@ -62,7 +62,7 @@ class Latencies:
         return f"p50 {p50:.0f} p99 {p99:.0f} ms"
 
     def histogram(self, buckets: int = 12) -> list[tuple[float, float, int]]:
-        """From, to, how many; bounds grow by a factor, since latencies spread over magnitudes."""
+        """Returns (from, to, count) for buckets of exponentially growing width."""
         ordered = sorted(self._kept)
         if not ordered:
             return []
@@ -80,10 +80,10 @@ class Latencies:
         return found
 
 
-class Outcomes:
-    """What has become of records that were sent: how many were acknowledged, and which error came first.
+class DeliveryCounts:
+    """Counts acknowledged and failed records, and keeps the first error.
 
-    The thread that sends looks at the futures now and then: callbacks, on the producer's thread, would slow it down.
+    The sending thread checks the futures now and then. Callbacks on the producer's thread would slow the producer down.
     """
 
     def __init__(self) -> None:
@@ -94,10 +94,10 @@ class Outcomes:
         self.error: BaseException | None = None
 
     def add(self, future: Any, size: int, marked: bool = False) -> None:
-        """A record of so many bytes. Those that are marked are counted apart: `records[True]`."""
+        """Adds a record of `size` bytes. Marked records are counted separately in `records[True]`."""
         self._waiting.append((future, size, marked))
 
-    def look(self) -> None:
+    def check(self) -> None:
         waiting, records, sizes = self._waiting, self.records, self.bytes
         while waiting and waiting[0][0].is_done:
             future, size, marked = waiting.popleft()
@@ -106,11 +106,11 @@ class Outcomes:
                 sizes[marked] += size
             else:
                 self._count(future, size, marked)
-        if len(waiting) > self._sweep_at:  # one that takes long keeps back those behind it
-            self.look_at_all()
+        if len(waiting) > self._sweep_at:  # a slow record at the front hides completed ones behind it
+            self.check_all()
             self._sweep_at = 2 * len(waiting) + _SWEEP
 
-    def look_at_all(self) -> None:
+    def check_all(self) -> None:
         for _ in range(len(self._waiting)):
             entry = self._waiting.popleft()
             if entry[0].is_done:
@@ -131,7 +131,7 @@ class Outcomes:
 
 @dataclass
 class Series:
-    """How much was done in each second."""
+    """Counts per second."""
 
     counts: list[int] = field(default_factory=list)
 
@@ -142,7 +142,7 @@ class Series:
 
 
 def spark_line(values: Sequence[float], width: int = 60) -> str:
-    """Values over time as one line of blocks."""
+    """Draws values over time as one line of block characters."""
     if not values:
         return ""
     if len(values) > width:
@@ -157,7 +157,7 @@ def spark_line(values: Sequence[float], width: int = 60) -> str:
 
 
 def bar_lines(latencies: Latencies, width: int = 40) -> list[str]:
-    """A histogram of latencies, a line for each range."""
+    """Draws a latency histogram, one line per bucket."""
     found = latencies.histogram()
     most = max((count for _, _, count in found), default=1) or 1
     total = sum(count for _, _, count in found) or 1

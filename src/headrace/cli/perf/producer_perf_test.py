@@ -1,9 +1,9 @@
-"""`headrace producer-perf-test`: how fast records can be sent, with the flags of `kafka-producer-perf-test.sh`.
+"""`headrace producer-perf-test`: measures producer throughput, with the flags of `kafka-producer-perf-test.sh`.
 
     20000 records sent, 38395.508543 records/sec (3.66 MB/sec), 4.59 ms avg latency, 41.00 ms max latency ...
 
-Latency is from `send` to the acknowledgement. Above 20,000 records a second it is taken of every 16th record, since the
-measuring would cost more than the sending. Records count when they are acknowledged, and the totals are told when the
+Latency is the time from `send` to the acknowledgment. Above 20,000 records per second it is measured for every 16th
+record, because measuring costs more than sending. Only acknowledged records count. The totals are printed after the
 producer is closed.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.client_config import understood
+from headrace.cli.common.client_config import known_configs
 from headrace.cli.common.connection import (
     Connection,
     check_record_size,
@@ -22,7 +22,7 @@ from headrace.cli.common.connection import (
 from headrace.cli.common.output import json_option, print_json
 from headrace.cli.common.progress import Progress
 from headrace.cli.common.tool import INT_MAX, Failure, Tool, read_file, sentence
-from headrace.cli.perf.perf_stats import MEGABYTE, Latencies, Outcomes, letters
+from headrace.cli.perf.perf_stats import MEGABYTE, DeliveryCounts, Latencies, letters
 from headrace.common.clock import SystemClock
 from headrace.common.ids import make_random
 
@@ -35,7 +35,7 @@ _STRIDE = 16
 
 
 class _ManyValues(Tool):
-    """Lets a flag have several values, as Kafka's tool does: `--producer-props acks=1 linger.ms=5`."""
+    """Accepts several values after one flag, as Kafka's tool does: `--producer-props acks=1 linger.ms=5`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -55,35 +55,49 @@ class _ManyValues(Tool):
 @click.command("producer-perf-test", cls=_ManyValues)
 @connects_if_asked
 @click.option("--topic", metavar="NAME", required=True, help="The topic.")
-@click.option("--num-records", type=click.IntRange(min=1), metavar="N", required=True, help="How many to send.")
-@click.option(
-    "--record-size", type=click.IntRange(1, INT_MAX), metavar="BYTES", help="Records of so many random letters."
-)
-@click.option("--payload-file", metavar="FILE", help="Records from a file, in random order.")
-@click.option("--payload-delimiter", default="\\n", metavar="TEXT", help="What is between the records of the file.")
-@click.option("--payload-monotonic", is_flag=True, help="Records are the numbers from 0 on.")
-@click.option("--throughput", type=float, metavar="N", required=True, help="At most so many a second; -1: no limit.")
+@click.option("--num-records", type=click.IntRange(min=1), metavar="N", required=True, help="Number of records.")
+@click.option("--record-size", type=click.IntRange(1, INT_MAX), metavar="BYTES", help="Size of each record.")
+@click.option("--payload-file", metavar="FILE", help="A file with records to send in random order.")
+@click.option("--payload-delimiter", default="\\n", metavar="TEXT", help="The separator between records of the file.")
+@click.option("--payload-monotonic", is_flag=True, help="Send increasing numbers as records.")
+@click.option("--throughput", type=float, metavar="N", required=True, help="Maximum records per second; -1: no limit.")
 @click.option(
     "--producer-props",
     "--command-property",
     "properties",
     multiple=True,
     metavar="KEY=VALUE ...",
-    help="Settings of the producer.",
+    help="Producer configs.",
 )
 @click.option(
-    "--producer.config", "producer_config", metavar="FILE", callback=read_client_config, help="Settings, in a file."
+    "--producer.config",
+    "producer_config",
+    metavar="FILE",
+    callback=read_client_config,
+    help="A property file with producer configs.",
 )
 @click.option("--print-metrics", is_flag=True, help="Print the producer's metrics at the end.")
 @click.option("--transactional-id", metavar="ID", help="Send in transactions.")
 @click.option(
-    "--transaction-duration-ms", type=click.IntRange(min=1), metavar="MS", help="Commit after so long. [default: 3000]"
+    "--transaction-duration-ms",
+    type=click.IntRange(min=1),
+    metavar="MS",
+    help="Commit after this time. [default: 3000]",
 )
 @click.option(
-    "--warmup-records", type=click.IntRange(min=0), default=0, metavar="N", help="Report the rest alone, too."
+    "--warmup-records",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Also report results without the first N records.",
 )
 @click.option(
-    "--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, metavar="MS", help="How often."
+    "--reporting-interval",
+    type=click.IntRange(min=1),
+    default=5000,
+    show_default=True,
+    metavar="MS",
+    help="The reporting interval.",
 )
 @json_option
 def producer_perf_test(
@@ -104,14 +118,14 @@ def producer_perf_test(
     reporting_interval: int,
     as_json: bool,
 ) -> None:
-    """Measure how fast records can be sent."""
+    """Measure producer throughput."""
     if sum((record_size is not None, payload_file is not None, payload_monotonic)) != 1:
-        raise click.UsageError("expected exactly one of --record-size, --payload-file and --payload-monotonic")
+        raise click.UsageError("Expected exactly one of --record-size, --payload-file and --payload-monotonic")
     if throughput == 0 or throughput < -1:
-        raise click.UsageError("--throughput: expected records a second, or -1 for no limit")
+        raise click.UsageError("--throughput: expected records per second, or -1 for no limit")
     if warmup_records >= num_records:
         raise click.UsageError("--warmup-records: expected fewer than --num-records")
-    settings = {**producer_config, **understood(dict(_pair(each) for each in properties))}
+    settings = {**producer_config, **known_configs(dict(_pair(each) for each in properties))}
     if connection.servers:
         settings.pop("bootstrap.servers", None)
     else:
@@ -135,11 +149,11 @@ def producer_perf_test(
             run.send_all(num_records, None if transactional_id is None else (transaction_duration_ms or 3000) / 1000)
             if print_metrics:
                 metrics = dict(sorted(_flat(made.metrics())))
-    finally:  # after Ctrl-C too; the producer is closed, so that all is known
+    finally:  # also after Ctrl-C; the producer is closed, so all results are known
         if run is not None:
             run.report(metrics, as_json)
-    if run.outcomes.error is not None:
-        raise Failure(f"{run.outcomes.failed} records were not delivered: {sentence(run.outcomes.error)}")
+    if run.deliveries.error is not None:
+        raise Failure(f"{run.deliveries.failed} records were not delivered: {sentence(run.deliveries.error)}")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -156,7 +170,7 @@ def _payloads(size: int | None, file: str | None, delimiter: str) -> list[bytes]
         return []
     separator = delimiter.replace("\\n", "\n").replace("\\t", "\t").encode()
     if not separator:
-        raise click.UsageError("--payload-delimiter is empty; expected at least a character")
+        raise click.UsageError("--payload-delimiter is empty; expected at least one character")
     found = [part for part in read_file(file).split(separator) if part]
     if not found:
         raise click.UsageError(f"--payload-file: {file} is empty")
@@ -171,7 +185,7 @@ def _flat(metrics: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 
 class Stats:
-    """What was acknowledged since a moment."""
+    """Records acknowledged since a point in time."""
 
     def __init__(self, now: float):
         self.began = now
@@ -211,7 +225,7 @@ class Stats:
 
 
 class Run:
-    """One measurement. Callbacks come on the producer's thread; what they touch is only added to."""
+    """One measurement. Callbacks run on the producer's thread and only add to counters."""
 
     def __init__(
         self,
@@ -229,7 +243,7 @@ class Run:
         self._clock = SystemClock()
         now = self._clock.monotonic()
         self._whole, self._window, self._steady = Stats(now), Stats(now), None if warmup == 0 else Stats(now)
-        self.outcomes, self._told = Outcomes(), (0, 0)
+        self.deliveries, self._told = DeliveryCounts(), (0, 0)
         self._ended: float | None = None
 
     def send_all(self, count: int, transaction_seconds: float | None) -> None:
@@ -237,7 +251,7 @@ class Run:
         stride = _STRIDE if self._throughput < 0 or self._throughput > _SAMPLED_ABOVE else 1
         began = committed = reported = clock.monotonic()
         payloads = self._payloads
-        outcomes, is_steady = self.outcomes, False
+        deliveries, is_steady = self.deliveries, False
         with Progress("records", count) as progress:
             for number in range(count):
                 if transaction_seconds is not None and (
@@ -255,10 +269,10 @@ class Run:
                 future = producer.send(topic, value)
                 if began_one:
                     future.add_callback(self._timed(began_one, is_steady))
-                outcomes.add(future, len(value), is_steady)
+                deliveries.add(future, len(value), is_steady)
                 if number % 256 == 0 or self._throughput > 0:
                     now = clock.monotonic()
-                    outcomes.look()
+                    deliveries.check()
                     progress.add(number + 1 - progress.done, self._whole.latencies.recent)
                     if self._report_seconds is not None and now - reported >= self._report_seconds:
                         progress.clear()
@@ -275,8 +289,8 @@ class Run:
 
     def report(self, metrics: dict[str, Any], as_json: bool) -> None:
         now = self._ended or self._clock.monotonic()
-        self.outcomes.look_at_all()
-        records, size = self.outcomes.records, self.outcomes.bytes
+        self.deliveries.check_all()
+        records, size = self.deliveries.records, self.deliveries.bytes
         self._whole.records, self._whole.bytes = sum(records), sum(size)
         if self._steady is not None:
             self._steady.records, self._steady.bytes = records[True], size[True]
@@ -293,7 +307,7 @@ class Run:
             click.echo(f"{name:<60} : {value}")
 
     def _report_window(self, now: float) -> None:
-        window, records, size = self._window, sum(self.outcomes.records), sum(self.outcomes.bytes)
+        window, records, size = self._window, sum(self.deliveries.records), sum(self.deliveries.bytes)
         window.records, window.bytes = records - self._told[0], size - self._told[1]
         click.echo(window.line(now, is_last=False))
         self._window, self._told = Stats(now), (records, size)

@@ -1,7 +1,7 @@
-"""`headrace pipeline audit`: a Spark job that says whether `ods-dwd` did its work.
+"""`headrace pipeline audit`: a Spark job that checks the output of `ods-dwd`.
 
-The report goes to standard output. The exit code is 0 if all is well, 1 if anything is lost, doubled or out of order,
-or if the audit could not be made, which is told in one line.
+Prints a report. The exit code is 1 if records are lost, duplicated or out of order, or if the audit failed, and 0
+otherwise.
 """
 
 import sys
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The broker, or several with commas.")
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The brokers to bootstrap from.")
 @click.option(
-    "--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs: spark://host:7077."
+    "--master",
+    default="local[*]",
+    show_default=True,
+    metavar="URL",
+    help="The Spark master: local[*], spark://host:7077.",
 )
-@click.option("--routes", metavar="FILE", help="Routes that the pipeline was given (--set routes=FILE).")
-@click.option("--dead-letters", default="ods_dwd_dead_letters", show_default=True, help="The topic of dead letters.")
-@click.option("--conf", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A setting of Spark.")
-@click.option("--command-config", metavar="FILE", help="Client settings, such as those of security, as properties.")
+@click.option("--routes", metavar="FILE", help="The pipeline's routes (--set routes=FILE).")
+@click.option("--dead-letters", default="ods_dwd_dead_letters", show_default=True, help="The dead-letter topic.")
+@click.option("--conf", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A Spark config.")
+@click.option("--command-config", metavar="FILE", help="A property file with client configs.")
 def audit(
     bootstrap_server: str,
     master: str,
@@ -34,10 +38,9 @@ def audit(
     conf: dict[str, str],
     command_config: str | None,
 ) -> None:
-    """Reconcile the inputs, outputs and dead letters of ods-dwd by id.
+    """Reconcile the inputs, outputs and dead letters of ods-dwd by event id.
 
-    All topics are read from their first record to their last. Let the pipeline end first: what it has yet to write is
-    reported as lost.
+    Reads all topics completely. Stop the pipeline first: the audit reports rows that are not written yet as lost.
     """
     try:
         client = read_properties(command_config) if command_config else {}

@@ -1,7 +1,7 @@
-"""`headrace datagen`: events of a simulated shop, into the topics that the shop's pipelines read.
+"""`headrace datagen`: generates events of a simulated shop for the shop's pipelines.
 
-Progress goes to standard error, the summary to standard output. SIGINT and SIGTERM end it in order: what was made is
-acknowledged, and the exit code is 0. A broker that cannot be reached, or an event that was not written, gives 1.
+Progress goes to standard error, the summary to standard output. SIGINT and SIGTERM flush the generated events and exit
+with 0. The exit code is 1 if no broker is reachable or an event was not written.
 """
 
 import signal
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.common.client_config import settings_for, understood
+from headrace.cli.common.client_config import configs_for, known_configs
 from headrace.common.clock import SystemClock
 from headrace.common.errors import HeadraceError
 from headrace.common.properties import read_properties
@@ -25,26 +25,26 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def duration(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """Seconds, of a number with a unit: 90s, 15m, 1.5h, 2d."""
+    """Parses a duration such as 90s, 15m, 1.5h or 2d into seconds."""
     if text is None:
         return None
     try:
         seconds = float(text[:-1]) * _UNITS[text[-1:]]
     except (KeyError, ValueError):
-        raise click.BadParameter(f"{text!r}: expected a number with a unit, as 90s, 15m or 2h") from None
+        raise click.BadParameter(f"{text!r}: expected a number with a unit, such as 90s, 15m or 2h") from None
     if not 0 < seconds < 3.2e9:
         raise click.BadParameter(f"{text!r}: expected more than 0, and less than 100 years")
     return seconds
 
 
 def moment(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """Milliseconds since 1970, of a time in ISO 8601: UTC unless it says otherwise."""
+    """Parses an ISO 8601 time, UTC by default, into a timestamp in milliseconds."""
     if text is None:
         return None
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r}: expected a time as 2026-01-31T12:00:00") from None
+        raise click.BadParameter(f"{text!r}: expected a time such as 2026-01-31T12:00:00") from None
     return round((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -52,18 +52,22 @@ SHARE = click.FloatRange(0, 1)
 
 
 @click.command()
-@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The broker, or several with commas.")
-@click.option("--events", type=click.IntRange(min=1), help="How many; without end if only --rate is given.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="So many a second; else as fast as possible.")
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The brokers to bootstrap from.")
+@click.option("--events", type=click.IntRange(min=1), help="Number of events; unlimited if only --rate is given.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), help="Events per second; default: as fast as possible."
+)
 @click.option(
     "--span",
     callback=duration,
     metavar="DURATION",
-    help="Spread the times of the events over so long, up to now: 90s, 15m, 2h.",
+    help="Spread the event times over this period before now: 90s, 15m, 2h.",
 )
-@click.option("--start", callback=moment, metavar="TIME", help="The time of the first event, ISO 8601.")
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed and start make the same events.")
-@click.option("--broken", type=SHARE, default=0.005, show_default=True, help="The share that cannot be parsed or used.")
+@click.option("--start", callback=moment, metavar="TIME", help="The time of the first event (ISO 8601).")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="The same seed and start generate the same events."
+)
+@click.option("--broken", type=SHARE, default=0.005, show_default=True, help="The share of invalid events.")
 @click.option("--late", type=SHARE, default=0.01, show_default=True, help="The share of late app events.")
 @click.option(
     "--late-by",
@@ -71,18 +75,20 @@ SHARE = click.FloatRange(0, 1)
     metavar="DURATION",
     default="3m",
     show_default=True,
-    help="How late they are at most.",
+    help="The maximum delay of late events.",
 )
-@click.option("--duplicates", type=SHARE, default=0.01, show_default=True, help="The share that is sent twice.")
-@click.option("--devices", type=click.IntRange(min=1), default=20_000, show_default=True, help="How many visitors.")
-@click.option("--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Of topics it creates.")
-@click.option("--log-topic", default="ods_log", show_default=True, help="Where the app's events go.")
-@click.option("--db-topic", default="ods_db", show_default=True, help="Where changes of rows go.")
-@click.option("--command-config", metavar="FILE", help="Client settings, such as those of security, as properties.")
 @click.option(
-    "--producer-property", "properties", metavar="KEY=VALUE", multiple=True, help="A setting of the producer."
+    "--duplicates", type=SHARE, default=0.01, show_default=True, help="The share of events that are sent twice."
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("--devices", type=click.IntRange(min=1), default=20_000, show_default=True, help="Number of visitors.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Partitions of new topics."
+)
+@click.option("--log-topic", default="ods_log", show_default=True, help="The topic for app events.")
+@click.option("--db-topic", default="ods_db", show_default=True, help="The topic for database changes.")
+@click.option("--command-config", metavar="FILE", help="A property file with client configs.")
+@click.option("--producer-property", "properties", metavar="KEY=VALUE", multiple=True, help="A producer config.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 def datagen(
     bootstrap_server: str,
     events: int | None,
@@ -120,7 +126,7 @@ def datagen(
         signal.signal(number, lambda number, _: told.append(number))
     display = _Display(events, quiet)
     try:
-        client = understood(read_properties(command_config)) if command_config else {}
+        client = known_configs(read_properties(command_config)) if command_config else {}
         settings = StreamSettings(
             events=events,
             span_ms=None if span is None else round(span * 1000),
@@ -132,14 +138,14 @@ def datagen(
             duplicates=duplicates,
             devices=devices,
         )
-        create_topics(bootstrap_server, partitions, topics, settings_for("admin", client))
+        create_topics(bootstrap_server, partitions, topics, configs_for("admin", client))
         made = generate(
             bootstrap_server,
             settings,
             rate=rate,
             start_ms=start,
             topics=topics,
-            producer_settings={**settings_for("producer", client), **given},
+            producer_settings={**configs_for("producer", client), **given},
             report=display.show,
             stopped=lambda: bool(told),
         )
@@ -152,7 +158,7 @@ def datagen(
 
 
 class _Display:
-    """The progress bar; counts only, where there is no end in sight."""
+    """A progress bar, or only a counter if the number of events is unlimited."""
 
     def __init__(self, events: int | None, quiet: bool):
         from headrace.shop.datagen.progress import Progress

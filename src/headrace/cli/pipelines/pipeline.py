@@ -1,9 +1,8 @@
 """`headrace pipeline`: runs, lists and describes pipelines.
 
-Spark is imported and started only by what needs it. Progress goes to standard error, what was asked for to standard
-output. The first SIGINT or SIGTERM lets the batch at hand finish and stops in order, with exit code 0; a second one
-ends the process at once, and the next run replays the batch. What cannot be done is told in one line, with exit code 1;
-a command line that makes no sense gives 2.
+Imports and starts Spark only when needed. Progress goes to standard error, results to standard output. The first
+SIGINT or SIGTERM completes the current batch and exits with 0. A second one ends the process at once, and the next run
+replays the batch. An error prints one line and exits with 1. A wrong command line exits with 2.
 """
 
 import importlib
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = {
     "audit": ("headrace.cli.pipelines.audit:audit", "Reconcile a pipeline's inputs, outputs and dead letters.")
 }
-"""Commands with a module of their own, imported on use."""
+"""Commands in other modules, imported on use."""
 
 
 class _Commands(click.Group):
@@ -71,7 +70,7 @@ def list_pipelines() -> None:
 @pipeline.command()
 @click.argument("name")
 def describe(name: str) -> None:
-    """Say what a pipeline reads and writes, and what can be set.
+    """Describe a pipeline: sources, outputs and settings.
 
     NAME is a pipeline of the list, or a Python file: mine.py, or mine.py:orders if it has several.
     """
@@ -81,7 +80,7 @@ def describe(name: str) -> None:
 
 
 def description(found: Pipeline) -> list[str]:
-    """What there is to know of a pipeline, as lines."""
+    """Returns a pipeline's description as lines."""
     lines = [found.name]
     lines += [f"  {line}".rstrip() for line in found.description.splitlines()]
     for flow in found.flows:
@@ -100,7 +99,7 @@ def _table(rows: list[tuple[str, str]]) -> list[str]:
 
 
 def _source(topic: Topic) -> str:
-    return f"topic {topic.name}" if topic.pattern is None else f"topics that match {topic.pattern}"
+    return f"topic {topic.name}" if topic.pattern is None else f"topics matching {topic.pattern}"
 
 
 def _place(place: Topic | Table) -> str:
@@ -108,7 +107,7 @@ def _place(place: Topic | Table) -> str:
         return f"table {place.name}, by day and hour of {place.time}"
     if place.name is None:
         return "topics that the rows name"
-    return f"topic {place.name}" + (f", {place.partitions} partitions if it is new" if place.partitions else "")
+    return f"topic {place.name}" + (f", created with {place.partitions} partitions" if place.partitions else "")
 
 
 def _shown(value: object) -> str:
@@ -116,7 +115,7 @@ def _shown(value: object) -> str:
 
 
 def key_values(_context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """KEY=VALUE, many times."""
+    """Parses repeated KEY=VALUE options."""
     found = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -128,31 +127,41 @@ def key_values(_context: click.Context, option: click.Parameter, given: tuple[st
 
 @pipeline.command()
 @click.argument("name")
-@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The broker, or several with commas.")
-@click.option("--checkpoint", required=True, metavar="DIR", help="What was done so far; a new one begins anew.")
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The brokers to bootstrap from.")
 @click.option(
-    "--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs: spark://host:7077."
+    "--checkpoint", required=True, metavar="DIR", help="The checkpoint directory; a new one starts from the beginning."
 )
-@click.option("--warehouse", metavar="DIR", help="Where tables are; needed if the pipeline writes any.")
-@click.option("--available-now", is_flag=True, help="Read what is there now, then end.")
-@click.option("--trigger", metavar="INTERVAL", help="At most one batch in this time, as '10 seconds'.")
 @click.option(
-    "--max-rows", type=click.IntRange(min=1), default=200_000, show_default=True, help="Of a source, in a batch."
+    "--master",
+    default="local[*]",
+    show_default=True,
+    metavar="URL",
+    help="The Spark master: local[*], spark://host:7077.",
 )
-@click.option("--starting-offsets", metavar="WHERE", help="With a new checkpoint: earliest (the default) or latest.")
+@click.option("--warehouse", metavar="DIR", help="The directory for tables; required if the pipeline writes any.")
+@click.option("--available-now", is_flag=True, help="Process the records that exist now, then exit.")
+@click.option("--trigger", metavar="INTERVAL", help="Minimum time between batches, such as '10 seconds'.")
 @click.option(
-    "--set", "settings", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A pipeline's setting."
+    "--max-rows",
+    type=click.IntRange(min=1),
+    default=200_000,
+    show_default=True,
+    help="Maximum rows per source and batch.",
 )
-@click.option("--conf", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A setting of Spark.")
-@click.option("--command-config", metavar="FILE", help="Client settings, such as those of security, as properties.")
-@click.option("--metrics", metavar="FILE", help="Append a line of JSON for each batch.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--starting-offsets", metavar="OFFSETS", help="For a new checkpoint: earliest (the default) or latest.")
+@click.option(
+    "--set", "settings", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A setting of the pipeline."
+)
+@click.option("--conf", multiple=True, callback=key_values, metavar="KEY=VALUE", help="A Spark config.")
+@click.option("--command-config", metavar="FILE", help="A property file with client configs.")
+@click.option("--metrics", metavar="FILE", help="Append a JSON line per batch to FILE.")
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 @click.option(
     "--log-level",
     type=click.Choice(["ERROR", "WARN", "INFO", "DEBUG", "OFF"], case_sensitive=False),
     default="OFF",
     show_default=True,
-    help="Of Spark's own log.",
+    help="The level of Spark's log.",
 )
 def run(
     name: str,
@@ -173,7 +182,7 @@ def run(
 ) -> None:
     """Run a pipeline until it is stopped.
 
-    NAME is a pipeline of the list, or a Python file: mine.py, or mine.py:orders if it has several.
+    NAME is a built-in pipeline, or a Python file: mine.py, or mine.py:orders if it has several.
     """
     with _one_line():
         with requires_extra("spark"):
@@ -196,7 +205,7 @@ def run(
         )
         check_run(found, how)
         with _metrics_file(metrics) as lines:
-            prepare_topics(found, bootstrap_server, how.client)  # a wrong address is told before Spark starts
+            prepare_topics(found, bootstrap_server, how.client)  # reports a wrong address before Spark starts
             spark = quiet_session(f"headrace {found.name}", master, conf, log_level=log_level)
             try:
                 _run(found, spark, how, lines, None if quiet else sys.stderr)
@@ -230,10 +239,10 @@ def _run(
 
 
 def summary_lines(summary: "Summary") -> list[str]:
-    """What a run did, as lines."""
+    """Returns a summary of a run as lines."""
     lines = [
         f"{summary.pipeline}: {summary.rows:,} rows read in {summary.seconds:,.1f} s"
-        f" ({summary.rows_per_second:,.0f} a second while it worked)"
+        f" ({summary.rows_per_second:,.0f} rows/s while processing)"
     ]
     return lines + _table(
         [(name, f"{rows:>12,}") for name, rows in sorted(summary.outputs.items())] or [("nothing written", "")]
@@ -261,16 +270,16 @@ def _metrics_file(name: str | None) -> Iterator[IO[str] | None]:
         yield None
         return
     try:
-        file = open(name, "a")  # noqa: SIM115 - only opening it may fail so
+        file = open(name, "a")  # noqa: SIM115 - only errors of open() mean this
     except OSError as error:
-        raise PipelineError(f"cannot write metrics to {name}: {error.strerror}") from None
+        raise PipelineError(f"Cannot write metrics to {name}: {error.strerror}") from None
     with file:
         yield file
 
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """What the user did wrong, or what failed, is told in one line."""
+    """Prints errors in one line and exits with 1."""
     try:
         yield
     except (HeadraceError, OSError) as error:

@@ -1,8 +1,8 @@
 """`headrace console-consumer`: prints records, with the flags of `kafka-console-consumer.sh`.
 
-Standard output has the records and nothing else. At the end standard error has how many they were. Without `--group`
-there is no group at all, where Kafka's tool makes one: so the first record need not wait for a rebalance. With a group,
-what was polled and is not printed yet when the tool ends is left to the group.
+Standard output contains only records; the total goes to standard error. Kafka's tool creates a group if `--group` is
+missing. This tool reads without a group, so the first record does not wait for a rebalance. In a group, records that
+were polled but not printed when the tool exits are not committed.
 """
 
 import io
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from headrace.cli.common.connection import Connection, client_settings, connects, key_values, read_config
+from headrace.cli.common.connection import Connection, client_config_options, connects, key_values, read_config
 from headrace.cli.common.output import json_option
 from headrace.cli.common.tool import LONG_MAX, Failure, Tool, check_expression, interrupts, sentence
 from headrace.cli.records.message_format import formatter, json_line
@@ -27,24 +27,24 @@ _BUFFER_BYTES = 256 * 1024
 
 @click.command("console-consumer", cls=Tool)
 @connects
-@client_settings("consumer")
+@client_config_options("consumer")
 @click.option("--topic", metavar="NAME", help="The topic.")
-@click.option("--include", metavar="REGEX", help="All topics whose names match.")
+@click.option("--include", metavar="REGEX", help="All topics that match.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition, without a group.")
-@click.option("--offset", metavar="OFFSET", help="Where to begin in the partition: earliest, latest or a number.")
-@click.option("--from-beginning", is_flag=True, help="Begin with the first record, if the group has no offset.")
-@click.option("--group", metavar="ID", help="Read as a member of this group; without one, read everything alone.")
-@click.option("--max-messages", type=int, metavar="N", help="End after so many.")
-@click.option("--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="End if none has come for so long.")
+@click.option("--offset", metavar="OFFSET", help="The start offset: earliest, latest or a number.")
+@click.option("--from-beginning", is_flag=True, help="Start at the earliest offset if the group has none.")
+@click.option("--group", metavar="ID", help="The consumer group; default: none, read all partitions.")
+@click.option("--max-messages", type=int, metavar="N", help="Exit after N messages.")
+@click.option(
+    "--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="Exit if no message arrives for this long."
+)
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_committed", "read_uncommitted"]),
-    help="Whether to leave out records of transactions that are not committed. [default: read_uncommitted]",
+    help="Whether to skip records of transactions that are not committed. [default: read_uncommitted]",
 )
-@click.option("--formatter", "formatter_name", metavar="NAME", default="DefaultMessageFormatter", help="How to print.")
-@click.option(
-    "--formatter-config", metavar="FILE", callback=read_config, help="Properties of the formatter, in a file."
-)
+@click.option("--formatter", "formatter_name", metavar="NAME", default="DefaultMessageFormatter", help="The formatter.")
+@click.option("--formatter-config", metavar="FILE", callback=read_config, help="A property file for the formatter.")
 @click.option(
     "--formatter-property",
     "--property",
@@ -55,9 +55,9 @@ _BUFFER_BYTES = 256 * 1024
     help="print.key=true, print.timestamp, print.partition, print.offset, print.headers, print.epoch, print.value; "
     "key.separator, line.separator, headers.separator, null.literal; key.deserializer, value.deserializer.",
 )
-@click.option("--key-deserializer", metavar="NAME", help="How keys are shown: LongDeserializer, module:function ...")
-@click.option("--value-deserializer", metavar="NAME", help="How values are shown.")
-@click.option("--skip-message-on-error", is_flag=True, help="Go on after a record that cannot be printed.")
+@click.option("--key-deserializer", metavar="NAME", help="The key deserializer: LongDeserializer, module:function ...")
+@click.option("--value-deserializer", metavar="NAME", help="The value deserializer.")
+@click.option("--skip-message-on-error", is_flag=True, help="Skip records that cannot be printed.")
 @click.option("--enable-systest-events", is_flag=True, hidden=True)
 @json_option
 def console_consumer(
@@ -81,17 +81,17 @@ def console_consumer(
     enable_systest_events: bool,  # noqa: ARG001
     as_json: bool,
 ) -> int:
-    """Print records of a topic as they come."""
+    """Print the records of a topic."""
     if (topic is None) == (include is None):
-        raise click.UsageError("expected --topic or --include")
+        raise click.UsageError("Expected either --topic or --include")
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
     if offset is not None and partition is None:
         raise click.UsageError("--offset needs --partition")
     if from_beginning and offset is not None:
-        raise click.UsageError("expected --from-beginning or --offset, not both")
+        raise click.UsageError("Expected either --from-beginning or --offset, not both")
     if group is not None and partition is not None:
-        raise click.UsageError("--group and --partition do not go together: a single partition is read without a group")
+        raise click.UsageError("--group cannot be combined with --partition, which reads without a group")
     if include is not None:
         check_expression("--include", include)
     start = "earliest" if from_beginning else _start(offset)
@@ -104,9 +104,11 @@ def console_consumer(
         if topic is not None:
             found = admin.describe_topics([topic], raise_errors=False)[topic]
             if found.error is not None:
-                raise Failure(f"there is no topic {topic!r}" if found.error.code == 3 else str(found.error))
+                raise Failure(f"Topic {topic!r} does not exist" if found.error.code == 3 else str(found.error))
             if partition is not None and partition >= len(found.partitions):
-                raise Failure(f"topic {topic!r} has no partition {partition}: there are {len(found.partitions)}")
+                raise Failure(
+                    f"Topic {topic!r} has no partition {partition}; it has {len(found.partitions)} partitions"
+                )
     from headrace.client.consumer.consumer import Consumer
 
     settings = connection.settings("consumer", client, {"auto.offset.reset": "latest"})
@@ -131,7 +133,7 @@ def console_consumer(
         try:
             printer.flush()
         finally:
-            printer.give_back()
+            printer.seek_to_unprinted()
             consumer.close(timeout_ms=5000)
             click.echo(f"Processed a total of {printer.count} messages", err=True)
 
@@ -143,7 +145,7 @@ def _start(text: str | None) -> int | str:
         return text
     assert text is not None
     if not text.isascii() or not text.isdigit() or int(text) > LONG_MAX:
-        raise click.UsageError(f"--offset {text!r}: expected earliest, latest or a number that is not negative")
+        raise click.UsageError(f"--offset {text!r}: expected earliest, latest or a non-negative number")
     return int(text)
 
 
@@ -159,16 +161,18 @@ def _assign(consumer: "Consumer", tp: TopicPartition, start: int | str) -> None:
 
 
 def standard_output() -> BinaryIO:
-    """Standard output behind a buffer. Python's own has none under PYTHONUNBUFFERED: each write would be a system call,
-    and might write only a part."""
+    """Returns buffered standard output.
+
+    With PYTHONUNBUFFERED, Python's own is unbuffered: each write would be a system call and might be partial.
+    """
     try:
         return open(sys.stdout.fileno(), "wb", _BUFFER_BYTES, closefd=False)
-    except io.UnsupportedOperation:  # replaced, as by a test
+    except io.UnsupportedOperation:  # replaced, for example by a test
         return sys.stdout.buffer
 
 
 class Printer:
-    """From the consumer to standard output, until there is a reason to stop."""
+    """Prints polled records to standard output until a limit, a timeout or an interrupt."""
 
     def __init__(self, consumer: "Consumer", write: Any, most: int | None, timeout_ms: int | None, skip_errors: bool):
         self._consumer, self._write = consumer, write
@@ -188,7 +192,7 @@ class Printer:
             if self._timeout_ms is not None:
                 left = self._timeout_ms - (self._clock.monotonic() - last) * 1000
                 if left <= 0:
-                    click.echo(f"no record came for {self._timeout_ms} ms", err=True)
+                    click.echo(f"No record arrived for {self._timeout_ms} ms", err=True)
                     return 0
                 wait_ms = min(wait_ms, left)
             most = None if self._most is None else min(self._most - self.count, 500)
@@ -207,20 +211,20 @@ class Printer:
     def _print(self, tp: TopicPartition, record: Any) -> None:
         try:
             shown = memoryview(self._write(record))
-        except Exception as error:  # also of formatters and deserializers that the user wrote
+        except Exception as error:  # user formatters and deserializers may raise anything
             where = f"{tp} at {record.offset}"
-            said = f"{type(error).__name__}: {sentence(error)}"
+            reason = f"{type(error).__name__}: {sentence(error)}"
             if not self._skip_errors:
-                # It counts as read, as with Kafka's tool: the next one to try gets past it.
+                # As in Kafka's tool, the record counts as consumed, so that the next run gets past it.
                 self._next[tp] = record.offset + 1
-                raise Failure(f"the record of {where} cannot be shown: {said}") from error
-            click.echo(f"skipped the record of {where}: {said}", err=True)
+                raise Failure(f"Cannot print the record of {where}: {reason}") from error
+            click.echo(f"Skipped the record of {where}: {reason}", err=True)
             shown = memoryview(b"")
         self._buffered_bytes += shown.nbytes
         if self._buffered_bytes > _BUFFER_BYTES:
-            self._out.flush()  # which may wait for the reader, and be interrupted
+            self._out.flush()  # may block until the reader reads, and may be interrupted
             self._buffered_bytes = shown.nbytes
-        # A record that is in the buffer counts: no interrupt comes in between.
+        # Count the record together with buffering it: no interrupt may come in between.
         interrupts.hold()
         try:
             self._out.write(shown)
@@ -234,9 +238,11 @@ class Printer:
         self._buffered_bytes = 0
         self._first = {}
 
-    def give_back(self) -> None:
-        """Goes back to what was not printed, so that the group does not miss it. Of what was written but could not be
-        handed on nobody knows how much was read: all of it is left."""
+    def seek_to_unprinted(self) -> None:
+        """Seeks back to records that were not printed, so that closing does not commit past them.
+
+        If standard output failed, it is unknown how much the reader received, so the whole poll counts as unprinted.
+        """
         left = {**self._next, **self._first}
         here = self._consumer.assignment()
         for tp, offset in left.items():

@@ -1,7 +1,7 @@
-"""`headrace console-producer`: sends lines of standard input, with the flags of `kafka-console-producer.sh`.
+"""`headrace console-producer`: sends lines from standard input, with the flags of `kafka-console-producer.sh`.
 
-A line is a record. On a terminal there is a prompt, and how many were sent at the end. The exit code is 1 if a record
-could not be delivered; the first error is told.
+Each line is a record. On a terminal the tool shows a prompt, and the number of sent records at the end. The exit code
+is 1 if a record was not delivered; the message contains the first error.
 """
 
 import sys
@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.connection import Connection, client_settings, connects, key_values, producer, read_config
+from headrace.cli.common.connection import (
+    Connection,
+    client_config_options,
+    connects,
+    key_values,
+    producer,
+    read_config,
+)
 from headrace.cli.common.tool import Failure, Tool, sentence
 from headrace.cli.records.line_reader import LineReader
 
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.client.admin.admin import Admin
     from headrace.client.producer.producer import Producer
 
-_SETTINGS = {
+_CONFIG_FLAGS = {
     "batch_size": "batch.size",
     "max_partition_memory_bytes": "batch.size",
     "max_block_ms": "max.block.ms",
@@ -29,20 +36,20 @@ _SETTINGS = {
     "socket_buffer_size": "send.buffer.bytes",
     "timeout": "linger.ms",
 }
-"""Flags that are settings of the producer under another name."""
+"""Flags that set a producer config."""
 
 
-def _setting_options(function: click.decorators.FC) -> click.decorators.FC:
-    for name, setting in reversed(_SETTINGS.items()):
+def _config_flags(function: click.decorators.FC) -> click.decorators.FC:
+    for name, config in reversed(_CONFIG_FLAGS.items()):
         flag = "--" + name.replace("_", "-")
-        text = f"Short for --command-property {setting}=N."
+        text = f"Short for --command-property {config}=N."
         function = click.option(flag, name, type=click.IntRange(min=0), metavar="N", help=text)(function)
     return function
 
 
 @click.command("console-producer", cls=Tool)
 @connects
-@client_settings("producer")
+@client_config_options("producer")
 @click.option("--topic", metavar="NAME", required=True, help="The topic.")
 @click.option(
     "--reader-property",
@@ -54,14 +61,19 @@ def _setting_options(function: click.decorators.FC) -> click.decorators.FC:
     help="parse.key=true, parse.headers=true, ignore.error=true; key.separator, headers.delimiter, headers.separator, "
     "headers.key.separator, null.marker.",
 )
-@click.option("--reader-config", metavar="FILE", callback=read_config, help="Properties of the reader, in a file.")
-@click.option("--line-reader", metavar="NAME", default="LineMessageReader", help="Only LineMessageReader.")
-@click.option("--sync", is_flag=True, help="Wait for each record before the next.")
+@click.option("--reader-config", metavar="FILE", callback=read_config, help="A property file for the reader.")
+@click.option(
+    "--line-reader",
+    metavar="NAME",
+    default="LineMessageReader",
+    help="The line reader; only LineMessageReader is supported.",
+)
+@click.option("--sync", is_flag=True, help="Wait for each record's acknowledgment.")
 @click.option("--request-required-acks", metavar="ACKS", help="0, 1 or all.")
 @click.option(
     "--compression-codec", is_flag=False, flag_value="gzip", metavar="[CODEC]", help="none, gzip, snappy, lz4 or zstd."
 )
-@_setting_options
+@_config_flags
 def console_producer(
     connection: Connection,
     client: dict[str, str],
@@ -74,11 +86,11 @@ def console_producer(
     compression_codec: str | None,
     **named: int | None,
 ) -> int:
-    """Send lines of standard input to a topic."""
+    """Send lines from standard input to a topic."""
     if line_reader.rpartition(".")[2] != "LineMessageReader":
         raise click.UsageError(f"--line-reader {line_reader!r}: expected LineMessageReader")
     reader = LineReader({**reader_config, **reader_properties})
-    settings = {_SETTINGS[name]: str(value) for name, value in named.items() if value is not None}
+    settings = {_CONFIG_FLAGS[name]: str(value) for name, value in named.items() if value is not None}
     if request_required_acks is not None:
         settings["acks"] = request_required_acks
     if compression_codec is not None:
@@ -92,7 +104,7 @@ def console_producer(
             _send_lines(sender, reader)
     finally:  # after Ctrl-C too
         if sender is not None:
-            sender.tell()
+            sender.print_summary()
     assert sender is not None
     if sender.failed:
         raise Failure(f"{sender.failed} of {sender.sent} records were not delivered: {sentence(sender.error)}")
@@ -100,7 +112,10 @@ def console_producer(
 
 
 def _check_topic(admin: "Admin", topic: str) -> None:
-    """A topic that is not there, and that no broker will make, is better told now than in a minute."""
+    """Raises a Failure if the topic does not exist and brokers do not create it.
+
+    Otherwise the user would learn this only after the producer's timeout.
+    """
     from headrace.client.admin.types import ConfigResource
     from headrace.common.errors import UnknownTopicOrPartitionError
 
@@ -108,10 +123,12 @@ def _check_topic(admin: "Admin", topic: str) -> None:
     if error is None:
         return
     if not isinstance(error, UnknownTopicOrPartitionError):
-        raise Failure(f"topic {topic!r}: {sentence(error)}")
+        raise Failure(f"Topic {topic!r}: {sentence(error)}")
     broker = ConfigResource("broker", str(admin.describe_cluster().brokers[0].id), ["auto.create.topics.enable"])
     if admin.describe_configs([broker])[broker]["auto.create.topics.enable"] == "false":
-        raise Failure(f"there is no topic {topic!r}, and the brokers make none by themselves")
+        raise Failure(
+            f"Topic {topic!r} does not exist, and the brokers do not create topics (auto.create.topics.enable=false)"
+        )
 
 
 def _send_lines(sender: "Sender", reader: LineReader) -> None:
@@ -130,7 +147,7 @@ def _send_lines(sender: "Sender", reader: LineReader) -> None:
 
 
 class Sender:
-    """Counts what was sent and what failed."""
+    """Sends lines and counts sent and failed records."""
 
     def __init__(self, producer: "Producer", topic: str, waits: bool):
         self._producer, self._topic, self._waits = producer, topic, waits
@@ -149,14 +166,14 @@ class Sender:
             future.get()
         except KafkaError as error:
             self._failed(error)
-            click.echo(f"not delivered: {sentence(error)}", err=True)
+            click.echo(f"Not delivered: {sentence(error)}", err=True)
 
     def _failed(self, error: BaseException) -> None:
         if not self.failed:
             self.error = error
         self.failed += 1
 
-    def tell(self) -> None:
+    def print_summary(self) -> None:
         if sys.stderr.isatty():
             lost = f", {self.failed} not" if self.failed else ""
             click.echo(f"{self.sent - self.failed} records sent{lost}", err=True)

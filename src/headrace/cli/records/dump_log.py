@@ -1,6 +1,6 @@
-"""`headrace dump-log`: what is in the files of a log, with the flags of `kafka-dump-log.sh`.
+"""`headrace dump-log`: prints the contents of a log's files, with the flags of `kafka-dump-log.sh`.
 
-It reads files and needs no broker; files of Apache Kafka are the same. The end of a file's name tells what it is:
+It needs no broker and also reads files of Apache Kafka. The file name tells the type:
 `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot`, and `leader-epoch-checkpoint`.
 """
 
@@ -29,19 +29,17 @@ _SIZE_AT, _OVERHEAD = 8, 12
 
 
 @click.command("dump-log", cls=Tool)
-@click.option("--files", metavar="FILE,...", required=True, help="Files to show.")
-@click.option("--print-data-log", is_flag=True, help="Show keys and values of records.")
-@click.option("--deep-iteration", is_flag=True, help="Show each record, without its content.")
-@click.option("--skip-record-metadata", is_flag=True, help="Of records show only keys and values.")
-@click.option("--key-decoder-class", metavar="NAME", default="StringDeserializer", help="How keys are shown.")
-@click.option("--value-decoder-class", metavar="NAME", default="StringDeserializer", help="How values are shown.")
-@click.option("--offsets-decoder", is_flag=True, help="The log is one of __consumer_offsets.")
-@click.option("--transaction-log-decoder", is_flag=True, help="The log is one of __transaction_state.")
-@click.option("--verify-index-only", is_flag=True, help="Only say what is wrong with indexes.")
-@click.option("--index-sanity-check", is_flag=True, help="Only check indexes as a broker does at its start.")
-@click.option(
-    "--max-bytes", type=click.IntRange(min=0), default=2**31 - 1, metavar="N", help="End after so many bytes."
-)
+@click.option("--files", metavar="FILE,...", required=True, help="The files to dump.")
+@click.option("--print-data-log", is_flag=True, help="Print keys and values of records.")
+@click.option("--deep-iteration", is_flag=True, help="Print each record without key and value.")
+@click.option("--skip-record-metadata", is_flag=True, help="Print only keys and values of records.")
+@click.option("--key-decoder-class", metavar="NAME", default="StringDeserializer", help="The key decoder.")
+@click.option("--value-decoder-class", metavar="NAME", default="StringDeserializer", help="The value decoder.")
+@click.option("--offsets-decoder", is_flag=True, help="Decode records of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Decode records of __transaction_state.")
+@click.option("--verify-index-only", is_flag=True, help="Print only errors of indexes.")
+@click.option("--index-sanity-check", is_flag=True, help="Check indexes as a broker does at startup.")
+@click.option("--max-bytes", type=click.IntRange(min=0), default=2**31 - 1, metavar="N", help="Stop after N bytes.")
 @click.option("--max-message-size", type=int, default=5_242_880, metavar="N", hidden=True)
 @json_option
 def dump_log(
@@ -59,9 +57,9 @@ def dump_log(
     max_message_size: int,  # noqa: ARG001
     as_json: bool,
 ) -> int:
-    """Show what is in segments, indexes and snapshots of a log."""
+    """Print the contents of log segments, indexes and snapshots."""
     if offsets_decoder and transaction_log_decoder:
-        raise click.UsageError("expected at most one of --offsets-decoder and --transaction-log-decoder")
+        raise click.UsageError("Expected at most one of --offsets-decoder and --transaction-log-decoder")
     content: Content = Content(_decoder(key_decoder_class), _decoder(value_decoder_class))
     if offsets_decoder:
         content = InternalContent(internal_records.group_key, _group_value)
@@ -86,7 +84,7 @@ def dump_log(
         elif path.name == "leader-epoch-checkpoint":
             _dump_epochs(path, say)
         else:
-            click.echo(f"{path}: not a file of a log, ignored", err=True)
+            click.echo(f"Ignoring unknown file {path}", err=True)
     return 1 if problems else 0
 
 
@@ -95,9 +93,9 @@ def _check_readable(path: Path) -> None:
         with path.open("rb"):
             pass
     except OSError as error:
-        raise Failure(f"cannot read {path}: {error.strerror}") from None
+        raise Failure(f"Cannot read {path}: {error.strerror}") from None
     if not path.is_file():
-        raise Failure(f"cannot read {path}: not a regular file")
+        raise Failure(f"Cannot read {path}: not a regular file")
 
 
 def _decoder(name: str) -> Callable[[bytes], bytes]:
@@ -115,7 +113,7 @@ def _say_json(_: str, document: dict[str, Any]) -> None:
 
 
 class Content:
-    """How keys and values are shown."""
+    """Decodes keys and values for printing."""
 
     def __init__(self, key: Callable[[bytes], bytes] = bytes, value: Callable[[bytes], bytes] = bytes):
         self._key, self._value = key, value
@@ -130,7 +128,7 @@ class Content:
 
 
 Read = tuple[int, dict[str, Any]]
-"""A version or type, and the fields."""
+"""A version or type, and the decoded fields."""
 
 
 def _json_of(kind: str, found: Read) -> str:
@@ -138,8 +136,10 @@ def _json_of(kind: str, found: Read) -> str:
 
 
 class InternalContent(Content):
-    """Records of the brokers' own topics. One that cannot be read is told in its place, as Kafka's tool does it; one
-    without a key cannot be of such a topic."""
+    """Decodes records of internal topics.
+
+    As in Kafka's tool, an error of one record is printed in its place. A record without a key is not from such a topic.
+    """
 
     def __init__(
         self, read_key: Callable[[bytes], Read | None], read_value: Callable[[dict[str, Any], bytes], Read]
@@ -149,7 +149,7 @@ class InternalContent(Content):
 
     def show(self, key: bytes | None, value: bytes | None, offset: int) -> dict[str, str]:
         if key is None:
-            raise ValueError("it has no key, as the records that this decoder is for would have")
+            raise ValueError("The record has no key, so it is not a record of this internal topic")
         try:
             found = self._read_key(key)
             if found is None:
@@ -171,20 +171,20 @@ def _transaction_value(key: dict[str, Any], value: bytes) -> Read:
 
 
 class LogDump:
-    """A segment, batch by batch."""
+    """Dumps a log segment batch by batch."""
 
     def __init__(self, path: Path, say: Say, content: Content | None, deep: bool, skip_metadata: bool):
         self._path, self._say = path, say
         self._content, self._deep, self._skip_metadata = content, deep, skip_metadata
 
     def run(self, max_bytes: int) -> int:
-        """How many batches are not valid."""
+        """Returns the number of invalid batches."""
         if not self._path.stem.isdigit():
-            raise Failure(f"{self._path}: expected a name that is the first offset, such as {0:020d}.log")
+            raise Failure(f"{self._path}: expected the base offset as file name, such as {0:020d}.log")
         self._say(f"Log starting offset: {int(self._path.stem)}", {"log_starting_offset": int(self._path.stem)})
         wrong = position = 0
         size = self._path.stat().st_size
-        # Not among the lines themselves, on the same terminal.
+        # The progress line must not mix with the output on the same terminal.
         with Progress("bytes", min(size, max_bytes), shown=False if is_terminal() else None) as progress:
             for position, batch in _batches(self._path, max_bytes):
                 progress.add(position - progress.done)
@@ -258,9 +258,9 @@ class LogDump:
     def _shown(self, content: Content, record: Any) -> dict[str, str]:
         try:
             return content.show(record.key, record.value, record.offset)
-        except Exception as error:  # also of decoders that the user wrote
-            said = f"{type(error).__name__}: {sentence(error)}"
-            raise Failure(f"{self._path}: the record at offset {record.offset} cannot be shown: {said}") from error
+        except Exception as error:  # user decoders may raise anything
+            reason = f"{type(error).__name__}: {sentence(error)}"
+            raise Failure(f"{self._path}: cannot print the record at offset {record.offset}: {reason}") from error
 
 
 def _words(fields: dict[str, Any]) -> str:
@@ -272,7 +272,7 @@ def _word(value: Any) -> str:
 
 
 def _batches(path: Path, max_bytes: int) -> Iterator[tuple[int, RecordBatch]]:
-    """Batches with their positions, up to the first that is cut short or makes no sense."""
+    """Yields batches with their positions, up to the first truncated or invalid batch."""
     with open(path, "rb") as file:
         size = min(path.stat().st_size, max_bytes)
         if size == 0:
@@ -283,7 +283,7 @@ def _batches(path: Path, max_bytes: int) -> Iterator[tuple[int, RecordBatch]]:
             length = struct.unpack_from(">i", data, position + _SIZE_AT)[0] + _OVERHEAD
             if length <= _OVERHEAD or position + length > len(data):
                 return
-            # A copy, so that nothing looks at the file any more when it is closed.
+            # Copy the batch, so that no view of the mapping outlives the file.
             try:
                 batch = RecordBatch(data[position : position + length])
             except HeadraceError as error:
@@ -299,9 +299,9 @@ def _dump_index(path: Path, say: Say, only_verify: bool, only_sanity: bool) -> i
     data = path.read_bytes()
     whole = data[: len(data) - len(data) % entry.size]
     entries = [pair for pair in entry.iter_unpack(whole) if pair != (0, 0)]
-    problems = [] if len(whole) == len(data) else [f"its size is no multiple of {entry.size}"]
+    problems = [] if len(whole) == len(data) else [f"its size is not a multiple of {entry.size}"]
     if any(later[0] <= earlier[0] for earlier, later in pairwise(entries)):
-        problems.append("its entries are not in order")
+        problems.append("its entries are not in ascending order")
     log = path.with_suffix(".log")
     if entry is _INDEX and log.is_file():
         problems += _compare(entries, base, log)
@@ -321,7 +321,7 @@ def _dump_index(path: Path, say: Say, only_verify: bool, only_sanity: bool) -> i
 
 
 def _compare(entries: list[tuple[int, int]], base: int, log: Path) -> list[str]:
-    """Index entries that do not say where their batch is."""
+    """Returns an error for each index entry that does not point to its batch."""
     wanted = {position: base + offset for offset, position in entries}
     found = {position: batch.last_offset for position, batch in _batches(log, 2**63 - 1) if position in wanted}
     return [
@@ -334,7 +334,7 @@ def _compare(entries: list[tuple[int, int]], base: int, log: Path) -> list[str]:
 def _dump_transactions(path: Path, say: Say) -> None:
     data = path.read_bytes()
     if len(data) % _TXN_INDEX.size:
-        raise Failure(f"{path}: its size is no multiple of {_TXN_INDEX.size}")
+        raise Failure(f"{path}: its size is not a multiple of {_TXN_INDEX.size}")
     for version, producer, first, last, stable in _TXN_INDEX.iter_unpack(data):
         fields = {
             "version": version,

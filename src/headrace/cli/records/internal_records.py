@@ -1,6 +1,6 @@
-"""Records of the brokers' own topics as JSON, for `console-consumer` and `dump-log`.
+"""Decodes records of internal topics to JSON, for `console-consumer` and `dump-log`.
 
-Names and nesting are those of Kafka's tools; what is not known is left to the caller, who shows bytes.
+Field names and nesting are those of Kafka's tools. Unknown keys decode to None.
 """
 
 import base64
@@ -19,7 +19,7 @@ def _version(data: bytes) -> int:
 
 
 def group_key(data: bytes) -> tuple[int, Json] | None:
-    """The type of a key of `__consumer_offsets`, and what is in it."""
+    """Returns the type and the fields of a key of `__consumer_offsets`, or None if it is unknown."""
     from headrace.coordinator.group.records import OffsetCommitKey, decode_key
 
     key = decode_key(data)

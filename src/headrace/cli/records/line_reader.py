@@ -1,6 +1,6 @@
-"""From lines of text to records, as `console-producer` reads them.
+"""Parses lines of `console-producer` into records.
 
-parse.headers and parse.key:   h1:v1,h2:v2<tab>key<tab>value        and less if one of them is off
+With parse.headers and parse.key:   h1:v1,h2:v2<tab>key<tab>value
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,20 @@ _OTHER = ("topic",)
 
 @dataclass(frozen=True)
 class Line:
+    """Key, value and headers of one record."""
+
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
 
 
 class LineReader:
+    """Parses lines; configured with the properties of Kafka's LineMessageReader."""
+
     def __init__(self, properties: Mapping[str, str]):
         unknown = sorted(set(properties) - {*_DEFAULTS, *_FLAGS, *_OTHER})
         if unknown:
-            click.echo(f"WARNING: ignored, since the reader has no such properties: {', '.join(unknown)}", err=True)
+            click.echo(f"WARNING: Ignoring unknown reader properties: {', '.join(unknown)}", err=True)
         flags = {name: _flag(properties, name) for name in _FLAGS}
         self._has_key, self._has_headers = flags["parse.key"], flags["parse.headers"]
         self._ignores_errors = flags["ignore.error"]
@@ -42,15 +46,15 @@ class LineReader:
         self._null = texts["null.marker"]
         for name in ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator"):
             if not texts[name]:
-                raise click.UsageError(f"{name} is empty; expected at least a character")
+                raise click.UsageError(f"{name} is empty; expected at least one character")
         if self._has_headers and texts["headers.delimiter"] == texts["headers.separator"]:
-            raise click.UsageError("headers.delimiter and headers.separator are the same; expected two different ones")
+            raise click.UsageError("headers.delimiter and headers.separator must be different")
         if self._has_headers and texts["headers.separator"] == texts["headers.key.separator"]:
-            raise click.UsageError("headers.separator and headers.key.separator are the same; expected different ones")
+            raise click.UsageError("headers.separator and headers.key.separator must be different")
         self._number = 0
 
     def read(self, line: bytes) -> Line:
-        """A line without its end."""
+        """Parses a line without its line terminator."""
         self._number += 1
         rest = line
         headers: list[tuple[str, bytes | None]] = []
@@ -81,7 +85,7 @@ class LineReader:
         return name.decode(errors="replace"), self._or_null(value)
 
     def _wrong(self, what: str, line: bytes) -> Failure:
-        return Failure(f"line {self._number} {what}: {line.decode(errors='replace')!r}")
+        return Failure(f"Line {self._number} {what}: {line.decode(errors='replace')!r}")
 
     def _or_null(self, text: bytes | None) -> bytes | None:
         return None if text is None or (self._null and text == self._null) else text

@@ -1,7 +1,8 @@
-"""How `console-consumer` prints records, and how bytes are shown: formatters and deserializers by name.
+"""Formatters and deserializers of `console-consumer`.
 
-A name is Kafka's, with its package or without (`DefaultMessageFormatter`), or a Python object as `module:name`. A
-formatter of your own is called with the record and returns the bytes to write; a class is made with the properties:
+A name is Kafka's class name, with or without its package (`DefaultMessageFormatter`), or a Python object as
+`module:name`. A user formatter is called with a record and returns the bytes to print. A class is instantiated with
+the properties:
 
     class Csv:
         def __init__(self, properties: dict[str, str]): ...
@@ -54,7 +55,7 @@ _DESERIALIZERS: dict[str, Show] = {
 
 
 def deserializer(name: str) -> Show:
-    """What turns bytes of a key or a value into bytes to show."""
+    """Returns the function that converts a key or value into printable bytes."""
     if ":" in name:
         function = _python(name)
 
@@ -65,7 +66,9 @@ def deserializer(name: str) -> Show:
         return show
     found = _DESERIALIZERS.get(name.rpartition(".")[2])
     if found is None:
-        raise click.UsageError(f"no deserializer {name!r}; expected {', '.join(_DESERIALIZERS)}, or module:function")
+        raise click.UsageError(
+            f"Unknown deserializer {name!r}; expected {', '.join(_DESERIALIZERS)}, or module:function"
+        )
     return found
 
 
@@ -83,7 +86,7 @@ def formatter(name: str, properties: Mapping[str, str]) -> Format:
     }
     maker = makers.get(name.rpartition(".")[2])
     if maker is None:
-        raise click.UsageError(f"no formatter {name!r}; expected {', '.join(makers)}, or module:function")
+        raise click.UsageError(f"Unknown formatter {name!r}; expected {', '.join(makers)}, or module:function")
     return maker(properties)
 
 
@@ -100,13 +103,13 @@ def _python(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise click.UsageError(f"{name!r} cannot be imported: {error}") from None
+        raise click.UsageError(f"Cannot import {name!r}: {error}") from None
     finally:
         sys.path.remove("")
 
 
 class DefaultFormatter:
-    """Fields with a separator between, a line for each record."""
+    """Prints the selected fields of each record, with separators, in one line."""
 
     def __init__(self, properties: Mapping[str, str]):
         known = {"key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null"}
@@ -166,7 +169,7 @@ def _unescape(text: str) -> str:
 
 
 def json_line(record: Any) -> bytes:
-    """A record as one JSON object; bytes that are no text are shown as Latin-1."""
+    """Formats a record as one JSON object. Bytes that are not UTF-8 are decoded as Latin-1."""
     document = {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,10 +1,10 @@
-"""`headrace delete-records`: delete the oldest records of partitions, with the flags of `kafka-delete-records.sh`.
+"""`headrace delete-records`: delete records up to an offset, with the flags of `kafka-delete-records.sh`.
 
-The file says up to which offset, not included; -1 stands for all there are:
+The file has an offset for each partition. Records below it are deleted; -1 deletes all records:
 
     {"partitions": [{"topic": "events", "partition": 0, "offset": 100}], "version": 1}
 
-What is said for each partition may be an error; the exit code is 0 nevertheless, as with Kafka's tool.
+The output has a result or an error for each partition. As in Kafka's tool, the exit code is 0 in both cases.
 """
 
 import json
@@ -20,15 +20,17 @@ from headrace.cli.common.tool import Failure, Tool
 from headrace.common.types import TopicPartition
 
 _AT_ONCE = 500
-"""Partitions in one call, so that a long list shows how far it has got."""
+"""Partitions per call, so that a long list shows progress."""
 
 
 @click.command("delete-records", cls=Tool)
 @connects
-@click.option("--offset-json-file", metavar="FILE", required=True, help="JSON with an offset for each partition.")
+@click.option(
+    "--offset-json-file", metavar="FILE", required=True, help="A JSON file with an offset for each partition."
+)
 @json_option
 def delete_records(connection: Connection, offset_json_file: str, as_json: bool) -> int:
-    """Delete the oldest records of partitions, up to an offset."""
+    """Delete records of partitions up to an offset."""
     offsets = _read(offset_json_file)
     results: dict[TopicPartition, Any] = {}
     with connection.admin() as admin:
@@ -57,7 +59,7 @@ def delete_records(connection: Connection, offset_json_file: str, as_json: bool)
     for tp, each in results.items():
         outcome = f"low_watermark: {each.low_watermark}" if each.error is None else f"error: {each.error}"
         click.echo(f"partition: {tp.topic}-{tp.partition}\t{outcome}")
-    return 0  # as Kafka's tool: it has told which ones failed
+    return 0  # as in Kafka's tool, which prints errors per partition
 
 
 def _read(path: str) -> dict[TopicPartition, int]:
@@ -66,14 +68,14 @@ def _read(path: str) -> dict[TopicPartition, int]:
     except json.JSONDecodeError as error:
         raise Failure(f"{path} is not JSON: {error}") from None
     except OSError as error:
-        raise Failure(f"cannot read {path}: {error.strerror}") from None
+        raise Failure(f"Cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Failure(f"{path} is not text in UTF-8") from None
+        raise Failure(f"{path} is not valid UTF-8") from None
     shape = '{"partitions": [{"topic": "events", "partition": 0, "offset": 100}], "version": 1}'
     if not isinstance(given, dict) or not isinstance(given.get("partitions"), list):
         raise Failure(f"{path}: expected {shape}")
     if given.get("version", 1) != 1:
-        raise Failure(f"{path}: version {given['version']!r} is not known; expected 1")
+        raise Failure(f"{path}: version {given['version']!r} is not supported; expected 1")
     found: dict[TopicPartition, int] = {}
     for number, each in enumerate(given["partitions"]):
         if not isinstance(each, dict) or not (
@@ -85,10 +87,10 @@ def _read(path: str) -> dict[TopicPartition, int]:
             raise Failure(f"{path}: entry {number} of partitions is {each!r}; expected entries as in {shape}")
         tp = TopicPartition(each["topic"], each["partition"])
         if not -(1 << 63) <= each["offset"] < 1 << 63:
-            raise Failure(f"{path}: offset {each['offset']} of {tp} is none: it would be larger than an offset can be")
+            raise Failure(f"{path}: offset {each['offset']} of {tp} is out of range: expected a 64-bit integer")
         if tp in found:
-            raise Failure(f"{path}: partition {each['partition']} of topic {each['topic']} is there twice")
+            raise Failure(f"{path}: partition {each['partition']} of topic {each['topic']} appears twice")
         found[tp] = each["offset"]
     if not found:
-        raise Failure(f"{path} names no partitions; expected {shape}")
+        raise Failure(f"{path} has no partitions; expected {shape}")
     return found

@@ -1,7 +1,7 @@
-"""`headrace get-offsets`: first, last and timed offsets of partitions, with the flags of `kafka-get-offsets.sh`.
+"""`headrace get-offsets`: earliest, latest or timed offsets of partitions, with the flags of `kafka-get-offsets.sh`.
 
-A line for each partition: `topic:partition:offset`. A partition that has no such offset is left out; one that could not
-be asked is named on standard error, and the exit code is 0 nevertheless, as with Kafka's tool.
+Prints `topic:partition:offset` for each partition and leaves out partitions without such an offset. Prints partitions
+whose offset could not be listed to standard error. As in Kafka's tool, the exit code is 0 in that case, too.
 """
 
 import re
@@ -23,21 +23,21 @@ _PART = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d*)-(\d*)))?")
 
 @click.command("get-offsets", cls=Tool)
 @connects
-@click.option("--topic", metavar="NAME", help="A topic, or a regular expression; all topics if it is left out.")
-@click.option("--partitions", metavar="N,...", help="Partitions; all if it is left out.")
+@click.option("--topic", metavar="NAME", help="A topic name or regular expression; default: all topics.")
+@click.option("--partitions", metavar="N,...", help="Partitions; default: all.")
 @click.option(
     "--topic-partitions",
     metavar="TOPIC:N,...",
-    help="Topics with partitions: 'a:0', 'a:0-3' (0 to 2), 'a:5-', 'a:-3', 'a'.",
+    help="Topics and partitions: 'a:0', 'a:0-3' (0 to 2), 'a:5-', 'a:-3', 'a'.",
 )
 @click.option(
     "--time",
     metavar="TIME",
     default="latest",
     show_default=True,
-    help=f"Milliseconds since 1970, or {', '.join(_TIMES)}.",
+    help=f"A timestamp in milliseconds, or {', '.join(_TIMES)}.",
 )
-@click.option("--exclude-internal-topics", is_flag=True, help="Leave out the brokers' own topics.")
+@click.option("--exclude-internal-topics", is_flag=True, help="Leave out internal topics.")
 @json_option
 def get_offsets(
     connection: Connection,
@@ -48,9 +48,9 @@ def get_offsets(
     exclude_internal_topics: bool,
     as_json: bool,
 ) -> None:
-    """Show offsets of partitions: the first, the next, or those of a time."""
+    """Show partition offsets: earliest, latest or by time."""
     if topic_partitions is not None and (topic is not None or partitions is not None):
-        raise click.UsageError("--topic-partitions goes without --topic and --partitions")
+        raise click.UsageError("--topic-partitions cannot be combined with --topic or --partitions")
     when = _time(time)
     numbers = None if partitions is None else _numbers(partitions)
     rules = [_rule(part) for part in topic_partitions.split(",")] if topic_partitions is not None else None
@@ -64,7 +64,7 @@ def get_offsets(
     with connection.admin() as admin:
         chosen = [tp for tp in _partitions(admin, exclude_internal_topics) if wanted(tp)]
         if not chosen:
-            raise Failure(f"there is no {_asked_for(topic, partitions, topic_partitions)}")
+            raise Failure(f"Could not match any {_selection(topic, partitions, topic_partitions)}")
         found = admin.list_partition_offsets(dict.fromkeys(chosen, when), raise_errors=False)
     listed = {tp: found[tp].offset for tp in sorted(chosen) if found[tp].error is None and found[tp].offset >= 0}
     if as_json:
@@ -74,13 +74,13 @@ def get_offsets(
             click.echo(f"{tp.topic}:{tp.partition}:{offset}")
     for tp in sorted(chosen):
         if found[tp].error is not None:
-            click.echo(f"skipped {tp}: {found[tp].error}", err=True)
+            click.echo(f"Skipping offset of {tp}: {found[tp].error}", err=True)
 
 
-def _asked_for(topic: str | None, partitions: str | None, topic_partitions: str | None) -> str:
-    """What was asked for, in words."""
+def _selection(topic: str | None, partitions: str | None, topic_partitions: str | None) -> str:
+    """Describes the selected topics and partitions."""
     if topic_partitions is not None:
-        return f"partition that matches {topic_partitions!r}"
+        return f"topic partition with {topic_partitions!r}"
     which = f"partition {partitions} of " if partitions is not None else ""
     return which + ("topic" if topic is None else f"topic {topic!r}")
 
@@ -103,14 +103,16 @@ def _time(text: str) -> int:
             raise ValueError("too large")
         return found
     except ValueError:
-        raise click.UsageError(f"--time {text!r}: expected milliseconds since 1970, or {', '.join(_TIMES)}") from None
+        raise click.UsageError(
+            f"--time {text!r}: expected a timestamp in milliseconds, or {', '.join(_TIMES)}"
+        ) from None
 
 
 def _numbers(text: str) -> set[int]:
     try:
         return {int(part) for part in text.split(",") if part.strip()}
     except ValueError:
-        raise click.UsageError(f"--partitions {text!r}: expected numbers with commas between") from None
+        raise click.UsageError(f"--partitions {text!r}: expected comma-separated numbers") from None
 
 
 def _expression(text: str) -> re.Pattern[str]:
@@ -121,7 +123,7 @@ def _expression(text: str) -> re.Pattern[str]:
 
 
 def _rule(text: str) -> tuple[re.Pattern[str], int, int]:
-    """A topic's pattern, and from which partition to before which."""
+    """Returns a topic pattern and a half-open range of partitions."""
     match = _PART.fullmatch(text.strip())
     if match is None:
         raise click.UsageError(f"--topic-partitions {text!r}: expected TOPIC, TOPIC:N, TOPIC:N-M, TOPIC:N- or TOPIC:-M")

@@ -1,7 +1,7 @@
-"""`headrace topics`: list, describe, create, change and delete topics, with the flags of `kafka-topics.sh`.
+"""`headrace topics`: list, describe, create, alter and delete topics, with the flags of `kafka-topics.sh`.
 
-`--topic` is a regular expression except with `--create`, and `--describe` and `--delete` take any number of topics that
-match. What a script reads is what Kafka's tool prints: names, or lines of `Name: value` with tabs between.
+`--topic` is a regular expression except with `--create`; `--describe` and `--delete` process every topic that matches.
+The output for scripts is the same as that of Kafka's tool: names, or lines of tab-separated `Name: value`.
 """
 
 import re
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 100
 _FILTERS = {
-    "under_replicated_partitions": "whose replicas are not all in sync",
+    "under_replicated_partitions": "with replicas out of sync",
     "unavailable_partitions": "without a leader",
-    "under_min_isr_partitions": "with fewer replicas in sync than min.insync.replicas",
-    "at_min_isr_partitions": "with just as many replicas in sync as min.insync.replicas",
+    "under_min_isr_partitions": "with fewer in-sync replicas than min.insync.replicas",
+    "at_min_isr_partitions": "with exactly min.insync.replicas in-sync replicas",
 }
 
 
@@ -39,26 +39,40 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
 
 @click.command(cls=Tool)
 @connects
-@click.option("--list", "list_", is_flag=True, help="List the names of topics.")
-@click.option("--describe", is_flag=True, help="Show partitions, replicas and settings.")
+@click.option("--list", "list_", is_flag=True, help="List topic names.")
+@click.option("--describe", is_flag=True, help="Show partitions, replicas and configs.")
 @click.option("--create", is_flag=True, help="Create a topic.")
-@click.option("--alter", is_flag=True, help="Give a topic more partitions; they can only grow.")
-@click.option("--delete", is_flag=True, help="Delete topics, with everything in them.")
-@click.option("--topic", metavar="NAME", help="The topic, or a regular expression (not with --create).")
-@click.option("--topic-id", metavar="ID", help="The topic to describe, by its id.")
-@click.option("--partitions", type=click.IntRange(1, INT_MAX), metavar="N", help="How many partitions it is to have.")
-@click.option("--replication-factor", type=click.IntRange(1, 32767), metavar="N", help="How many copies of each.")
-@click.option("--replica-assignment", metavar="0:1,1:2,...", help="Brokers of each partition, instead of numbers.")
+@click.option("--alter", is_flag=True, help="Add partitions to a topic.")
+@click.option("--delete", is_flag=True, help="Delete topics and their data.")
+@click.option("--topic", metavar="NAME", help="The topic, or a regular expression (except with --create).")
+@click.option("--topic-id", metavar="ID", help="The id of the topic to describe.")
+@click.option("--partitions", type=click.IntRange(1, INT_MAX), metavar="N", help="Number of partitions.")
 @click.option(
-    "--config", "configs", multiple=True, metavar="KEY=VALUE", callback=key_values, help="A setting, to create."
+    "--replication-factor", type=click.IntRange(1, 32767), metavar="N", help="Number of replicas of each partition."
 )
-@click.option("--if-not-exists", is_flag=True, help="Creating a topic that is there is not an error.")
-@click.option("--if-exists", is_flag=True, help="A topic that is not there is not an error.")
-@click.option("--exclude-internal", is_flag=True, help="Leave out the brokers' own topics.")
-@click.option("--topics-with-overrides", is_flag=True, help="Describe only topics that have settings of their own.")
+@click.option(
+    "--replica-assignment",
+    metavar="0:1,1:2,...",
+    help="The broker ids of each partition's replicas.",
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=key_values,
+    help="A topic config (with --create).",
+)
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
+@click.option("--if-exists", is_flag=True, help="Do nothing if the topic does not exist.")
+@click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
+@click.option("--topics-with-overrides", is_flag=True, help="Describe only topics with overridden configs.")
 @_filter_options
 @click.option(
-    "--partition-size-limit-per-response", type=click.IntRange(min=1), metavar="N", help="Describe in pages of N."
+    "--partition-size-limit-per-response",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Request N partitions at a time.",
 )
 @json_option
 def topics(
@@ -82,7 +96,7 @@ def topics(
     as_json: bool,
     **filters: bool,
 ) -> None:
-    """List, describe, create, change and delete topics."""
+    """List, describe, create, alter and delete topics."""
     action = exactly_one(
         {"--list": list_, "--describe": describe, "--create": create, "--alter": alter, "--delete": delete}, "action"
     )
@@ -101,12 +115,12 @@ def topics(
         only_with(flag, given, action in where, " or ".join(where))
     chosen_filters = [name for name, is_set in filters.items() if is_set]
     if len(chosen_filters) + topics_with_overrides > 1:
-        raise click.UsageError("expected at most one of the flags that say what to leave out of --describe")
+        raise click.UsageError("Expected at most one flag that filters --describe")
     if action in ("--create", "--alter", "--delete") and topic is None:
         raise click.UsageError(f"{action} needs --topic")
     assignment = None if replica_assignment is None else _assignment(replica_assignment)
     if action == "--create" and assignment and (partitions or replication_factor):
-        raise click.UsageError("--replica-assignment goes without --partitions and --replication-factor")
+        raise click.UsageError("--replica-assignment cannot be combined with --partitions or --replication-factor")
     if action == "--alter" and partitions is None:
         raise click.UsageError("--alter needs --partitions")
     with connection.admin() as admin:
@@ -131,15 +145,15 @@ def _assignment(text: str) -> list[list[int]]:
         found = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
         raise click.UsageError(
-            f"--replica-assignment {text!r}: expected ids of brokers, ':' between replicas and ',' between partitions"
+            f"--replica-assignment {text!r}: expected broker ids, with ':' between replicas and ',' between partitions"
         ) from None
     for number, replicas in enumerate(found):
         if any(not 0 <= broker <= INT_MAX for broker in replicas):
-            raise click.UsageError(f"--replica-assignment: partition {number} names a broker that cannot be")
+            raise click.UsageError(f"--replica-assignment: partition {number} has an invalid broker id")
         if len(set(replicas)) < len(replicas):
-            raise click.UsageError(f"--replica-assignment: partition {number} names a broker twice")
+            raise click.UsageError(f"--replica-assignment: partition {number} lists a broker twice")
         if len(replicas) != len(found[0]):
-            raise click.UsageError("--replica-assignment: every partition needs the same number of replicas")
+            raise click.UsageError("--replica-assignment: every partition must have the same number of replicas")
     return found
 
 
@@ -148,7 +162,7 @@ def _matching(admin: "Admin", pattern: str | None, exclude_internal: bool) -> li
     if pattern is None:
         return names
     try:
-        # Commas stand between alternatives, as in Kafka's include lists.
+        # Commas separate alternatives, as in Kafka's include lists.
         expression = re.compile(pattern.strip().replace(",", "|").replace('"', "").replace("'", ""))
     except re.error as error:
         raise click.UsageError(f"--topic {pattern!r} is not a regular expression: {error}") from None
@@ -158,7 +172,7 @@ def _matching(admin: "Admin", pattern: str | None, exclude_internal: bool) -> li
 def _existing(admin: "Admin", pattern: str | None, exclude_internal: bool, if_exists: bool) -> list[str]:
     names = _matching(admin, pattern, exclude_internal)
     if not names and pattern is not None and not if_exists:
-        raise Failure(f"there is no topic {pattern!r}")
+        raise Failure(f"Topic {pattern!r} does not exist as expected")
     return names
 
 
@@ -185,7 +199,8 @@ def _create(
 
     if "." in name or "_" in name:
         click.echo(
-            "WARNING: in names of metrics '.' and '_' look the same: topics that differ only there would collide.",
+            "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide."
+            " To avoid issues it is best to use either, but not both.",
             err=True,
         )
     new = NewTopic(
@@ -200,12 +215,12 @@ def _create(
     except TopicAlreadyExistsError:
         if not if_not_exists:
             raise
-        made = False
+        created = False
     else:
-        made = True
+        created = True
     if as_json:
-        print_json({"topic": name, "created": made})
-    elif made:
+        print_json({"topic": name, "created": created})
+    elif created:
         click.echo(f"Created topic {name}.")
 
 
@@ -217,10 +232,12 @@ def _alter(admin: "Admin", names: list[str], partitions: int, assignment: list[l
     for name in names:
         has = len(found[name].partitions)
         if partitions < has:
-            raise Failure(f"topic {name} has {has} partitions: they can only grow, and {partitions} would be fewer")
+            raise Failure(
+                f"Topic {name} has {has} partitions, which can only be increased, not changed to {partitions}"
+            )
         if partitions == has:
-            raise Failure(f"topic {name} has {has} partitions already")
-        # Kafka's tool names the brokers of all partitions; the request, those of the new ones.
+            raise Failure(f"Topic {name} already has {has} partitions")
+        # Kafka's tool takes the brokers of all partitions, but the request only those of the new ones.
         new[name] = NewPartitions(partitions, None if assignment is None else assignment[has:])
     if new:
         admin.create_partitions(new)
@@ -232,18 +249,18 @@ def _chosen(
     from headrace.common.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 
     uuid = None if topic_id is None else _uuid(topic_id)
-    # The id wins over a name, as with Kafka's tool, unless it is none.
+    # As in Kafka's tool, the id takes precedence over the name, unless it is the zero id.
     if uuid is not None and (uuid != ZERO_UUID or pattern is None):
         try:
             return list(admin.describe_topics([uuid]).values())
         except (UnknownTopicIdError, UnknownTopicOrPartitionError):
             if if_exists:
                 return []
-            raise Failure(f"there is no topic with the id {topic_id}") from None
+            raise Failure(f"Topic with id {topic_id} does not exist") from None
     names = _existing(admin, pattern, exclude_internal, if_exists)
     if not names:
         return []
-    # The newer request also tells which replicas may lead though they are out of sync.
+    # DescribeTopicPartitions also returns the eligible leader replicas.
     if admin.api_versions().get(75):
         return list(admin.describe_topic_partitions(names, page or 2000).values())
     return list(admin.describe_topics(names).values())
@@ -253,7 +270,7 @@ def _uuid(text: str) -> Uuid:
     try:
         return Uuid.parse(text)
     except HeadraceError:
-        raise click.UsageError(f"--topic-id {text!r}: expected 22 characters, as --describe shows it") from None
+        raise click.UsageError(f"--topic-id {text!r}: expected 22 characters, as printed by --describe") from None
 
 
 def _describe(

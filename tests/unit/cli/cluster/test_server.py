@@ -30,7 +30,7 @@ def test_the_command_line_has_the_last_word(tmp_path: Path) -> None:
         "num.partitions": "3",
         "log.dirs": "a",
     }
-    with pytest.raises(ConfigError, match="cannot read"):
+    with pytest.raises(ConfigError, match="Cannot read"):
         collect_properties(str(tmp_path / "missing"), ())
 
 
@@ -46,7 +46,7 @@ def test_an_override_has_a_key_and_a_value(override: str) -> None:
         (["-o", "num.partitions"], 2, "'num.partitions': expected KEY=VALUE"),
         (["a", "b"], 2, "unexpected extra argument"),
         (["--nonsense"], 2, "No such option"),
-        (["missing.properties"], 1, "headrace: cannot read missing.properties: No such file or directory\n"),
+        (["missing.properties"], 1, "headrace: Cannot read missing.properties: No such file or directory\n"),
         (["-o", "num.partition=1"], 1, "unknown configuration key 'num.partition', did you mean 'num.partitions'?\n"),
         (["-o", "num.partitions=x"], 1, "num.partitions='x' is not a valid value: expected a value of type int"),
         (["-o", "listeners=SSL://:1"], 1, "listener SSL uses SSL: only PLAINTEXT listeners are served so far\n"),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.cli.common import client_config as client_settings
-from headrace.cli.common.client_config import settings_for, understood
+from headrace.cli.common import client_config as client_config
+from headrace.cli.common.client_config import configs_for, known_configs
 from headrace.cli.common.connection import Connection
 from headrace.client.config.admin import ADMIN_KEYS
 from headrace.client.config.consumer import CONSUMER_KEYS
@@ -27,11 +27,11 @@ JAVA = {
 
 @pytest.fixture(autouse=True)
 def nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_settings, "_WARNED", set())
+    monkeypatch.setattr(client_config, "_WARNED", set())
 
 
 def test_each_client_gets_its_own() -> None:
-    connection = Connection("here:9092", understood(JAVA))
+    connection = Connection("here:9092", known_configs(JAVA))
     for kind, table, some in (
         ("admin", ADMIN_KEYS, {"request.timeout.ms": "20000"}),
         ("producer", PRODUCER_KEYS, {"acks": "all"}),
@@ -54,8 +54,8 @@ def test_the_command_line_has_the_last_word() -> None:
 
 
 def test_what_nobody_knows_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert understood({"foo.bar": "1", "interceptor.classes": "X", "acks": "1"}) == {"acks": "1"}
-    assert understood({"foo.bar": "1"}) == {}
+    assert known_configs({"foo.bar": "1", "interceptor.classes": "X", "acks": "1"}) == {"acks": "1"}
+    assert known_configs({"foo.bar": "1"}) == {}
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.endswith(": foo.bar, interceptor.classes\n")
@@ -72,7 +72,7 @@ def test_tls_by_javas_names(capsys: pytest.CaptureFixture[str]) -> None:
         "ssl.endpoint.identification.algorithm": "",
         "sasl.mechanism": "PLAIN",
     }
-    assert understood(given) == {
+    assert known_configs(given) == {
         "security.protocol": "SSL",
         "ssl.cafile": "ca.pem",
         "ssl.certfile": "me.pem",
@@ -85,5 +85,5 @@ def test_tls_by_javas_names(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", ["ssl.truststore.location", "sasl.jaas.config"])
 def test_what_a_connection_would_need_is_not_left_out(name: str) -> None:
-    given = understood({"security.protocol": "SASL_SSL", name: "x"})
-    assert settings_for("admin", given).keys() == {"security.protocol", name}
+    given = known_configs({"security.protocol": "SASL_SSL", name: "x"})
+    assert configs_for("admin", given).keys() == {"security.protocol", name}

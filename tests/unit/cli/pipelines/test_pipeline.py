@@ -29,11 +29,11 @@ mine
   And more.
 
 flow f
-  logs    topics that match log.*
+  logs    topics matching log.*
   orders  topic orders
 
 outputs
-  out           topic out, 4 partitions if it is new
+  out           topic out, created with 4 partitions
   out           table out, by day and hour of ts
   any           topics that the rows name
   dead_letters  topic mine_dead_letters
@@ -103,7 +103,7 @@ def test_a_pipeline_that_is_not_there(command: str) -> None:
         ),
         (
             ["--warehouse", "w", "--metrics", "/no/such/file"],
-            "headrace: cannot write metrics to /no/such/file: No such f",
+            "headrace: Cannot write metrics to /no/such/file: No such f",
         ),
         (["--warehouse", "w", "--command-config", "/no/such"], "/no/such"),
     ],

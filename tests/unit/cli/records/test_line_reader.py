@@ -35,9 +35,9 @@ def test_lines(properties: dict[str, str], text: bytes, expected: Line) -> None:
 @pytest.mark.parametrize(
     ("properties", "text", "said"),
     [
-        ({"parse.key": "true"}, b"nothing", "line 1 has no key.separator '\\t': 'nothing'"),
-        (BOTH, b"nothing", "line 1 has no headers.delimiter '\\t': 'nothing'"),
-        ({"parse.headers": "true"}, b"a\tv", "line 1 has a header 'a' without a value: 'a\\tv'"),
+        ({"parse.key": "true"}, b"nothing", "Line 1 has no key.separator '\\t': 'nothing'"),
+        (BOTH, b"nothing", "Line 1 has no headers.delimiter '\\t': 'nothing'"),
+        ({"parse.headers": "true"}, b"a\tv", "Line 1 has a header 'a' without a value: 'a\\tv'"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(properties: dict[str, str], text: bytes, said: str) -> None:
