@@ -23,7 +23,7 @@ def read_properties(path: Path | str) -> dict[str, str]:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(f"Cannot read {path}: {error.strerror}") from error
     try:
         text = data.decode()
     except UnicodeDecodeError:

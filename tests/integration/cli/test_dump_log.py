@@ -84,7 +84,7 @@ def test_data_of_another_kind(data: Path) -> None:
     assert "key: Error at offset 0, skipping. " in ran.stdout
     assert f"{log}: cannot print the record at offset 1: ValueError: The record has no key" in ran.stderr
     ran = dump("--files", log, "--print-data-log", "--value-decoder-class", "LongDeserializer")
-    assert f"{log}: the record at offset 0 cannot be shown: ValueError: 5 bytes; expected 8" in ran.stderr
+    assert f"{log}: cannot print the record at offset 0: ValueError: 5 bytes; expected 8" in ran.stderr
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("configs --alter --broker-logger 77 --add-config a=b", "Broker 77 does not exist"),
         ("consumer-groups --list --type strange", "--type 'strange'"),
         ("consumer-groups --list --state strange", "--state 'strange'"),
-        ("consumer-groups --describe --group nobody", "there is no group 'nobody'"),
+        ("consumer-groups --describe --group nobody", "Group nobody not found"),
         ("consumer-groups --reset-offsets --group g --topic there --by-duration P9999999999D", "--by-duration"),
         ("consumer-groups --reset-offsets --group g --from-file noise", "noise, line 1"),
         ("consumer-groups --reset-offsets --group g --from-file others.csv", "others.csv has no row for group 'g'"),

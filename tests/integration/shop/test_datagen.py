@@ -213,7 +213,7 @@ def test_command_config_applies_to_all_clients(certificate: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "code", "named"),
     [
-        (["--command-config", "/no/such/file"], 1, "cannot read /no/such/file"),
+        (["--command-config", "/no/such/file"], 1, "Cannot read /no/such/file"),
         (["--span", "5x"], 2, "expected a number with a unit"),
         (["--span", "-5m"], 2, "more than 0"),
         (["--start", "noon"], 2, "expected a time as"),

@@ -6,7 +6,7 @@ from headrace.cli.common.output import table_lines
 from headrace.cli.common.progress import Progress, in_parts, in_time
 from headrace.cli.groups import group_views
 from headrace.cli.perf import perf_stats
-from headrace.cli.perf.perf_stats import Latencies, DeliveryCounts, Series, bar_lines, letters, spark_line
+from headrace.cli.perf.perf_stats import DeliveryCounts, Latencies, Series, bar_lines, letters, spark_line
 from headrace.client.admin.types import GroupDescription
 from headrace.common.types import TopicPartition
 from headrace.testing.clock import ManualClock

@@ -47,5 +47,5 @@ def test_files(tmp_path: Path) -> None:
     assert read_properties(path) == {"a": "é"}
     path.write_bytes("a=é\n".encode("latin-1"))
     assert read_properties(path) == {"a": "é"}
-    with pytest.raises(ConfigError, match=r"cannot read .*missing: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"Cannot read .*missing: No such file or directory"):
         read_properties(tmp_path / "missing")

@@ -74,6 +74,6 @@ def test_counts_record_that_is_printed_when_a_signal_arrives(
     with pytest.raises(error):
         printer.run()
     printer.flush()
-    printer.give_back()
+    printer.seek_to_unprinted()
     assert len(output.getvalue().splitlines()) == printer.count == last + 1
     assert consumer.position == last + 1
