@@ -5,7 +5,7 @@ import pytest
 from headrace.common.errors import ConfigError
 from headrace.common.types import TopicPartition
 from headrace.spark.offsets import Earliest, Latest, SpecificOffsets, SpecificTimestamps, Timestamp
-from headrace.spark.options import SourceOptions, client_config_options, parse_duration_ms
+from headrace.spark.options import SourceOptions, client_settings, parse_duration_ms
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 
@@ -121,10 +121,10 @@ def test_ignores_stream_options_in_batches(caplog: pytest.LogCaptureFixture) -> 
 
 def test_client_settings_ignore_configs_of_other_clients() -> None:
     options = {**BASE, "kafka.fetch.min.bytes": "7", "kafka.acks": "all", "kafka.metrics.recording.level": "INFO"}
-    assert client_config_options(options) == {"bootstrap.servers": "localhost:9092", "fetch.min.bytes": "7"}
-    assert client_config_options(options, "producer") == {"bootstrap.servers": "localhost:9092", "acks": "all"}
+    assert client_settings(options) == {"bootstrap.servers": "localhost:9092", "fetch.min.bytes": "7"}
+    assert client_settings(options, "producer") == {"bootstrap.servers": "localhost:9092", "acks": "all"}
     with pytest.raises(ConfigError, match=r"'kafka\.acks' cannot be set: no"):
-        client_config_options(options, "producer", {"acks": "no"})
+        client_settings(options, "producer", {"acks": "no"})
 
 
 def test_group_id_is_the_default_client_id(caplog: pytest.LogCaptureFixture) -> None:
