@@ -42,7 +42,7 @@ def settings(admin: Admin, topic: str, *names: str) -> dict[str, str | None]:
 # ---- topics
 
 
-def test_a_topic_comes_and_goes(admin: Admin, new_name: Callable[[], str]) -> None:
+def test_creates_and_deletes_a_topic(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
     (node,) = admin.cluster().nodes
     admin.create(name, 3, configs={"retention.ms": "1234567", "cleanup.policy": "compact"})
@@ -65,7 +65,7 @@ def test_a_topic_comes_and_goes(admin: Admin, new_name: Callable[[], str]) -> No
     assert len(admin.describe(name)) == 1
 
 
-def test_a_new_topic_of_an_old_name_is_empty(admin: Admin, broker: Broker, new_name: Callable[[], str]) -> None:
+def test_recreated_topic_is_empty(admin: Admin, broker: Broker, new_name: Callable[[], str]) -> None:
     name = new_name()
     client = Confluent(broker.bootstrap)
     for _ in range(2):
@@ -77,14 +77,14 @@ def test_a_new_topic_of_an_old_name_is_empty(admin: Admin, broker: Broker, new_n
         eventually(lambda: name not in admin.topics(), "the topic is gone")
 
 
-def test_counts_of_the_brokers_own(admin: Admin, new_name: Callable[[], str]) -> None:
+def test_uses_the_brokers_default_counts(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
     admin.create(name, -1, -1)  # num.partitions and default.replication.factor, which are 1
     eventually(lambda: name in admin.topics(), "the topic is listed")
     assert list(admin.describe(name)) == [0]
 
 
-def test_partitions_put_by_hand(admin: Admin, new_name: Callable[[], str]) -> None:
+def test_creates_with_manual_assignment(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
     (node,) = admin.cluster().nodes
     admin.create(name, assignment={0: [node], 1: [node]})
@@ -96,7 +96,7 @@ def test_partitions_put_by_hand(admin: Admin, new_name: Callable[[], str]) -> No
         admin.create(new_name(), assignment={0: [node + 1]})
 
 
-def test_asking_only_whether_it_would_do(admin: Admin, new_name: Callable[[], str]) -> None:
+def test_validates_only(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
     admin.create(name, 2, configs={"retention.ms": "1000"}, validate_only=True)
     assert name not in admin.topics()
@@ -104,7 +104,7 @@ def test_asking_only_whether_it_would_do(admin: Admin, new_name: Callable[[], st
         admin.create(name, configs={"retention.ms": "soon"}, validate_only=True)
 
 
-def test_counts_that_cannot_be(admin: Admin, new_name: Callable[[], str]) -> None:
+def test_refuses_invalid_counts(admin: Admin, new_name: Callable[[], str]) -> None:
     name = new_name()
     for replicas in (2, 0):  # there is one broker
         with refused(INVALID_REPLICATION_FACTOR):
@@ -116,19 +116,19 @@ def test_counts_that_cannot_be(admin: Admin, new_name: Callable[[], str]) -> Non
 
 
 @pytest.mark.parametrize("name", ["with space", "sl/ash", ".", "..", "x" * 250, "ключ", "colon:", "a,b"])
-def test_names_that_cannot_be(admin: Admin, name: str) -> None:
+def test_refuses_invalid_names(admin: Admin, name: str) -> None:
     with refused(INVALID_TOPIC):
         admin.create(name)
 
 
-def test_names_that_can_be(admin: Admin, new_name: Callable[[], str]) -> None:
+def test_accepts_valid_names(admin: Admin, new_name: Callable[[], str]) -> None:
     for name in (f"{new_name()}.Dots.and-UPPER_case_0", new_name().ljust(249, "x")):
         admin.create(name)
         eventually(lambda name=name: name in admin.topics(), "the topic is listed")
         admin.delete(name)
 
 
-def test_names_that_exist_or_clash(admin: Admin, new_name: Callable[[], str]) -> None:
+def test_refuses_existing_and_colliding_names(admin: Admin, new_name: Callable[[], str]) -> None:
     """A metric's name has `_` for `.`, so that two topics would be one."""
     name = new_name().replace("-", "_") + "_a.b"
     admin.create(name)
@@ -142,7 +142,7 @@ def test_names_that_exist_or_clash(admin: Admin, new_name: Callable[[], str]) ->
         admin.create(name.replace("_", "."))
 
 
-def test_settings_that_cannot_be(admin: Admin, new_name: Callable[[], str]) -> None:
+def test_refuses_invalid_configs(admin: Admin, new_name: Callable[[], str]) -> None:
     for key, value in (
         ("retention.ms", "soon"),
         ("cleanup.policy", "burn"),
@@ -156,7 +156,7 @@ def test_settings_that_cannot_be(admin: Admin, new_name: Callable[[], str]) -> N
             admin.create(new_name(), configs={key: value})
 
 
-def test_topics_only_grow(admin: Admin, broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_refuses_fewer_partitions(admin: Admin, broker: Broker, new_topic: Callable[..., str]) -> None:
     name = new_topic(2)
     (node,) = admin.cluster().nodes
     admin.grow(name, 4)
@@ -179,7 +179,7 @@ def test_topics_only_grow(admin: Admin, broker: Broker, new_topic: Callable[...,
     assert_same(client.read(name, range(5)), rows)
 
 
-def test_the_cluster(admin: Admin, broker: Broker) -> None:
+def test_describes_the_cluster(admin: Admin, broker: Broker) -> None:
     host, port = broker.bootstrap.split(":")
     found = admin.cluster()
     ((node, address),) = found.nodes.items()
@@ -191,7 +191,7 @@ def test_the_cluster(admin: Admin, broker: Broker) -> None:
 # ---- settings
 
 
-def test_some_settings_change_and_others_stay(incremental: Admin, new_topic: Callable[..., str]) -> None:
+def test_incremental_change_keeps_other_configs(incremental: Admin, new_topic: Callable[..., str]) -> None:
     name = new_topic(retention_ms=1000, max_message_bytes=2000)
     incremental.alter("topic", name, [("set", "retention.ms", "7777"), ("set", "segment.bytes", "2000000")])
     names = ("retention.ms", "max.message.bytes", "segment.bytes")
@@ -203,7 +203,7 @@ def test_some_settings_change_and_others_stay(incremental: Admin, new_topic: Cal
     assert incremental.configs("topic", name)["retention.ms"].is_default
 
 
-def test_settings_that_are_lists(incremental: Admin, new_topic: Callable[..., str]) -> None:
+def test_list_configs(incremental: Admin, new_topic: Callable[..., str]) -> None:
     name = new_topic(cleanup_policy="delete")
     steps = (
         ("append", "compact", "delete,compact"),
@@ -220,7 +220,7 @@ def test_settings_that_are_lists(incremental: Admin, new_topic: Callable[..., st
         incremental.alter("topic", name, [("append", "retention.ms", "1")])
 
 
-def test_changes_that_cannot_be(incremental: Admin, new_topic: Callable[..., str]) -> None:
+def test_refuses_invalid_changes(incremental: Admin, new_topic: Callable[..., str]) -> None:
     name = new_topic(retention_ms=1000)
     for key, value in (("retention.ms", "soon"), ("no.such.setting", "1"), ("cleanup.policy", "burn")):
         with refused(INVALID_CONFIG):
@@ -235,7 +235,7 @@ def test_changes_that_cannot_be(incremental: Admin, new_topic: Callable[..., str
 
 @pytest.mark.filterwarnings("ignore:.*alter_configs.*:DeprecationWarning")
 @pytest.mark.parametrize("client", REPLACING)
-def test_all_settings_are_replaced(
+def test_alter_configs_replaces_all(
     get_admin: Callable[[str], Admin], new_topic: Callable[..., str], client: str
 ) -> None:
     admin = get_admin(client)
@@ -247,7 +247,7 @@ def test_all_settings_are_replaced(
         admin.replace("topic", name, {"retention.ms": "soon"})
 
 
-def test_settings_of_the_broker(admin: Admin, broker: Broker) -> None:
+def test_broker_configs(admin: Admin, broker: Broker) -> None:
     ((node, _),) = admin.cluster().nodes.items()
     found = admin.configs("broker", str(node))
     assert broker.bootstrap in (found["listeners"].value or "")
@@ -257,7 +257,7 @@ def test_settings_of_the_broker(admin: Admin, broker: Broker) -> None:
     assert not found["message.max.bytes"].read_only
 
 
-def test_the_brokers_settings_are_the_topics_defaults(incremental: Admin, new_topic: Callable[..., str]) -> None:
+def test_broker_configs_are_topic_defaults(incremental: Admin, new_topic: Callable[..., str]) -> None:
     """Of one broker, and of all of them (which only the Java client can name)."""
     name = new_topic()
     ((node, _),) = incremental.cluster().nodes.items()
@@ -281,7 +281,7 @@ def test_the_brokers_settings_are_the_topics_defaults(incremental: Admin, new_to
 # ---- records
 
 
-def test_records_are_deleted(admin: Admin, broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_deletes_records(admin: Admin, broker: Broker, new_topic: Callable[..., str]) -> None:
     name = new_topic()
     client = Confluent(broker.bootstrap)
     client.write(name, numbered(20))

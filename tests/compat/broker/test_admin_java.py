@@ -12,7 +12,7 @@ from tests.support.records.other_clients import kafka
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, INVALID_PARTITIONS = 3, 100, 37
 
 
-def test_what_a_new_topic_got_is_told(java: Java, new_name: Callable[[], str]) -> None:
+def test_create_topics_returns_counts_and_configs(java: Java, new_name: Callable[[], str]) -> None:
     name = new_name()
     told = java.call("create", topic=name, configs={"retention.ms": "1000"})
     assert (told["partitions"], told["replicas"]) == (1, 1)
@@ -21,7 +21,7 @@ def test_what_a_new_topic_got_is_told(java: Java, new_name: Callable[[], str]) -
     assert java.call("describe", topic=name)["id"] == told["id"]
 
 
-def test_topics_by_their_id(java: Java, new_topic: Callable[..., str]) -> None:
+def test_describes_topics_by_id(java: Java, new_topic: Callable[..., str]) -> None:
     name = new_topic(3)
     number = java.call("describe", topic=name)["id"]
     found = java.call("describe", id=number)
@@ -32,7 +32,7 @@ def test_topics_by_their_id(java: Java, new_topic: Callable[..., str]) -> None:
     assert caught.value.code == UNKNOWN_TOPIC_ID
 
 
-def test_topics_are_described_page_by_page(java: Java, new_topic: Callable[..., str]) -> None:
+def test_describes_topics_in_pages(java: Java, new_topic: Callable[..., str]) -> None:
     """DescribeTopicPartitions gives as many partitions as are wanted, and where to go on."""
     name = new_topic(10)
     found = java.call("describe", topic=name, limit=3)
@@ -60,7 +60,7 @@ def test_pages_of_partitions(broker: Broker, new_topic: Callable[..., str]) -> N
         admin.close()
 
 
-def test_only_whether_it_could_grow(java: Java, new_topic: Callable[..., str]) -> None:
+def test_validates_new_partitions(java: Java, new_topic: Callable[..., str]) -> None:
     name = new_topic()
     java.call("grow", topic=name, partitions=5, validate_only=True)
     assert len(java.call("describe", topic=name)["partitions"]) == 1
@@ -69,7 +69,7 @@ def test_only_whether_it_could_grow(java: Java, new_topic: Callable[..., str]) -
     assert caught.value.code == INVALID_PARTITIONS
 
 
-def test_where_settings_come_from(java: Java, new_topic: Callable[..., str]) -> None:
+def test_config_sources_of_topics(java: Java, new_topic: Callable[..., str]) -> None:
     name = new_topic(retention_ms=1000)
     found = java.call("configs", kind="topic", name=name)
     retention = found["retention.ms"]
@@ -85,7 +85,7 @@ def test_where_settings_come_from(java: Java, new_topic: Callable[..., str]) -> 
     assert not any(each["sensitive"] for each in found.values())
 
 
-def test_every_topic_setting_of_kafka_is_there(java: Java, new_topic: Callable[..., str]) -> None:
+def test_has_every_topic_config_of_kafka(java: Java, new_topic: Callable[..., str]) -> None:
     expected = {
         *("cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type"),
         *("compression.zstd.level", "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms"),
@@ -98,7 +98,7 @@ def test_every_topic_setting_of_kafka_is_there(java: Java, new_topic: Callable[.
     assert expected <= set(java.call("configs", kind="topic", name=new_topic()))
 
 
-def test_where_the_brokers_settings_come_from(java: Java, broker: Broker) -> None:
+def test_config_sources_of_brokers(java: Java, broker: Broker) -> None:
     (node,) = java.call("cluster")["nodes"]
     found = java.call("configs", kind="broker", name=node)
     assert (found["log.dirs"]["value"], found["log.dirs"]["source"]) == (str(broker.data_dir), "STATIC_BROKER_CONFIG")
@@ -124,7 +124,7 @@ def test_where_the_brokers_settings_come_from(java: Java, broker: Broker) -> Non
             java.call("alter", kind="broker", name=name, operations=[["delete", "log.segment.bytes", None]])
 
 
-def test_what_has_settings(java: Java, new_topic: Callable[..., str]) -> None:
+def test_lists_config_resources(java: Java, new_topic: Callable[..., str]) -> None:
     name = new_topic(retention_ms=1000)
     (node,) = java.call("cluster")["nodes"]
     assert ["topic", name] in java.call("config_resources", kinds=["topic"])
@@ -134,7 +134,7 @@ def test_what_has_settings(java: Java, new_topic: Callable[..., str]) -> None:
     assert ["broker", node] in everything
 
 
-def test_log_directories(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_describes_log_dirs(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
     name = new_topic(2)
     Confluent(broker.bootstrap).write(name, numbered(100))
     ((path, found),) = java.call("log_dirs").items()
@@ -145,20 +145,20 @@ def test_log_directories(java: Java, broker: Broker, new_topic: Callable[..., st
     assert found["total"] > found["usable"] > 0
 
 
-def test_no_producers_are_known_of_plain_records(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_no_producers_without_idempotence(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
     name = new_topic()
     Confluent(broker.bootstrap).write(name, numbered(3))
     assert java.call("producers", topic=name, partition=0) == 0
 
 
-def test_epochs_come_with_offsets(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_offsets_have_leader_epochs(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
     name = new_topic()
     Confluent(broker.bootstrap).write(name, numbered(3))
     assert java.call("offset", topic=name, partition=0, spec="latest") == [3, -1, 0]
     assert java.call("offset", topic=name, partition=0, spec="max_timestamp")[2] == 0
 
 
-def test_the_versions_that_clients_need(broker: Broker) -> None:
+def test_serves_the_versions_that_clients_need(broker: Broker) -> None:
     """All that kafka-python is told by ApiVersions, against what Apache Kafka 4.3 serves."""
     admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:

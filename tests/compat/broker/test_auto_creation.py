@@ -25,7 +25,9 @@ def strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_producing_makes_the_topic(get_client: Callable[[str], Client], new_name: Callable[[], str], name: str) -> None:
+def test_producing_creates_the_topic(
+    get_client: Callable[[str], Client], new_name: Callable[[], str], name: str
+) -> None:
     client, topic = get_client(name), new_name()
     client.write(topic, numbered(5))
     found = get_client("confluent-kafka").read(topic, [0])
@@ -33,7 +35,7 @@ def test_producing_makes_the_topic(get_client: Callable[[str], Client], new_name
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_consumers_make_topics_only_if_they_want_to(
+def test_consumers_create_topics_only_if_allowed(
     broker: Broker, new_topic: Callable[..., str], new_name: Callable[[], str], wanted: bool
 ) -> None:
     """Metadata of both topics is asked for together, so the one is not there yet when the other is read to its end."""
@@ -54,7 +56,7 @@ def test_consumers_make_topics_only_if_they_want_to(
     assert (missing in ConfluentAdmin(broker.bootstrap).topics()) == wanted
 
 
-def test_listing_all_topics_makes_none(broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_listing_all_topics_creates_none(broker: Broker, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     admin = ConfluentAdmin(broker.bootstrap)
     before = admin.topics()
@@ -64,7 +66,7 @@ def test_listing_all_topics_makes_none(broker: Broker, new_topic: Callable[..., 
     assert admin.topics() == before
 
 
-def test_nothing_is_made_on_a_strict_broker(strict_broker: Broker) -> None:
+def test_creates_nothing_if_disabled(strict_broker: Broker) -> None:
     bootstrap = strict_broker.bootstrap
     acks = Confluent(bootstrap).write(
         "missing", numbered(1), topic_metadata_propagation_max_ms=100, message_timeout_ms=20_000
@@ -90,7 +92,7 @@ def test_nothing_is_made_on_a_strict_broker(strict_broker: Broker) -> None:
     assert ConfluentAdmin(bootstrap).topics() == set()
 
 
-def test_counts_of_the_broker(strict_broker: Broker) -> None:
+def test_uses_the_brokers_default_counts(strict_broker: Broker) -> None:
     admin = ConfluentAdmin(strict_broker.bootstrap)
     admin.create("made", -1, -1)
     eventually(lambda: "made" in admin.topics(), "the topic is listed")

@@ -21,7 +21,9 @@ def wire(broker: Broker) -> Iterator[WireClient]:
 
 @pytest.mark.parametrize("stored", ["producer", "uncompressed", "gzip"])
 @pytest.mark.parametrize("codec", list(Compression), ids=lambda codec: codec.name.lower())
-def test_the_base_offset_is_0(wire: WireClient, new_topic: Callable[..., str], codec: Compression, stored: str) -> None:
+def test_base_offset_must_be_0(
+    wire: WireClient, new_topic: Callable[..., str], codec: Compression, stored: str
+) -> None:
     """Whether it is compressed or not, and whether or not it is made anew for the topic."""
     topic = new_topic(compression_type=stored)
     data = bytearray(batch(b"one", b"two", codec=codec))

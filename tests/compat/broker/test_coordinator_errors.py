@@ -750,7 +750,7 @@ def test_listing_by_duration(world: World, version: int, duration_ms: int, names
     assert found == {getattr(world, name) for name in names}
 
 
-def test_the_world_is_as_it_was(world: World) -> None:
+def test_state_is_unchanged_after_errors(world: World) -> None:
     """Nothing of that has harmed those who were there."""
     for group in (world.dynamic, world.other):
         assert world.client.call(beat(world, group), 4).error_code == 0

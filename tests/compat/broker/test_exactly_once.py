@@ -66,7 +66,7 @@ def following(bootstrap: str, topic: str) -> Iterator[confluent.Consumer]:
         consumer.close()
 
 
-def test_loops_that_are_killed_with_their_broker(tmp_path: Path) -> None:
+def test_exactly_once_when_clients_and_broker_are_killed(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     choices = random.Random(seed)

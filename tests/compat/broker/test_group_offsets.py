@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_commits_by_hand(make_lab: MakeLab, client: str) -> None:
+def test_manual_commits(make_lab: MakeLab, client: str) -> None:
     lab = make_lab(2)
     lab.write(5)
     silent = lab.add(client, commit="none")
@@ -51,7 +51,7 @@ def test_automatic_commits(make_lab: MakeLab, client: str) -> None:
     assert set(second.received) == {record for record in lab.all_records if record[2] >= 10}
 
 
-def test_lag_at_all_times(make_lab: MakeLab, apache_kafka: None) -> None:
+def test_reports_lag(make_lab: MakeLab, apache_kafka: None) -> None:
     """A group of each client: what Kafka's tool and librdkafka's admin client say while they read is what is so."""
     labs = [make_lab(2) for _ in CLIENTS]
     members = [lab.add(client, commit="auto") for lab, client in zip(labs, CLIENTS, strict=True)]
@@ -106,7 +106,7 @@ def test_lag_at_all_times(make_lab: MakeLab, apache_kafka: None) -> None:
 
 
 @pytest.mark.timeout(480)
-def test_groups_outlive_the_broker(tmp_path_factory: pytest.TempPathFactory, member_hosts: MemberHosts) -> None:
+def test_groups_survive_a_broker_restart(tmp_path_factory: pytest.TempPathFactory, member_hosts: MemberHosts) -> None:
     """With automatic commits, alone and in a group of all kinds: nothing is lost, nobody goes back behind a commit."""
     settings = {
         "group.initial.rebalance.delay.ms": 0,

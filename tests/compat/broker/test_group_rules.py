@@ -625,6 +625,6 @@ def filters(group: Group) -> object:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_coordinator_answers_as_kafka_does(connect: Callable[[], WireClient], name: str) -> None:
+def test_coordinator_responds_as_kafka_does(connect: Callable[[], WireClient], name: str) -> None:
     case, expected = CASES[name]
     assert case(Group(connect)) == expected

@@ -49,7 +49,7 @@ def no_members(lab: Lab) -> list[str]:
     return f"Consumer group '{lab.group}' has no active members.".split()
 
 
-def test_a_group_at_work(run: Run, lab: Lab) -> None:
+def test_tools_describe_an_active_group(run: Run, lab: Lab) -> None:
     lab.add("confluent-kafka", instance="one")
     lab.wait_committed()
     group, topic = lab.group, topic_of(lab)
@@ -89,7 +89,7 @@ def test_a_group_at_work(run: Run, lab: Lab) -> None:
     assert lab.committed() == lab.written
 
 
-def test_a_group_without_members(run: Run, lab: Lab) -> None:
+def test_tools_handle_a_group_without_members(run: Run, lab: Lab) -> None:
     member = lab.add("confluent-kafka")
     lab.wait_committed()
     member.leave()
@@ -132,7 +132,7 @@ def test_a_group_without_members(run: Run, lab: Lab) -> None:
     assert "org.apache.kafka.common.errors.GroupIdNotFoundException:" in words
 
 
-def test_offsets_of_a_group_that_never_had_members(run: Run, lab: Lab) -> None:
+def test_tools_handle_offsets_without_a_group(run: Run, lab: Lab) -> None:
     topic = topic_of(lab)
     run("--reset-offsets", "--execute", "--to-offset", "6", "--group", lab.group, "--topic", topic)
     assert set(lab.committed().values()) == {6}

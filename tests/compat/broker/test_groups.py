@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("client", "strategy"), [(client, strategy) for strategy, clients in STRATEGIES.items() for client in clients]
 )
-def test_members_come_and_go(make_lab: MakeLab, client: str, strategy: str) -> None:
+def test_members_join_and_leave(make_lab: MakeLab, client: str, strategy: str) -> None:
     lab = make_lab()
     lab.write(5)
     first = lab.add(client, strategies=[strategy])
@@ -61,7 +61,7 @@ def test_members_come_and_go(make_lab: MakeLab, client: str, strategy: str) -> N
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_member_crashes(make_lab: MakeLab, client: str) -> None:
+def test_member_crashes(make_lab: MakeLab, client: str) -> None:
     lab = make_lab()
     first, second = (lab.add(client, session_ms=SHORT_SESSION_MS) for _ in range(2))
     lab.wait_shared(first, second)
@@ -75,7 +75,7 @@ def test_a_member_crashes(make_lab: MakeLab, client: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_member_does_not_poll(make_lab: MakeLab, client: str) -> None:
+def test_member_does_not_poll(make_lab: MakeLab, client: str) -> None:
     """It beats, but is out when it has not polled for `max.poll.interval.ms`, and comes back when it polls again."""
     lab = make_lab()
     first = lab.add(client, session_ms=SHORT_SESSION_MS, poll_interval_ms=SHORT_POLL_INTERVAL_MS)
@@ -93,7 +93,7 @@ def test_a_member_does_not_poll(make_lab: MakeLab, client: str) -> None:
     lab.wait_committed()
 
 
-def test_members_hang_and_come_back(make_lab: MakeLab) -> None:
+def test_members_hang_and_recover(make_lab: MakeLab) -> None:
     """Their sessions end, and what they still hold when they wake up is not theirs any more."""
     labs = [make_lab() for _ in CLIENTS]
     pairs = [
@@ -117,7 +117,7 @@ def test_members_hang_and_come_back(make_lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_static_members_start_again_without_a_rebalance(make_lab: MakeLab, client: str) -> None:
+def test_static_members_restart_without_a_rebalance(make_lab: MakeLab, client: str) -> None:
     lab = make_lab()
     one, two = (lab.add(client, instance=name) for name in ("one", "two"))
     lab.wait_shared(one, two)
@@ -175,7 +175,7 @@ def test_topics_and_partitions_are_added(make_lab: MakeLab, client: str) -> None
 
 
 @pytest.mark.parametrize(("strategy", "clients"), STRATEGIES.items(), ids=STRATEGIES)
-def test_clients_of_all_kinds_in_one_group(make_lab: MakeLab, strategy: str, clients: tuple[str, ...]) -> None:
+def test_different_clients_in_one_group(make_lab: MakeLab, strategy: str, clients: tuple[str, ...]) -> None:
     lab = make_lab(6)
     lab.write(5)
     everybody = [lab.add(client, strategies=[strategy]) for client in clients]
@@ -189,7 +189,7 @@ def test_clients_of_all_kinds_in_one_group(make_lab: MakeLab, strategy: str, cli
         lab.wait_committed()
 
 
-def test_members_vote_for_a_strategy(make_lab: MakeLab) -> None:
+def test_group_selects_the_common_strategy(make_lab: MakeLab) -> None:
     """Each votes for the first of its strategies that all have; when one leaves, another may win."""
     lab = make_lab()
     round_robin = lab.add(CONFLUENT, strategies=["roundrobin"])

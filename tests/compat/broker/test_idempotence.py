@@ -32,7 +32,7 @@ def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) 
     return get_client(request.param)
 
 
-def test_writing(client: Client, new_topic: Callable[..., str]) -> None:
+def test_idempotent_writes(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(3)
     rows = [row for partition in range(3) for row in numbered(300, partition)]
     for _ in range(2):  # another producer, with an id of its own
@@ -51,7 +51,7 @@ def faulty() -> Iterator[EmbeddedBroker]:
 
 
 @pytest.mark.parametrize("kind", IN_PROCESS)
-def test_lost_answers(kind: type[Client], faulty: EmbeddedBroker) -> None:
+def test_no_duplicates_after_lost_responses(kind: type[Client], faulty: EmbeddedBroker) -> None:
     """Batches that are in the log are sent again, and acknowledged with the offsets that they have."""
     topic = f"lost-answers-{kind.name}"
     faulty.create_topic(topic)
@@ -66,7 +66,7 @@ def test_lost_answers(kind: type[Client], faulty: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("kind", IN_PROCESS)
-def test_lost_requests(kind: type[Client], faulty: EmbeddedBroker) -> None:
+def test_no_loss_after_lost_requests(kind: type[Client], faulty: EmbeddedBroker) -> None:
     """What follows a batch that was lost is refused until that one has come."""
     topic = f"lost-requests-{kind.name}"
     faulty.create_topic(topic)

@@ -80,7 +80,7 @@ def in_a_thread(wait: Wait, *args: Any) -> tuple[threading.Thread, list[Any]]:
 
 
 @pytest.mark.parametrize("wait", [confluent_waits, kafka_python_waits, aiokafka_waits])
-def test_a_record_wakes_who_waits(broker: Broker, new_topic: Callable[..., str], wait: Wait) -> None:
+def test_record_completes_a_delayed_fetch(broker: Broker, new_topic: Callable[..., str], wait: Wait) -> None:
     topic = new_topic()
     waiting = threading.Event()
     thread, results = in_a_thread(wait, broker, topic, 1, waiting)
@@ -91,7 +91,7 @@ def test_a_record_wakes_who_waits(broker: Broker, new_topic: Callable[..., str],
 
 
 @pytest.mark.parametrize("wait", [confluent_waits, kafka_python_waits, aiokafka_waits])
-def test_who_waits_for_much_is_not_woken_by_little(broker: Broker, new_topic: Callable[..., str], wait: Wait) -> None:
+def test_fetch_waits_for_min_bytes(broker: Broker, new_topic: Callable[..., str], wait: Wait) -> None:
     """Records come one by one. The first answer has all of them, as it took all of them to make enough bytes."""
     topic = new_topic()
     waiting = threading.Event()
@@ -106,7 +106,7 @@ def test_who_waits_for_much_is_not_woken_by_little(broker: Broker, new_topic: Ca
     assert found == (rows if wait is not confluent_waits else rows[:1])  # which hands them over one by one
 
 
-def test_the_java_consumer_is_woken(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_record_completes_the_java_consumers_fetch(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     settings = {"fetch.max.wait.ms": WAIT_MS, "request.timeout.ms": WAIT_MS + 5000}
     java.start("first", topic=topic, partitions=[0], settings=settings)
@@ -115,7 +115,7 @@ def test_the_java_consumer_is_woken(java: Java, broker: Broker, new_topic: Calla
     assert to_record(java.result()) == numbered(1)[0]
 
 
-def test_who_waits_on_one_partition_is_woken_by_another(broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_record_of_any_partition_completes_the_fetch(broker: Broker, new_topic: Callable[..., str]) -> None:
     """One fetch waits for many partitions of several topics, as part of a fetch session."""
     topics = [new_topic(20), new_topic(20)]
     with KafkaPython(broker.bootstrap).consumer(
@@ -136,7 +136,7 @@ def test_who_waits_on_one_partition_is_woken_by_another(broker: Broker, new_topi
                 }
 
 
-def test_nothing_comes(broker: Broker, new_topic: Callable[..., str]) -> None:
+def test_fetch_without_data_times_out(broker: Broker, new_topic: Callable[..., str]) -> None:
     """Short waits end by themselves, many times over, and then a record comes through all the same."""
     topic = new_topic()
     with KafkaPython(broker.bootstrap).consumer(fetch_max_wait_ms=20) as consumer:
@@ -149,7 +149,7 @@ def test_nothing_comes(broker: Broker, new_topic: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize("wait", [confluent_waits, kafka_python_waits, aiokafka_waits])
-def test_deleting_the_topic_wakes_who_waits(
+def test_deleting_the_topic_completes_a_delayed_fetch(
     broker: Broker, get_admin: Callable[[str], Admin], new_topic: Callable[..., str], wait: Wait
 ) -> None:
     """The fetch is answered at once, so that the consumer finds the topic of the same name that comes after it."""

@@ -49,7 +49,7 @@ def topic(broker: Broker, new_topic: Callable[..., str], records: list[Record]) 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("start", [None, TRIMMED, 22, COUNT - 1, COUNT])
-def test_read_from_an_offset(
+def test_reads_from_an_offset(
     get_client: Callable[[str], Client], topic: str, records: list[Record], client: str, start: int | None
 ) -> None:
     found = get_client(client).read(topic, [0], start)
@@ -121,7 +121,7 @@ def test_admins_look_up_offsets(get_admin: Callable[[str], Admin], topic: str, c
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python", "kafka-clients"])
-def test_an_empty_partition_has_no_newest_record(
+def test_empty_partition_has_no_max_timestamp(
     get_admin: Callable[[str], Admin], new_topic: Callable[..., str], client: str
 ) -> None:
     empty = new_topic(prefix="empty")
@@ -143,7 +143,7 @@ def test_kcat_looks_up_offsets(kcat: Kcat, topic: str, records: list[Record]) ->
     assert between == b"10 11 12 13 14 "
 
 
-def test_a_timestamp_inside_of_a_compressed_batch(
+def test_finds_a_timestamp_inside_a_compressed_batch(
     broker: Broker, get_admin: Callable[[str], Admin], new_topic: Callable[..., str]
 ) -> None:
     """The broker has to look into the batch for the record."""
@@ -178,7 +178,7 @@ def test_out_of_range_confluent(broker: Broker, topic: str, outside: int, reset:
     assert [message.offset() for message in found] == list(range(first, COUNT + 1))
 
 
-def test_out_of_range_is_told_to_a_consumer_that_wants_to_know(broker: Broker, topic: str) -> None:
+def test_out_of_range_error_without_reset(broker: Broker, topic: str) -> None:
     consumer = Confluent(broker.bootstrap).consumer(auto_offset_reset="error")
     try:
         consumer.assign([confluent.TopicPartition(topic, 0, COUNT + 100)])
@@ -197,7 +197,7 @@ def test_out_of_range_is_told_to_a_consumer_that_wants_to_know(broker: Broker, t
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka", "kafka-clients"])
-def test_out_of_range_starts_over(
+def test_out_of_range_resets_the_position(
     get_client: Callable[[str], Client], topic: str, records: list[Record], client: str
 ) -> None:
     settings = {} if client != "kafka-clients" else {"auto_offset_reset": "earliest"}
@@ -205,9 +205,7 @@ def test_out_of_range_starts_over(
     assert_same(found, records[TRIMMED:])
 
 
-def test_append_time_is_what_lookups_find(
-    broker: Broker, get_admin: Callable[[str], Admin], new_topic: Callable[..., str]
-) -> None:
+def test_finds_append_times(broker: Broker, get_admin: Callable[[str], Admin], new_topic: Callable[..., str]) -> None:
     name = new_topic(prefix="append-time", message_timestamp_type="LogAppendTime")
     client = Confluent(broker.bootstrap)
     for record in numbered(3):
@@ -224,7 +222,7 @@ def test_append_time_is_what_lookups_find(
         assert admin.offset(name, 0, "max_timestamp")[1] == rows[-1].timestamp
 
 
-def test_the_answer_of_kcat_as_json(kcat: Kcat, broker: Broker, topic: str) -> None:
+def test_kcat_lookup_as_json(kcat: Kcat, broker: Broker, topic: str) -> None:
     listed = json.loads(kcat.run("-L", "-J", "-t", topic).stdout)
     (found,) = listed["topics"]
     (node,) = listed["brokers"]

@@ -27,7 +27,7 @@ def small_batches(client: Client) -> dict[str, object]:
     return {"max_batch_size" if client.name == "aiokafka" else "batch_size": 10_000}
 
 
-def test_a_record_that_is_too_large(client: Client, new_topic: Callable[..., str]) -> None:
+def test_record_too_large(client: Client, new_topic: Callable[..., str]) -> None:
     """It is refused, once and for all; what is sent to other partitions, or after it, goes through.
 
     Nothing follows it at once to its partition: if a small record finds room beside it, then the Java client (4.3)
@@ -43,7 +43,7 @@ def test_a_record_that_is_too_large(client: Client, new_topic: Callable[..., str
     assert_same(client.read(topic, range(3)), with_offsets([*small, *after]))
 
 
-def test_the_limit_is_that_of_the_batch(client: Client, new_topic: Callable[..., str]) -> None:
+def test_limit_applies_to_the_batch(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     for size, error in ((LIMIT - OVERHEAD, 0), (LIMIT - OVERHEAD + 1, MESSAGE_TOO_LARGE)):
         (ack,) = client.write(topic, [Record(0, b"", bytes(size), timestamp=START_MS)])
@@ -54,7 +54,7 @@ def test_the_limit_is_that_of_the_batch(client: Client, new_topic: Callable[...,
     assert [len(row.value or b"") for row in client.read(topic, [0])] == [LIMIT - OVERHEAD, 3_000_000]
 
 
-def test_the_limit_of_a_topic(client: Client, get_admin: Callable[[str], Admin], new_topic: Callable[..., str]) -> None:
+def test_limit_of_a_topic(client: Client, get_admin: Callable[[str], Admin], new_topic: Callable[..., str]) -> None:
     topic = new_topic(max_message_bytes=1000)
     row = Record(0, b"key", bytes(2000), timestamp=START_MS)
     assert [ack.error for ack in client.write(topic, [row])] == [MESSAGE_TOO_LARGE]
@@ -62,7 +62,7 @@ def test_the_limit_of_a_topic(client: Client, get_admin: Callable[[str], Admin],
     eventually(lambda: client.write(topic, [row])[0].error == 0, "the topic takes it")
 
 
-def test_timestamps_that_cannot_be(client: Client, new_topic: Callable[..., str]) -> None:
+def test_refuses_invalid_timestamps(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(message_timestamp_before_max_ms=3_600_000, message_timestamp_after_max_ms=3_600_000)
     now = int(time.time() * 1000)
     for age_ms, error in ((0, 0), (7_200_000, INVALID_TIMESTAMP), (-7_200_000, INVALID_TIMESTAMP), (1_800_000, 0)):
@@ -71,13 +71,13 @@ def test_timestamps_that_cannot_be(client: Client, new_topic: Callable[..., str]
     assert [row.timestamp for row in client.read(topic, [0])] == [now, now - 1_800_000]
 
 
-def test_timestamps_of_tomorrow(client: Client, new_topic: Callable[..., str]) -> None:
+def test_refuses_timestamps_in_the_future(client: Client, new_topic: Callable[..., str]) -> None:
     """Kafka takes those of up to an hour ahead, unless it is told otherwise."""
     (ack,) = client.write(new_topic(), [Record(0, b"key", b"value", timestamp=int(time.time() * 1000) + 7_200_000)])
     assert ack.error == INVALID_TIMESTAMP
 
 
-def test_compacted_topics_want_keys(client: Client, new_topic: Callable[..., str]) -> None:
+def test_compacted_topics_require_keys(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(cleanup_policy="compact")
     for codec in CODECS:
         refused = -1 if client.name == "aiokafka" else INVALID_RECORD  # aiokafka does not know the error
@@ -87,16 +87,14 @@ def test_compacted_topics_want_keys(client: Client, new_topic: Callable[..., str
     assert len(client.read(topic, [0])) == 2 * len(CODECS)
 
 
-def test_replicas_that_the_topic_does_not_have_are_not_waited_for(
-    client: Client, new_topic: Callable[..., str]
-) -> None:
+def test_min_insync_replicas_is_limited_by_the_replicas(client: Client, new_topic: Callable[..., str]) -> None:
     """Kafka asks for `min.insync.replicas`, but for no more than the partition has replicas."""
     topic = new_topic(min_insync_replicas=2)
     assert [ack.error for ack in client.write(topic, numbered(1))] == [0]
     assert_same(client.read(topic, [0]), numbered(1))
 
 
-def test_no_answer_wanted(client: Client, new_topic: Callable[..., str]) -> None:
+def test_acks_0(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     acks = client.write(topic, numbered(5), acks=0)
     assert all(ack.error == 0 for ack in acks)
@@ -116,7 +114,7 @@ def test_append_time(client: Client, new_topic: Callable[..., str]) -> None:
     assert [row.value for row in found] == [row.value for _ in CODECS for row in numbered(3)]
 
 
-def test_the_codec_of_the_topic(
+def test_compression_type_of_the_topic(
     apache_kafka: None, broker: Broker, get_client: Callable[[str], Client], new_topic: Callable[..., str]
 ) -> None:
     """What is stored has it, whatever was sent, and all clients can read it."""
@@ -143,7 +141,7 @@ def test_the_codec_of_the_topic(
 # ---- topics and partitions that are not there
 
 
-def test_partitions_that_are_not_there(broker: Broker, kcat: Kcat, new_topic: Callable[..., str]) -> None:
+def test_errors_for_missing_partitions(broker: Broker, kcat: Kcat, new_topic: Callable[..., str]) -> None:
     topic = new_topic(2)
     acks = Confluent(broker.bootstrap).write(
         topic, [numbered(1, partition=7)[0]], topic_metadata_refresh_interval_ms=10
@@ -154,7 +152,7 @@ def test_partitions_that_are_not_there(broker: Broker, kcat: Kcat, new_topic: Ca
 
 
 @pytest.mark.parametrize("name", ["no good", "x" * 250])
-def test_producing_to_a_name_that_cannot_be(broker: Broker, name: str) -> None:
+def test_errors_for_invalid_topic_names(broker: Broker, name: str) -> None:
     acks = Confluent(broker.bootstrap).write(name, [Record(0, b"key", b"value")], message_timeout_ms=3000)
     assert acks[0].error in (INVALID_TOPIC, -192)  # refused, or given up
     assert acks != [Ack(0)]

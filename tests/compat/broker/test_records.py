@@ -39,7 +39,7 @@ def written(
 
 @pytest.mark.parametrize("writer", CLIENTS)
 @pytest.mark.parametrize("reader", CLIENTS)
-def test_what_one_writes_all_read(
+def test_all_clients_read_records_of_each_client(
     written: Callable[[str], tuple[str, list[Record]]], get_client: Callable[[str], Client], writer: str, reader: str
 ) -> None:
     topic, expected = written(writer)
@@ -51,7 +51,7 @@ def test_what_one_writes_all_read(
     assert_same(found, expected)
 
 
-def test_records_are_stored_as_they_were_compressed(
+def test_keeps_the_producers_compression(
     apache_kafka: None, broker: Broker, written: Callable[[str], tuple[str, list[Record]]]
 ) -> None:
     """librdkafka compresses nothing, and says nothing, if it thinks that the broker would not understand it."""

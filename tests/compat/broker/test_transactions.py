@@ -65,7 +65,7 @@ def test_commits_and_aborts(
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_an_open_transaction_holds_readers_back(
+def test_read_committed_stops_at_an_open_transaction(
     name: str,
     new_producer: NewProducer,
     new_topic: Callable[..., str],
@@ -114,7 +114,7 @@ def test_offsets_are_committed_with_the_transaction(
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_a_second_producer_fences_the_first(
+def test_second_producer_fences_the_first(
     name: str,
     new_producer: NewProducer,
     new_topic: Callable[..., str],

@@ -48,7 +48,7 @@ def broker_id(broker: EmbeddedBroker) -> str:
     return str(broker.call(lambda inside: inside.node_id))
 
 
-def test_a_topics_settings_are_in_force_at_once(client: WireClient) -> None:
+def test_topic_configs_take_effect_at_once(client: WireClient) -> None:
     create_topic(client, "t")
     large = batch(b"x" * 5000)
     assert produce(client, large).error_code == 0
@@ -63,7 +63,7 @@ def test_a_topics_settings_are_in_force_at_once(client: WireClient) -> None:
     assert produce(client, batch(b"x" * 5000, key=b"k")).error_code == 0
 
 
-def test_a_default_for_all_brokers_reaches_topics_that_are_there(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_cluster_default_applies_to_existing_topics(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "t")
     create_topic(client, "own", max_message_bytes="900000")
     alter_configs(client, BROKER, "", ("message.max.bytes", SET, "1000"))
@@ -75,7 +75,7 @@ def test_a_default_for_all_brokers_reaches_topics_that_are_there(broker: Embedde
     assert produce(client, batch(b"x" * 5000)).error_code == 0
 
 
-def test_what_a_running_broker_does_not_take(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_refuses_static_configs(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "t")
     message = alter_configs(
         client, BROKER, broker_id(broker), ("num.partitions", SET, "5"), expect=InvalidRequestError.code
@@ -88,7 +88,7 @@ def test_what_a_running_broker_does_not_take(broker: EmbeddedBroker, client: Wir
     assert "retention.ms='soon'" in message
 
 
-def test_settings_survive_a_restart(broker: EmbeddedBroker) -> None:
+def test_configs_survive_a_restart(broker: EmbeddedBroker) -> None:
     with WireClient(broker.address) as client:
         create_topic(client, "t", retention_ms="7000")
         alter_configs(client, TOPIC, "t", ("segment.ms", SET, "8000"))
@@ -108,14 +108,14 @@ def test_settings_survive_a_restart(broker: EmbeddedBroker) -> None:
         assert produce(client, batch(b"x" * 5000)).error_code == MessageSizeTooLargeError.code
 
 
-def test_a_topic_of_the_same_name_begins_without_settings(client: WireClient) -> None:
+def test_recreated_topic_has_no_overrides(client: WireClient) -> None:
     create_topic(client, "t", segment_ms="7000")
     assert delete_topic(client, "t").error_code == 0
     create_topic(client, "t")
     assert describe_configs(client, TOPIC, "t", "segment.ms") == {"segment.ms": (str(7 * 24 * 3_600_000), DEFAULT)}
 
 
-def test_levels_of_loggers(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_changes_log_levels(broker: EmbeddedBroker, client: WireClient) -> None:
     name = "headrace.broker.dispatch"
     before, _ = describe_configs(client, LOGGER, broker_id(broker))[name]
     alter_configs(client, LOGGER, broker_id(broker), (name, SET, "FATAL"))
@@ -124,13 +124,13 @@ def test_levels_of_loggers(broker: EmbeddedBroker, client: WireClient) -> None:
     assert describe_configs(client, LOGGER, broker_id(broker), name) == {name: (before, 6)}
 
 
-def test_what_can_have_settings_is_listed(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_lists_config_resources(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "t")
     listed = client.call(ListConfigResourcesRequest(resource_types=[TOPIC, BROKER])).config_resources
     assert [(each.resource_type, each.resource_name) for each in listed] == [(TOPIC, "t"), (BROKER, broker_id(broker))]
 
 
-def test_settings_of_very_many_topics(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_describes_configs_of_many_topics(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "t")
     asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=["segment.ms"])
     reply = client.call(DescribeConfigsRequest(resources=[asked] * 1000))
@@ -138,7 +138,7 @@ def test_settings_of_very_many_topics(broker: EmbeddedBroker, client: WireClient
     assert {result.configs[0].value for result in reply.results} == {str(7 * 24 * 3_600_000)}
 
 
-def test_many_clients_change_a_topic_at_once(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_many_clients_alter_a_topic_at_once(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "t")
     keys = ["retention.ms", "segment.ms", "flush.ms", "flush.messages", "retention.bytes", "max.message.bytes"]
     clients = [WireClient(broker.address) for _ in keys]
@@ -165,7 +165,7 @@ def test_many_clients_change_a_topic_at_once(broker: EmbeddedBroker, client: Wir
     assert describe_configs(client, TOPIC, "t", *keys) == dict.fromkeys(keys, ("123456", 1))
 
 
-def test_the_limit_of_connections_can_be_changed(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_max_connections_is_a_dynamic_config(broker: EmbeddedBroker, client: WireClient) -> None:
     alter_configs(client, BROKER, broker_id(broker), ("max.connections", SET, "1"))
     with WireClient(broker.address) as refused, pytest.raises((ConnectionEnded, ConnectionError)):
         refused.call(ApiVersionsRequest(), 0)

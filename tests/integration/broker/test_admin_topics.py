@@ -39,7 +39,7 @@ def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_a_topic_takes_records_as_soon_as_it_is_made(client: WireClient, version: int) -> None:
+def test_new_topic_accepts_records_at_once(client: WireClient, version: int) -> None:
     name = f"made-{version}"
     assert create_topic(client, name, 3, version).error_code == 0
     for partition in range(3):
@@ -47,7 +47,7 @@ def test_a_topic_takes_records_as_soon_as_it_is_made(client: WireClient, version
     assert create_topic(client, name).error_code == TopicAlreadyExistsError.code
 
 
-def test_a_topic_is_gone_when_the_reply_comes_and_may_come_again(client: WireClient) -> None:
+def test_deleted_topic_can_be_recreated_at_once(client: WireClient) -> None:
     for _ in range(3):
         made = create_topic(client, "phoenix")
         assert made.error_code == 0
@@ -58,7 +58,7 @@ def test_a_topic_is_gone_when_the_reply_comes_and_may_come_again(client: WireCli
     assert delete_topic(client, "phoenix").error_code == UnknownTopicOrPartitionError.code
 
 
-def test_deleting_frees_a_waiting_fetch(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_deletion_completes_a_delayed_fetch(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "awaited")
     with WireClient(broker.address) as waiting:
         sent = waiting.send(fetch_request(0, "awaited", max_wait_ms=600_000), 12)
@@ -68,7 +68,7 @@ def test_deleting_frees_a_waiting_fetch(broker: EmbeddedBroker, client: WireClie
         assert found.error_code != 0
 
 
-def test_partitions_are_added(client: WireClient) -> None:
+def test_adds_partitions(client: WireClient) -> None:
     create_topic(client, "growing", 1)
     request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="growing", count=4)], timeout_ms=20_000)
     request.topics[0].assignments = None
@@ -79,7 +79,7 @@ def test_partitions_are_added(client: WireClient) -> None:
     assert len(topic.partitions) == 4
 
 
-def test_records_are_deleted(client: WireClient) -> None:
+def test_deletes_records(client: WireClient) -> None:
     create_topic(client, "emptied")
     for _ in range(4):
         produce(client, batch(b"a", b"b"), topic="emptied")
@@ -100,14 +100,14 @@ def end_offset_of_empty(client: WireClient, topic: str) -> int:
     return int(fetch(client, 8, topic).high_watermark)
 
 
-def test_time_that_is_up_does_not_stop_the_making(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_timeout_does_not_stop_the_creation(broker: EmbeddedBroker, client: WireClient) -> None:
     result = create_topic(client, "late", timeout_ms=0)
     assert result.error_code in (0, RequestTimedOutError.code)
     broker.wait_until(lambda inside: inside.image.topic_is_ready("late", 1))
     assert produce(client, batch(b"x"), topic="late").error_code == 0
 
 
-def test_the_cluster_and_its_directories(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_describes_the_cluster_and_log_dirs(broker: EmbeddedBroker, client: WireClient) -> None:
     create_topic(client, "shown", 2)
     produce(client, batch(b"x" * 100), topic="shown", partition=1)
     cluster = client.call(DescribeClusterRequest())
@@ -128,7 +128,7 @@ def test_the_cluster_and_its_directories(broker: EmbeddedBroker, client: WireCli
     assert names == sorted(names)
 
 
-def test_producers_are_described(client: WireClient) -> None:
+def test_describes_producers(client: WireClient) -> None:
     create_topic(client, "written")
     data = batch(b"a", b"b", producer_id=77, producer_epoch=3, base_sequence=0)
     assert produce(client, data, topic="written").error_code == 0
@@ -155,7 +155,7 @@ def test_topics_survive_a_restart(clean: bool) -> None:
             assert create_topic(client, "kept").error_code == TopicAlreadyExistsError.code
 
 
-def test_many_clients_make_the_same_topic_at_once(broker: EmbeddedBroker) -> None:
+def test_many_clients_create_the_same_topic(broker: EmbeddedBroker) -> None:
     clients = [WireClient(broker.address) for _ in range(8)]
     try:
         asked = CreatableTopic(name="contested", num_partitions=2, replication_factor=1)

@@ -199,7 +199,7 @@ def renew_victim(client: WireClient, attack: Attack) -> None:
 # ---- everything at once
 
 
-def test_bad_clients_do_no_harm(tmp_path: Path) -> None:
+def test_bad_clients_do_not_affect_good_ones(tmp_path: Path) -> None:
     print(f"HEADRACE_HOSTILE_SEED={SEED} HEADRACE_HOSTILE_ROUNDS={ROUNDS}")
     with Headrace(tmp_path / "data", PROPERTIES) as broker:
         address = address_of(broker)
@@ -260,7 +260,7 @@ def attack_beside(good: list[GoodClient], member: GoodMember, attack: Attack, nu
         return rss_after_warm_up, numbers.rss_bytes
 
 
-def test_nothing_is_left_waiting_inside() -> None:
+def test_no_state_of_bad_clients_remains() -> None:
     print(f"HEADRACE_HOSTILE_SEED={SEED}")
     with EmbeddedBroker(PROPERTIES, topics={VICTIM: VICTIM_PARTITIONS}) as broker:
         attack = Attack(broker.address, SEED, connections=30)
@@ -363,7 +363,7 @@ def creation(**topic: object) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[CreatableTopic(**topic)], timeout_ms=10_000)  # type: ignore[arg-type]
 
 
-def test_too_many_partitions_are_refused(client: WireClient, good: GoodClient) -> None:
+def test_refuses_too_many_partitions(client: WireClient, good: GoodClient) -> None:
     for count in (LARGEST, 1_000_000, 10_001):
         (topic,) = client.call(creation(name="t", num_partitions=count, replication_factor=1)).topics
         assert topic.error_code == POLICY_VIOLATION
@@ -377,7 +377,7 @@ def test_too_many_partitions_are_refused(client: WireClient, good: GoodClient) -
     assert [topic.error_code for topic in made] == [0, 0, 0, POLICY_VIOLATION, POLICY_VIOLATION], "10,000 in a request"
 
 
-def test_too_many_assignments_are_refused(client: WireClient, good: GoodClient) -> None:
+def test_refuses_too_many_assignments(client: WireClient, good: GoodClient) -> None:
     many = [CreatableReplicaAssignment(partition_index=i, broker_ids=[0]) for i in range(20_000)]
     wide = [CreatableReplicaAssignment(partition_index=0, broker_ids=list(range(100_000)))]
     for assignments, codes in ((many, (POLICY_VIOLATION,)), (wide, (INVALID_REPLICA_ASSIGNMENT,))):
@@ -386,7 +386,7 @@ def test_too_many_assignments_are_refused(client: WireClient, good: GoodClient) 
         assert topic.error_code in codes
 
 
-def test_good_clients_go_on_while_many_partitions_are_made(client: WireClient, good: GoodClient) -> None:
+def test_good_clients_continue_while_partitions_are_created(client: WireClient, good: GoodClient) -> None:
     """Not in one turn of the loop: whoever waits meanwhile waits for a part of the time, not for all of it."""
     eventually(lambda: good.rounds > 10, lambda: "the good client does not work")
     before = good.rounds
@@ -396,7 +396,7 @@ def test_good_clients_go_on_while_many_partitions_are_made(client: WireClient, g
     assert meanwhile > 1
 
 
-def test_large_lists_are_answered(client: WireClient, good: GoodClient) -> None:
+def test_responds_to_large_lists(client: WireClient, good: GoodClient) -> None:
     names = [f"no-such-topic-{i}" for i in range(20_000)]
     topics = [MetadataRequestTopic(name=name) for name in names]
     reply = client.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
@@ -436,21 +436,21 @@ VERY_LONG_LISTS: list[tuple[Message, int]] = [
 ]
 
 
-def test_requests_for_very_many_are_answered(shared: Headrace) -> None:
+def test_responds_to_requests_with_many_items(shared: Headrace) -> None:
     """Others are served in between: see the unit test of `handlers.several`."""
     with WireClient(address_of(shared), timeout=SECONDS * 2) as client, good_client(shared):
         for request, version in VERY_LONG_LISTS:
             client.call(request, version)
 
 
-def test_filters_of_very_many(shared: Headrace) -> None:
+def test_responds_to_many_filters(shared: Headrace) -> None:
     with WireClient(address_of(shared), timeout=SECONDS * 2) as client:
         assert client.call(ListGroupsRequest(states_filter=MANY_NAMES, types_filter=MANY_NAMES), 5).groups == []
         request = ListTransactionsRequest(state_filters=MANY_NAMES, producer_id_filters=list(range(10_000)))
         assert len(client.call(request, 2).unknown_state_filters) == len(MANY_NAMES)
 
 
-def test_a_list_of_a_million_leaves_no_memory_behind(process: Headrace, client: WireClient, good: GoodClient) -> None:
+def test_frees_memory_after_a_list_of_a_million(process: Headrace, client: WireClient, good: GoodClient) -> None:
     """Elements of two bytes each: what they become takes much memory, which is given back."""
     numbers = Process(process.pid or 0)
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="")] * 1_000_000, response_partition_limit=1)
@@ -466,7 +466,7 @@ def test_a_list_of_a_million_leaves_no_memory_behind(process: Headrace, client: 
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_the_longest_name_is_refused_with_an_answer(shared: Headrace, version: int) -> None:
+def test_responds_to_the_longest_topic_name(shared: Headrace, version: int) -> None:
     with WireClient(address_of(shared)) as client:
         (topic,) = client.call(creation(name="n" * 32_767, num_partitions=1, replication_factor=1), version).topics
         assert topic.error_code == 17
@@ -477,7 +477,7 @@ def test_the_longest_name_is_refused_with_an_answer(shared: Headrace, version: i
         assert topic.error_code == 40
 
 
-def test_groups_and_transactions_of_the_longest_name(shared: Headrace) -> None:
+def test_responds_to_the_longest_group_and_transaction_names(shared: Headrace) -> None:
     """Those that could not be stored are refused; none is too long for an answer."""
     name = "n" * 32_767
     with WireClient(address_of(shared)) as client:
@@ -497,13 +497,13 @@ def test_groups_and_transactions_of_the_longest_name(shared: Headrace) -> None:
 
 
 @pytest.mark.parametrize("version", range(8, 13))
-def test_produce_to_the_longest_name_is_answered(shared: Headrace, version: int) -> None:
+def test_responds_to_produce_to_the_longest_name(shared: Headrace, version: int) -> None:
     with WireClient(address_of(shared)) as client:
         assert produce(client, batch(), version, topic="n" * 32_767).error_code == 3
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_a_topic_without_a_name_is_refused_with_an_answer(shared: Headrace, version: int) -> None:
+def test_responds_to_a_topic_without_a_name(shared: Headrace, version: int) -> None:
     """These versions have ids, and cannot ask by them yet."""
     with WireClient(address_of(shared)) as client:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=None)])
@@ -514,7 +514,7 @@ def test_a_topic_without_a_name_is_refused_with_an_answer(shared: Headrace, vers
 # ---- waiting
 
 
-def test_waits_of_clients_that_are_gone_are_over(process: Headrace, client: WireClient, good: GoodClient) -> None:
+def test_cancels_waits_of_disconnected_clients(process: Headrace, client: WireClient, good: GoodClient) -> None:
     """Whether the client closed in order or not: no wait of 24 days keeps its socket."""
     numbers = Process(process.pid or 0)
     before = numbers.sockets
@@ -526,7 +526,7 @@ def test_waits_of_clients_that_are_gone_are_over(process: Headrace, client: Wire
     eventually(lambda: numbers.sockets == before, lambda: f"{numbers.sockets} sockets are open, not {before}")
 
 
-def test_a_partition_that_is_asked_for_many_times_is_read_once(shared: Headrace) -> None:
+def test_reads_a_partition_once_per_fetch(shared: Headrace) -> None:
     """As in Kafka. A fetch that waits is looked at with each append, and must not take long then."""
     one = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     with WireClient(address_of(shared)) as client:
@@ -535,7 +535,7 @@ def test_a_partition_that_is_asked_for_many_times_is_read_once(shared: Headrace)
         assert sum(len(topic.partitions) for topic in reply.responses) == 1
 
 
-def test_a_partition_whose_offset_is_asked_for_twice_is_refused(shared: Headrace) -> None:
+def test_refuses_duplicate_partitions_in_list_offsets(shared: Headrace) -> None:
     """As in Kafka. To look for a time may mean to inflate a batch: not once for each of 2,000 that are the same."""
     twice = [ListOffsetsPartition(partition_index=0, timestamp=0)] * 2
     once = [ListOffsetsPartition(partition_index=1, timestamp=0)]
@@ -546,7 +546,7 @@ def test_a_partition_whose_offset_is_asked_for_twice_is_refused(shared: Headrace
         assert codes == {(0, INVALID_REQUEST), (1, 0)}
 
 
-def test_good_clients_go_on_while_batches_inflate(client: WireClient, good: GoodClient) -> None:
+def test_good_clients_continue_while_batches_inflate(client: WireClient, good: GoodClient) -> None:
     """A few KB each, 50 MB inflated. One after the other is fine, all of them in one turn of the loop is not."""
     builder = BatchBuilder(codec=Compression.ZSTD)
     builder.append(None, bytes(50_000_000), 0)
@@ -558,7 +558,7 @@ def test_good_clients_go_on_while_batches_inflate(client: WireClient, good: Good
     assert good.rounds - before > 1
 
 
-def test_an_unread_reply_holds_nobody_up(process: Headrace, client: WireClient, good: GoodClient) -> None:
+def test_unread_response_does_not_block_others(process: Headrace, client: WireClient, good: GoodClient) -> None:
     for _ in range(8):
         assert produce(client, batch(bytes(900_000)), topic=VICTIM).error_code == 0
     with WireClient(address_of(process)) as greedy:
@@ -623,7 +623,7 @@ def test_connections_do_not_take_the_logs_offline(short_of_files: Headrace) -> N
     check_victim_is_whole(short_of_files)
 
 
-def test_more_partitions_than_files_leave_the_others_alone(short_of_files: Headrace) -> None:
+def test_too_many_partitions_do_not_affect_others(short_of_files: Headrace) -> None:
     """And the broker can still stop in order: it needs files for that."""
     with WireClient(address_of(short_of_files), timeout=SECONDS * 2) as client:
         (topic,) = client.call(creation(name="many", num_partitions=400, replication_factor=1)).topics
@@ -635,7 +635,7 @@ def test_more_partitions_than_files_leave_the_others_alone(short_of_files: Headr
     check_victim_is_whole(short_of_files)
 
 
-def test_no_memory_for_a_frame_costs_its_connection_only(process: Headrace) -> None:
+def test_lack_of_memory_for_a_frame_closes_its_connection_only(process: Headrace) -> None:
     pid = process.pid or 0
     before = resource.prlimit(pid, resource.RLIMIT_AS)
     claimants: list[socket.socket] = []

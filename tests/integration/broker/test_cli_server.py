@@ -62,7 +62,7 @@ def default_port_is_free() -> bool:
         return probe.connect_ex(("127.0.0.1", 9092)) != 0
 
 
-def test_runs_and_stops_in_order(tmp_path: Path) -> None:
+def test_starts_and_stops_cleanly(tmp_path: Path) -> None:
     data = tmp_path / "headrace-data"
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
         ((name, host, port),) = ready(process)
@@ -86,7 +86,7 @@ def test_runs_and_stops_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not default_port_is_free(), reason="something listens on port 9092")
-def test_without_a_file_it_listens_where_kafka_does(tmp_path: Path) -> None:
+def test_listens_on_kafkas_port_without_a_file(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         assert ready(process) == [("PLAINTEXT", "127.0.0.1", 9092)]
         assert (tmp_path / "headrace-data").is_dir()
@@ -94,7 +94,7 @@ def test_without_a_file_it_listens_where_kafka_does(tmp_path: Path) -> None:
         assert process.wait(SECONDS) == 0
 
 
-def test_a_file_with_several_listeners_and_keys_without_effect(tmp_path: Path) -> None:
+def test_loads_a_file_with_several_listeners_and_keys_without_effect(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(
         "node.id=7\n"
         "process.roles=broker,controller\n"
@@ -149,14 +149,14 @@ def refusal(directory: Path, *arguments: str) -> str:
     return line
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         line = refusal(tmp_path, "-o", f"listeners=PLAINTEXT://127.0.0.1:{port}")
     assert line == f"headrace: cannot listen on PLAINTEXT://127.0.0.1:{port}: the port is in use"
 
 
-def test_a_directory_that_is_taken(tmp_path: Path) -> None:
+def test_directory_in_use(tmp_path: Path) -> None:
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
         ready(process)
         line = refusal(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0")
@@ -164,13 +164,13 @@ def test_a_directory_that_is_taken(tmp_path: Path) -> None:
     assert re.search("lock|use", line)
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_directory_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     line = refusal(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "log.dirs=file/data")
     assert "file/data" in line
 
 
-def test_a_directory_of_another_broker(tmp_path: Path) -> None:
+def test_directory_of_another_broker(tmp_path: Path) -> None:
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "node.id=3") as process:
         ready(process)
         process.send_signal(signal.SIGTERM)
@@ -184,7 +184,7 @@ def test_a_directory_of_another_broker(tmp_path: Path) -> None:
         assert broker.node_id == 3, "the directory knows"
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+def test_second_signal_exits_at_once(tmp_path: Path) -> None:
     """The first waits for a reply that nobody takes: a client that asks and does not read."""
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
         ((_, host, port),) = ready(process)
@@ -214,14 +214,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_signal_while_it_starts(tmp_path: Path) -> None:
+def test_signal_during_the_start(tmp_path: Path) -> None:
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0", "--log-level", "DEBUG") as process:
         wait_for(lambda: log_of(tmp_path) != "")  # the handlers are set by then, or the start is over
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) in (0, -signal.SIGTERM)
 
 
-def test_clients_get_their_replies_when_it_stops(tmp_path: Path) -> None:
+def test_sends_pending_responses_before_it_stops(tmp_path: Path) -> None:
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
         ((_, host, port),) = ready(process)
         with WireClient((host, port)) as client:
@@ -234,7 +234,7 @@ def test_clients_get_their_replies_when_it_stops(tmp_path: Path) -> None:
             assert process.wait(SECONDS) == 0
 
 
-def test_runs_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
+def test_continues_when_its_output_is_not_read(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with (tmp_path / "stderr").open("w") as errors:

@@ -32,7 +32,7 @@ def properties(tmp_path: Path) -> dict[str, object]:
     return {"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
 
 
-def test_the_other_directory_goes_on(properties: dict[str, object]) -> None:
+def test_other_directory_stays_online(properties: dict[str, object]) -> None:
     with EmbeddedBroker(properties, topics={"t": 2}) as broker, WireClient(broker.address) as client:
         for partition in (0, 1):
             assert produce(client, batch(b"before"), partition=partition).error_code == 0
@@ -56,7 +56,7 @@ def test_the_other_directory_goes_on(properties: dict[str, object]) -> None:
             assert produce(again, batch(b"back"), partition=1).base_offset == 1
 
 
-def test_without_any_directory_a_broker_gives_up(tmp_path: Path) -> None:
+def test_broker_stops_without_an_online_directory(tmp_path: Path) -> None:
     with EmbeddedBroker({"log.dirs": str(tmp_path / "only")}, topics={"t": 1}) as broker:
         broker.call(lambda running: running.log_manager.fail_directory(home_of(running, "t", 0), "pulled out"))
         broker.wait_until(lambda running: running.failed.is_set())
@@ -74,9 +74,7 @@ READ_ERRORS = [(OSError(errno.EIO, "Input/output error"), STORAGE_ERROR), (Runti
 
 
 @pytest.mark.parametrize(("error", "code"), READ_ERRORS)
-def test_a_read_that_fails_is_an_error_of_its_partition(
-    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_read_is_an_error_of_its_partition(error: Exception, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedBroker(topics={"t": 1}) as broker, WireClient(broker.address) as client:
         produce(client, batch())
         break_reading(monkeypatch, error)
@@ -89,7 +87,7 @@ def test_a_read_that_fails_is_an_error_of_its_partition(
 
 
 @pytest.mark.parametrize(("error", "code"), READ_ERRORS)
-def test_a_waiting_reader_hears_of_a_read_that_fails(
+def test_delayed_fetch_gets_the_error_of_a_failed_read(
     error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with EmbeddedBroker(topics={"t": 1}) as broker, WireClient(broker.address) as client:
@@ -101,9 +99,7 @@ def test_a_waiting_reader_hears_of_a_read_that_fails(
         assert client.receive(waiting).responses[0].partitions[0].error_code == code
 
 
-def test_a_full_disk_is_told_once_and_so_is_its_end(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logs_a_full_disk_and_its_end_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def full(*_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
 

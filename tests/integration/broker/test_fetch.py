@@ -69,7 +69,7 @@ def test_every_version(client: WireClient, topic: str, version: int) -> None:
     assert values(found) == [b"a", b"b"]
 
 
-def test_an_offset_in_the_middle_gives_the_batch_that_holds_it(client: WireClient, topic: str) -> None:
+def test_returns_the_batch_that_contains_the_offset(client: WireClient, topic: str) -> None:
     produce(client, batch(b"a", b"b"), topic=topic)
     produce(client, batch(b"c"), topic=topic)
     assert values(fetch(client, 1, topic)) == [b"a", b"b", b"c"]
@@ -78,13 +78,13 @@ def test_an_offset_in_the_middle_gives_the_batch_that_holds_it(client: WireClien
 
 
 @pytest.mark.parametrize("offset", [-1, 4, 2**60])
-def test_out_of_range(client: WireClient, topic: str, offset: int) -> None:
+def test_offset_out_of_range(client: WireClient, topic: str, offset: int) -> None:
     produce(client, batch(b"a", b"b", b"c"), topic=topic)
     found = fetch(client, offset, topic, max_wait_ms=FOREVER)  # answered at once
     assert (found.error_code, found.high_watermark, bytes(found.records)) == (1, -1, b"")
 
 
-def test_what_is_not_there(client: WireClient, topic: str) -> None:
+def test_errors_for_missing_partitions(client: WireClient, topic: str) -> None:
     assert fetch(client, 0, topic, 99).error_code == 3
     assert fetch(client, 0, "no-such-topic").error_code == 3
     request = fetch_request(0)
@@ -119,21 +119,21 @@ def test_waits_for_enough_data(broker: EmbeddedBroker, client: WireClient, topic
     assert len(values(by_partition(client.receive(sent))[0])) == 3
 
 
-def test_the_wait_ends_in_time_with_what_there_is(client: WireClient, topic: str) -> None:
+def test_returns_available_data_after_max_wait(client: WireClient, topic: str) -> None:
     produce(client, batch(b"little"), topic=topic)
     reply = client.call(fetch_request(0, topic, max_wait_ms=20, min_bytes=100_000), NAMED)
     assert values(by_partition(reply)[0]) == [b"little"]
     assert values(fetch(client, 1, topic, max_wait_ms=20)) == []
 
 
-def test_deleting_the_topic_frees_the_waiting(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
+def test_deleting_the_topic_completes_a_delayed_fetch(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
     sent = client.send(fetch_request(0, topic, max_wait_ms=FOREVER), NAMED)
     broker.wait_until(lambda running: running.replicas.fetches.delayed >= 1)
     broker.delete_topic(topic)
     assert by_partition(client.receive(sent))[0].error_code in (3, 6)
 
 
-def test_a_lost_connection_leaves_nothing_waiting(broker: EmbeddedBroker, topic: str) -> None:
+def test_lost_connection_cancels_its_fetch(broker: EmbeddedBroker, topic: str) -> None:
     client = WireClient(broker.address)
     client.send(fetch_request(0, topic, max_wait_ms=FOREVER), NAMED)
     broker.wait_until(lambda running: running.replicas.fetches.delayed == 1)
@@ -141,7 +141,7 @@ def test_a_lost_connection_leaves_nothing_waiting(broker: EmbeddedBroker, topic:
     broker.wait_until(lambda running: running.replicas.fetches.delayed == 0)
 
 
-def test_replies_keep_their_order_behind_a_waiting_one(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
+def test_responses_stay_in_order_behind_a_delayed_one(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
     waiting = client.send(fetch_request(0, topic, max_wait_ms=FOREVER), NAMED)
     behind = client.send(fetch_request(0, topic, 1), NAMED)
     broker.wait_until(lambda running: running.replicas.fetches.delayed >= 1)
@@ -151,7 +151,7 @@ def test_replies_keep_their_order_behind_a_waiting_one(broker: EmbeddedBroker, c
     assert by_partition(client.receive(behind))[1].high_watermark == 0
 
 
-def test_the_limit_of_bytes_is_for_all_partitions(client: WireClient, topic: str) -> None:
+def test_max_bytes_applies_to_all_partitions(client: WireClient, topic: str) -> None:
     for partition in range(3):
         produce(client, batch(bytes(1000)), topic=topic, partition=partition)
         produce(client, batch(bytes(1000)), topic=topic, partition=partition)
@@ -167,7 +167,7 @@ def test_the_limit_of_bytes_is_for_all_partitions(client: WireClient, topic: str
     assert sizes == [[2 * size, size, 0], [size, 0, 0]]
 
 
-def test_a_partition_has_its_own_limit(client: WireClient, topic: str) -> None:
+def test_partition_max_bytes(client: WireClient, topic: str) -> None:
     for _ in range(3):
         produce(client, batch(bytes(1000)), topic=topic)
     size = len(batch(bytes(1000)))
@@ -175,7 +175,7 @@ def test_a_partition_has_its_own_limit(client: WireClient, topic: str) -> None:
     assert len(fetch(client, 0, topic, max_bytes=0).records) == size  # the first batch comes whole
 
 
-def test_a_large_batch_is_read_whole(client: WireClient, topic: str) -> None:
+def test_returns_a_large_batch_whole(client: WireClient, topic: str) -> None:
     large = batch(bytes(900_000))
     produce(client, large, topic=topic)
     assert len(fetch(client, 0, topic, max_bytes=10).records) == len(large)
@@ -194,7 +194,7 @@ def next_fetch(client: WireClient, session_id: int, epoch: int, **changes: Any) 
     return client.call(request, NAMED)
 
 
-def test_a_session_tells_only_news(client: WireClient, topic: str) -> None:
+def test_session_returns_only_changes(client: WireClient, topic: str) -> None:
     first = start_session(client, topic)
     assert first.session_id > 0
     assert sorted(by_partition(first)) == [0, 1, 2]
@@ -210,7 +210,7 @@ def test_a_session_tells_only_news(client: WireClient, topic: str) -> None:
     assert by_partition(next_fetch(client, first.session_id, 4, forgotten_topics_data=forgotten)) == {}
 
 
-def test_a_session_waits_too(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
+def test_session_waits_for_data(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
     session_id = start_session(client, topic).session_id
     request = FetchRequest(max_wait_ms=FOREVER, min_bytes=1, session_id=session_id, session_epoch=1)
     sent = client.send(request, NAMED)
@@ -220,7 +220,7 @@ def test_a_session_waits_too(broker: EmbeddedBroker, client: WireClient, topic: 
     assert {index: values(one) for index, one in by_partition(client.receive(sent)).items()} == {2: [b"x"]}
 
 
-def test_partitions_take_turns(client: WireClient, topic: str) -> None:
+def test_session_rotates_partitions(client: WireClient, topic: str) -> None:
     for partition in range(3):
         for _ in range(3):
             produce(client, batch(bytes(1000)), topic=topic, partition=partition)
@@ -232,7 +232,7 @@ def test_partitions_take_turns(client: WireClient, topic: str) -> None:
     assert served == [0, 1, 2, 0, 1, 2]
 
 
-def test_a_session_ends_with_its_last_partition(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
+def test_session_ends_with_its_last_partition(broker: EmbeddedBroker, client: WireClient, topic: str) -> None:
     session_id = start_session(client, topic).session_id
     before = broker.call(lambda running: len(running.fetch_sessions))
     forgotten = [ForgottenTopic(topic=topic, partitions=[0, 1, 2])]
@@ -252,14 +252,14 @@ def test_session_errors(client: WireClient, topic: str) -> None:
     assert next_fetch(client, session_id, 2).error_code == 70
 
 
-def test_an_error_of_a_partition_is_told_again_until_it_is_gone(client: WireClient, topic: str) -> None:
+def test_session_repeats_errors_of_a_partition(client: WireClient, topic: str) -> None:
     reply = start_session(client, topic, range(2, 5))
     session_id = reply.session_id
     assert [(index, one.error_code) for index, one in by_partition(reply).items()] == [(2, 0), (3, 3), (4, 3)]
     assert sorted(by_partition(next_fetch(client, session_id, 1))) == [3, 4]
 
 
-def test_a_wrong_isolation_level(client: WireClient, topic: str) -> None:
+def test_refuses_an_invalid_isolation_level(client: WireClient, topic: str) -> None:
     assert client.call(fetch_request(0, topic, isolation_level=7), NAMED).error_code == 42
 
 
@@ -272,7 +272,7 @@ def list_offset(client: WireClient, topic: str, timestamp: int, version: int = 7
     return client.call(request, version).topics[0].partitions[0]
 
 
-def test_offsets_by_time(client: WireClient, topic: str) -> None:
+def test_list_offsets_by_timestamp(client: WireClient, topic: str) -> None:
     for at in (1000, 3000, 2000):
         produce(client, batch(b"x", timestamp=at), topic=topic)
     found = {at: list_offset(client, topic, at) for at in (-1, -2, -3, 0, 1000, 1001, 2500, 3000, 3001)}
@@ -291,7 +291,7 @@ def test_every_version_of_list_offsets(client: WireClient, topic: str, version: 
     assert list_offset(client, topic, -2, version).offset == 0
 
 
-def test_times_that_a_version_does_not_know(client: WireClient, topic: str) -> None:
+def test_refuses_timestamps_unknown_to_a_version(client: WireClient, topic: str) -> None:
     produce(client, batch(b"x"), topic=topic)
     assert list_offset(client, topic, -3, 6).error_code == 35
     assert list_offset(client, topic, -4, 7).error_code == 35
@@ -302,7 +302,7 @@ def test_times_that_a_version_does_not_know(client: WireClient, topic: str) -> N
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_the_end_of_a_leader_epoch(client: WireClient, topic: str, version: int) -> None:
+def test_end_offset_of_a_leader_epoch(client: WireClient, topic: str, version: int) -> None:
     produce(client, batch(b"a", b"b"), topic=topic)
     current = split_batches(bytes(fetch(client, 0, topic).records))[0].leader_epoch
 
@@ -320,7 +320,7 @@ def test_the_end_of_a_leader_epoch(client: WireClient, topic: str, version: int)
 # ---- many at once
 
 
-def test_one_write_wakes_all_that_wait(broker: EmbeddedBroker, topic: str) -> None:
+def test_append_completes_all_delayed_fetches(broker: EmbeddedBroker, topic: str) -> None:
     clients = [WireClient(broker.address) for _ in range(50)]
     try:
         sent = [one.send(fetch_request(0, topic, max_wait_ms=FOREVER), NAMED) for one in clients]
@@ -334,7 +334,7 @@ def test_one_write_wakes_all_that_wait(broker: EmbeddedBroker, topic: str) -> No
             one.close()
 
 
-def test_readers_and_writers_together(broker: EmbeddedBroker, topic: str) -> None:
+def test_concurrent_readers_and_writers(broker: EmbeddedBroker, topic: str) -> None:
     count, writers = 200, 4
 
     def write(number: int) -> None:
@@ -357,7 +357,7 @@ def test_readers_and_writers_together(broker: EmbeddedBroker, topic: str) -> Non
         assert mine == [b"%d:%d" % (number, sequence) for sequence in range(count)]
 
 
-def test_a_partition_asked_for_twice(client: WireClient, topic: str) -> None:
+def test_last_entry_of_a_duplicate_partition_counts(client: WireClient, topic: str) -> None:
     asked_for = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
     reply = client.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=asked_for)]), 5)
     codes = [(one.partition_index, one.error_code) for one in reply.topics[0].partitions]

@@ -155,7 +155,7 @@ def test_find_coordinator(broker: EmbeddedBroker, client: WireClient, version: i
 
 
 @pytest.mark.parametrize("version", [3, 6])
-def test_find_coordinator_of_other_kinds(client: WireClient, version: int) -> None:
+def test_find_coordinator_of_other_key_types(client: WireClient, version: int) -> None:
     reply = client.call(
         FindCoordinatorRequest(key="g", key_type=2, coordinator_keys=["g"] if version > 3 else []), version
     )
@@ -163,7 +163,7 @@ def test_find_coordinator_of_other_kinds(client: WireClient, version: int) -> No
     assert (found.error_code, found.node_id) == (InvalidRequestError.code, -1)
 
 
-def test_the_internal_topic(client: WireClient) -> None:
+def test_creates_the_internal_topic(client: WireClient) -> None:
     (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")])).topics
     assert topic.is_internal
     assert len(topic.partitions) == 50
@@ -233,7 +233,7 @@ def test_static_members(client: WireClient, group: str) -> None:
     assert again.member_id != old
 
 
-def test_a_lost_connection_does_not_stop_the_group(broker: EmbeddedBroker, client: WireClient, group: str) -> None:
+def test_lost_connection_does_not_stop_the_group(broker: EmbeddedBroker, client: WireClient, group: str) -> None:
     member_id, _ = make_stable(client, group)
     with WireClient(broker.address) as other:
         other.send(join_request(group), 3)
@@ -253,7 +253,7 @@ def test_offset_commit_and_fetch(client: WireClient, group: str, version: int) -
     assert committed(client, group) == 7
 
 
-def test_commits_to_what_is_not_there(client: WireClient, group: str) -> None:
+def test_offset_commit_to_missing_partitions(client: WireClient, group: str) -> None:
     assert commit(client, group, 7, topic="nope") == UnknownTopicOrPartitionError.code
     assert commit(client, group, 7, partition=99) == UnknownTopicOrPartitionError.code
     assert commit(client, group, 7, 10, topic="", topic_id=Uuid(int=5)) == UnknownTopicIdError.code
@@ -313,7 +313,7 @@ def test_offset_delete(client: WireClient, group: str) -> None:
     assert client.call(OffsetDeleteRequest(group_id="")).error_code == InvalidGroupIdError.code
 
 
-def test_offsets_go_with_their_topic(broker: EmbeddedBroker, client: WireClient, group: str) -> None:
+def test_deleting_a_topic_deletes_its_offsets(broker: EmbeddedBroker, client: WireClient, group: str) -> None:
     broker.create_topic("short-lived", 1)
     commit(client, group, 7, topic="short-lived")
     commit(client, group, 8)
@@ -376,7 +376,7 @@ def test_delete_groups(client: WireClient, group: str, version: int) -> None:
     assert committed(client, group + "-simple") == -1
 
 
-def test_requests_that_name_nothing(client: WireClient) -> None:
+def test_empty_requests(client: WireClient) -> None:
     assert client.call(FindCoordinatorRequest()).coordinators == []
     assert client.call(DescribeGroupsRequest()).groups == []
     assert client.call(DeleteGroupsRequest()).results == []
@@ -405,7 +405,7 @@ def test_requests_that_name_nothing(client: WireClient) -> None:
     ],
     ids=lambda request: type(request).__name__,
 )
-def test_a_request_that_is_cut_short_costs_the_connection(broker: EmbeddedBroker, request_: Message) -> None:
+def test_truncated_request_closes_the_connection(broker: EmbeddedBroker, request_: Message) -> None:
     from headrace.protocol.apis import APIS
 
     version = APIS[ApiKey(type(request_).__api_key__)].last_version
@@ -421,7 +421,7 @@ def test_a_request_that_is_cut_short_costs_the_connection(broker: EmbeddedBroker
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_groups_and_offsets_outlive_a_restart(clean: bool) -> None:
+def test_groups_and_offsets_survive_a_restart(clean: bool) -> None:
     with EmbeddedBroker() as broker:
         broker.create_topic("t", 1)
         with WireClient(broker.address) as client:
@@ -440,7 +440,7 @@ def test_groups_and_offsets_outlive_a_restart(clean: bool) -> None:
             assert commit(client, "g", 100, **options) == 0
 
 
-def test_while_a_partition_is_loaded(broker: EmbeddedBroker, client: WireClient, group: str) -> None:
+def test_errors_while_a_partition_loads(broker: EmbeddedBroker, client: WireClient, group: str) -> None:
     commit(client, group, 5)
     index = partition_for(group, 50)
     slot = broker.call(lambda running: running.coordinators.groups._partitions[index])

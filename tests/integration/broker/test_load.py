@@ -158,7 +158,7 @@ def test_idle_and_busy_connections(files_for_all: None, tmp_path: Path) -> None:
         assert "Traceback" not in broker.log_file.read_text()
 
 
-def test_checkpoints_come_as_often_as_they_can(tmp_path: Path) -> None:
+def test_checkpoints_are_written_under_load(tmp_path: Path) -> None:
     """One that takes longer than its interval does not run into the next."""
     intervals = {"replica.high.watermark.checkpoint.interval.ms": 1, "log.flush.offset.checkpoint.interval.ms": 1}
     with Headrace(tmp_path / "data", intervals) as broker:

@@ -36,7 +36,7 @@ def ask(client: WireClient, version: int, *names: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_a_topic_in_every_version(broker: EmbeddedBroker, client: WireClient, version: int) -> None:
+def test_describes_a_topic_in_every_version(broker: EmbeddedBroker, client: WireClient, version: int) -> None:
     reply = ask(client, version, "b")
     assert [(one.host, one.port) for one in reply.brokers] == [broker.address]
     (topic,) = reply.topics
@@ -44,7 +44,7 @@ def test_a_topic_in_every_version(broker: EmbeddedBroker, client: WireClient, ve
     assert {one.leader_id for one in topic.partitions} == {reply.brokers[0].node_id}
 
 
-def test_all_topics_and_none(client: WireClient) -> None:
+def test_requests_all_topics_and_none(client: WireClient) -> None:
     names = {"a", "b"}
     assert names <= {topic.name for topic in ask(client, 0).topics}  # version 0 has no other way to say so
     assert ask(client, 1).topics == []
@@ -62,28 +62,28 @@ def test_topics_by_id(client: WireClient, name: str | None) -> None:
     ]
 
 
-def test_a_topic_is_made_when_it_is_asked_for(client: WireClient) -> None:
+def test_creates_a_missing_topic(client: WireClient) -> None:
     (topic,) = ask(client, 12, "made-on-demand").topics
     assert (topic.error_code, len(topic.partitions)) == (0, 1)
 
 
-def test_unless_the_client_does_not_want_it(client: WireClient) -> None:
+def test_does_not_create_a_topic_if_the_client_disallows_it(client: WireClient) -> None:
     assert ask(client, 12, "not-made", allow_auto_topic_creation=False).topics[0].error_code == 3
 
 
 @pytest.mark.parametrize("name", ["", "..", "white space", "x" * 250])
-def test_bad_names(client: WireClient, name: str) -> None:
+def test_refuses_invalid_names(client: WireClient, name: str) -> None:
     for allowed in (True, False):
         assert ask(client, 11, name, allow_auto_topic_creation=allowed).topics[0].error_code == 17
 
 
-def test_unless_the_broker_does_not_do_it() -> None:
+def test_does_not_create_a_topic_if_auto_creation_is_disabled() -> None:
     with EmbeddedBroker({"auto.create.topics.enable": "false"}) as broker, WireClient(broker.address) as client:
         assert ask(client, 12, "not-made").topics[0].error_code == 3
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_tells_what_is_served(client: WireClient, version: int) -> None:
+def test_api_versions_announces_the_registry(client: WireClient, version: int) -> None:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
     reply = client.call(request, version)
     assert reply.error_code == 0
@@ -92,25 +92,25 @@ def test_api_versions_tells_what_is_served(client: WireClient, version: int) -> 
     ]
 
 
-def test_a_version_of_the_future_is_answered_in_the_oldest_form(client: WireClient) -> None:
+def test_unsupported_api_versions_gets_version_0(client: WireClient) -> None:
     # As a client of the future would: a header with tags, and a body that nobody can read.
     client.sock.sendall(bytes.fromhex("00000012 0012 0063 00000007 0004 77697265 00 ff ff ff"))
     frame = client.receive_frame()
     assert frame.hex() == "00000007002300000001001200000004"
 
 
-def test_a_client_that_will_not_say_its_name(client: WireClient) -> None:
+def test_refuses_an_invalid_client_software_name(client: WireClient) -> None:
     assert client.call(ApiVersionsRequest(client_software_name="", client_software_version="1"), 3).error_code == 42
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_before_they_could_be_asked_for(client: WireClient, version: int) -> None:
+def test_refuses_ids_before_version_12(client: WireClient, version: int) -> None:
     asked = [MetadataRequestTopic(name=None, topic_id=Uuid(int=5)), MetadataRequestTopic(name="a")]
     topics = client.call(MetadataRequest(topics=asked), version).topics
     assert [(topic.error_code, topic.name) for topic in topics] == [(42, ""), (0, "a")]
 
 
-def test_a_store_that_fails_is_an_error_of_the_topic(
+def test_failing_store_is_an_error_of_the_topic(
     broker: EmbeddedBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> NoReturn:
@@ -122,7 +122,7 @@ def test_a_store_that_fails_is_an_error_of_the_topic(
     assert [topic.error_code for topic in ask(client, 12, "to-be-made").topics] == [0]
 
 
-def test_a_broker_that_goes_while_a_topic_is_made(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_broker_leaves_while_a_topic_is_created(broker: EmbeddedBroker, client: WireClient) -> None:
     """The reply tells who was there when it was asked."""
     running = broker.call(lambda running: running)
     make = running.auto_topic_creation.create

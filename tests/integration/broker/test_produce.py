@@ -32,7 +32,7 @@ def client(broker: EmbeddedBroker) -> Iterator[WireClient]:
 
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("version", range(3, 13))
-def test_every_version_with_names(client: WireClient, version: int, acks: int) -> None:
+def test_every_version_with_topic_names(client: WireClient, version: int, acks: int) -> None:
     before = end_offset(client)
     reply = produce(client, batch(b"a", b"b"), version, acks=acks)
     assert (reply.error_code, reply.base_offset, reply.log_append_time_ms) == (0, before, -1)
@@ -50,20 +50,20 @@ def test_topics_by_id(client: WireClient) -> None:
     assert topic.partition_responses[0].error_code == 100
 
 
-def test_acks_0_has_no_reply(client: WireClient) -> None:
+def test_acks_0_has_no_response(client: WireClient) -> None:
     before = end_offset(client)
     client.send(produce_request(batch(b"quiet"), acks=0), NAMED)
     assert end_offset(client) == before + 1  # the next reply is of the next request
 
 
-def test_an_error_with_acks_0_closes_the_connection(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_error_with_acks_0_closes_the_connection(broker: EmbeddedBroker, client: WireClient) -> None:
     client.send(produce_request(batch(b"quiet"), topic="nowhere", acks=0), NAMED)
     with pytest.raises((ConnectionEnded, ConnectionResetError)):
         client.receive_frame()
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_other_acks_are_refused(client: WireClient, acks: int) -> None:
+def test_refuses_other_acks(client: WireClient, acks: int) -> None:
     before = end_offset(client)
     reply = produce(client, batch(), acks=acks)
     assert (reply.error_code, reply.base_offset) == (21, -1)
@@ -91,7 +91,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_cannot_be_appended(client: WireClient, what: str) -> None:
+def test_refuses_invalid_batches(client: WireClient, what: str) -> None:
     data, code = WRONG[what]
     before = end_offset(client)
     reply = produce(client, data)
@@ -116,13 +116,13 @@ def test_partitions_fail_one_by_one(client: WireClient) -> None:
     assert codes == [[0, 87, 3, 0], [3]]
 
 
-def test_zstd_needs_a_version_that_has_it(client: WireClient) -> None:
+def test_refuses_zstd_in_old_versions(client: WireClient) -> None:
     data = batch(b"x" * 100, codec=Compression.ZSTD)
     assert produce(client, data, 6).error_code == 76
     assert produce(client, data, 7).error_code == 0
 
 
-def test_internal_topics_are_refused(client: WireClient) -> None:
+def test_refuses_internal_topics(client: WireClient) -> None:
     assert produce(client, batch(), topic="__consumer_offsets").error_code == 17
 
 
@@ -135,19 +135,19 @@ def test_log_append_time(broker: EmbeddedBroker, client: WireClient) -> None:
     assert [record.timestamp for record in decode_rows(stored.records())] == [reply.log_append_time_ms]
 
 
-def test_no_more_replicas_are_asked_for_than_there_are(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_min_insync_replicas_is_limited_by_the_replicas(broker: EmbeddedBroker, client: WireClient) -> None:
     broker.create_topic("needs-two", 1, {"min.insync.replicas": "2"})
     assert produce(client, batch(), topic="needs-two", acks=-1).error_code == 0
 
 
-def test_too_few_replicas_in_sync(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_not_enough_in_sync_replicas(broker: EmbeddedBroker, client: WireClient) -> None:
     broker.create_topic("needs-two-of-two", 1, {"min.insync.replicas": "2"})
     broker.call(lambda running: running.replicas.find("needs-two-of-two", 0).replicas.append(99))
     assert produce(client, batch(), topic="needs-two-of-two", acks=-1).error_code == 19
     assert produce(client, batch(), topic="needs-two-of-two", acks=1).error_code == 0
 
 
-def test_pipelined_requests_are_answered_in_order(client: WireClient) -> None:
+def test_pipelined_requests_get_responses_in_order(client: WireClient) -> None:
     sent = []
     for number in range(50):
         sent.append(client.send(produce_request(batch(b"%d" % number), partition=number % 3), NAMED))
@@ -156,7 +156,7 @@ def test_pipelined_requests_are_answered_in_order(client: WireClient) -> None:
         client.receive(one)
 
 
-def test_a_size_that_is_not_there_fails_only_its_sender(broker: EmbeddedBroker, client: WireClient) -> None:
+def test_truncated_frame_affects_only_its_sender(broker: EmbeddedBroker, client: WireClient) -> None:
     with WireClient(broker.address) as bad:
         bad.sock.sendall(struct.pack(">i", 2**31 - 1) + b"x" * 100)
         with pytest.raises((ConnectionEnded, ConnectionResetError)):

@@ -61,9 +61,7 @@ class Gate:
 
 
 @async_test
-async def test_a_start_that_is_broken_off_while_logs_are_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_start_cancelled_while_logs_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch, LogManager, "start")
     starting = asyncio.create_task(make(tmp_path).start())
     await gate.entered()
@@ -79,7 +77,7 @@ async def test_a_start_that_is_broken_off_while_logs_are_loaded(
 
 
 @async_test
-async def test_a_stop_that_is_broken_off_while_logs_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_cancelled_while_logs_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = make(tmp_path)
     await broker.start()
     await make_topic(broker, "t")
@@ -99,7 +97,7 @@ async def test_a_stop_that_is_broken_off_while_logs_are_closed(tmp_path: Path, m
 
 
 @async_test
-async def test_a_stop_that_is_broken_off_while_it_waits_for_replies(tmp_path: Path) -> None:
+async def test_stop_cancelled_while_responses_drain(tmp_path: Path) -> None:
     broker = make(tmp_path)
     await broker.start()
     drained = asyncio.Event()
@@ -158,7 +156,7 @@ async def test_failed_start_undoes_all_steps(tmp_path: Path, step: str, monkeypa
 
 
 @async_test
-async def test_a_port_that_is_taken(tmp_path: Path) -> None:
+async def test_port_in_use(tmp_path: Path) -> None:
     first = make(tmp_path / "first")
     await first.start()
     with pytest.raises(HeadraceError, match=r"127\.0\.0\.1"):
@@ -170,7 +168,7 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_directory_that_is_in_use(tmp_path: Path) -> None:
+async def test_directory_in_use(tmp_path: Path) -> None:
     first = make(tmp_path)
     await first.start()
     with pytest.raises(HeadraceError, match="in use"):
@@ -180,7 +178,7 @@ async def test_a_directory_that_is_in_use(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_disk_that_fails_during_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disk_fails_during_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one of several the broker would tell the controller; when it stops there is none any more."""
     broker = make(tmp_path / "a", tmp_path / "b")
     await broker.start()
@@ -202,7 +200,7 @@ async def test_a_disk_that_fails_during_the_stop(tmp_path: Path, monkeypatch: py
 
 
 @async_test
-async def test_a_stop_that_fails_lets_go_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_stop_releases_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: LogManager) -> NoReturn:
         raise RuntimeError("bug")
 
@@ -217,7 +215,7 @@ async def test_a_stop_that_fails_lets_go_of_everything(tmp_path: Path, monkeypat
     await again.stop()
 
 
-def test_who_waits_is_answered_by_a_stop() -> None:
+def test_stop_completes_waiting_requests() -> None:
     with EmbeddedBroker(topics={"t": 1}) as broker, WireClient(broker.address) as client:
         waiting = client.send(fetch_request(0, max_wait_ms=600_000), 12)
         broker.wait_until(lambda running: running.replicas.fetches.delayed == 1)
@@ -238,7 +236,7 @@ async def forget(directory: Path, topic: str) -> None:
     await store.close()
 
 
-def test_logs_of_nobody_are_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_moves_stray_logs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1, "other": 1}) as broker:
         with WireClient(broker.address) as client:
             produce(client, batch(b"old"))
@@ -256,7 +254,7 @@ def test_logs_of_nobody_are_set_aside(tmp_path: Path, caplog: pytest.LogCaptureF
         assert stray.exists()
 
 
-def test_a_topic_made_again_does_not_find_the_old_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_recreated_topic_does_not_find_old_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As when this broker was away while its topic was deleted and another of the name was made."""
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as broker:
         with WireClient(broker.address) as client:
@@ -278,9 +276,7 @@ def test_a_topic_made_again_does_not_find_the_old_records(tmp_path: Path, caplog
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2])
-def test_a_creation_that_was_broken_off_is_finished(
-    tmp_path: Path, batches: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finishes_an_interrupted_topic_creation(tmp_path: Path, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker dies after some of the partitions have got their leaders in the store."""
     monkeypatch.setattr(fenced_store, "BATCH_OPERATIONS", 5)
     multi = fenced_store.FencedStore.multi
@@ -307,7 +303,7 @@ def test_a_creation_that_was_broken_off_is_finished(
 
 
 @pytest.mark.parametrize("step", ["before the logs", "after the logs"])
-def test_a_deletion_that_was_broken_off_is_finished(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finishes_an_interrupted_topic_deletion(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 3}) as broker:
         monkeypatch.setattr(
             *((LocalChannel, "send") if step == "before the logs" else (TopicDeletionManager, "_finish")), _never_done

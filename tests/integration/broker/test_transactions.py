@@ -135,7 +135,7 @@ def stable_end(client: WireClient, partition: int = 0) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_init(client: WireClient, version: int) -> None:
+def test_init_producer_id_in_every_version(client: WireClient, version: int) -> None:
     producer = Producer(client, f"init-{version}")
     assert producer.init(version) == 0
     first = producer.id, producer.epoch
@@ -150,7 +150,7 @@ def test_every_version_of_init(client: WireClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_adding_and_ending(client: WireClient, version: int) -> None:
+def test_add_partitions_and_end_txn_in_every_version(client: WireClient, version: int) -> None:
     producer = Producer(client, f"add-{version}")
     producer.init()
     for commit in (True, False):
@@ -167,7 +167,7 @@ def test_every_version_of_adding_and_ending(client: WireClient, version: int) ->
     assert producer.add(0, version=version) == [MAPPING]
 
 
-def test_an_epoch_for_each_transaction(client: WireClient) -> None:
+def test_each_transaction_has_its_own_epoch(client: WireClient) -> None:
     producer = Producer(client, "own epochs")
     producer.init()
     for epoch in range(3):
@@ -176,7 +176,7 @@ def test_an_epoch_for_each_transaction(client: WireClient) -> None:
         assert producer.end(version=5) == 0
 
 
-def test_clients_are_told_of_epochs_for_each_transaction(client: WireClient) -> None:
+def test_announces_transaction_version_2(client: WireClient) -> None:
     for version in range(5):
         reply = client.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"), version)
         assert [(each.name, each.min_version, each.max_version) for each in reply.supported_features] == (
@@ -188,7 +188,7 @@ def test_clients_are_told_of_epochs_for_each_transaction(client: WireClient) -> 
         assert (reply.finalized_features_epoch >= 0) is (version >= 3)
 
 
-def test_the_first_batch_of_a_producer_must_come_first(client: WireClient) -> None:
+def test_refuses_a_first_batch_with_a_later_sequence(client: WireClient) -> None:
     """Where partitions are added on the way, one that overtook the first would otherwise begin the transaction."""
     producer = Producer(client, "overtaken")
     producer.init()
@@ -199,7 +199,7 @@ def test_the_first_batch_of_a_producer_must_come_first(client: WireClient) -> No
     assert producer.end(version=5) == 0
 
 
-def test_a_marker_that_comes_late_does_not_end_the_next_transaction(client: WireClient) -> None:
+def test_late_marker_does_not_end_the_next_transaction(client: WireClient) -> None:
     """It has the epoch of that, if each transaction has one."""
     producer = Producer(client, "late marker")
     producer.init()
@@ -227,7 +227,7 @@ def test_a_marker_that_comes_late_does_not_end_the_next_transaction(client: Wire
     assert offsets(client, group) == (0, 0)
 
 
-def test_offsets_for_readers_of_what_is_committed(client: WireClient) -> None:
+def test_last_stable_offset_for_read_committed(client: WireClient) -> None:
     """They end where the first open transaction begins, also for those who ask for a time."""
     producer = Producer(client, "listed")
     producer.init()
@@ -256,7 +256,7 @@ def test_offsets_for_readers_of_what_is_committed(client: WireClient) -> None:
     assert [listed(since, level) for level in (0, 1)] == [end, end]
 
 
-def test_what_is_wrong_with_init(client: WireClient) -> None:
+def test_init_producer_id_errors(client: WireClient) -> None:
     assert Producer(client, "").init() == INVALID_REQUEST
     assert Producer(client, "x").init(timeout_ms=0) == TIMEOUT
     assert Producer(client, "x").init(timeout_ms=900_001) == TIMEOUT
@@ -264,7 +264,7 @@ def test_what_is_wrong_with_init(client: WireClient) -> None:
     assert Producer(client, "x").init(producer_epoch=5) == INVALID_REQUEST
 
 
-def test_partitions_that_are_not_there(client: WireClient) -> None:
+def test_errors_for_missing_partitions(client: WireClient) -> None:
     producer = Producer(client, "nowhere")
     producer.init()
     assert producer.add(0, 99) == [NOT_ATTEMPTED, UNKNOWN_TOPIC]
@@ -272,7 +272,7 @@ def test_partitions_that_are_not_there(client: WireClient) -> None:
     assert producer.state() == "Empty"
 
 
-def test_records_for_partitions_that_were_not_added(client: WireClient) -> None:
+def test_refuses_records_for_partitions_not_added(client: WireClient) -> None:
     """Otherwise they would open a transaction there that nobody ends."""
     producer = Producer(client, "not added")
     producer.init()
@@ -296,7 +296,7 @@ def test_records_for_partitions_that_were_not_added(client: WireClient) -> None:
     assert produce(client, data).error_code == NOT_AUTHORIZED  # of no transactional id
 
 
-def test_a_producer_that_left_its_transaction_open(client: WireClient) -> None:
+def test_new_producer_aborts_the_open_transaction(client: WireClient) -> None:
     old, new = Producer(client, "left open"), Producer(client, "left open")
     old.init()
     old.add(0)
@@ -332,7 +332,7 @@ def commit_offset(producer: Producer, group: str, offset: int, version: int, **o
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_in_a_transaction(client: WireClient, version: int) -> None:
+def test_commits_offsets_in_a_transaction(client: WireClient, version: int) -> None:
     group = f"group-{version}"
     client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
     producer = Producer(client, f"offsets-{version}")
@@ -355,7 +355,7 @@ def test_offsets_in_a_transaction(client: WireClient, version: int) -> None:
     assert commit_offset(producer, group, 1, version) == INVALID_EPOCH
 
 
-def test_describing_and_listing(client: WireClient) -> None:
+def test_describes_and_lists_transactions(client: WireClient) -> None:
     producer = Producer(client, "described")
     producer.init()
     producer.add(0, 2)
@@ -386,7 +386,7 @@ def test_describing_and_listing(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_markers_from_outside(client: WireClient, version: int) -> None:
+def test_write_txn_markers_from_a_client(client: WireClient, version: int) -> None:
     """As the tool sends them that ends transactions which hang."""
     producer = Producer(client, f"hanging-{version}")
     producer.init()
@@ -409,14 +409,14 @@ def test_markers_from_outside(client: WireClient, version: int) -> None:
     assert before == end
 
 
-def test_the_internal_topic_is_not_for_clients(client: WireClient) -> None:
+def test_clients_cannot_write_to_the_internal_topic(client: WireClient) -> None:
     request = produce_request(batch(b"x"), topic=TRANSACTION_TOPIC)
     ((reply,),) = (topic.partition_responses for topic in client.call(request, NAMED).responses)
     assert reply.error_code == 17
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_restarts_between_any_two_steps(clean: bool) -> None:
+def test_survives_a_restart_between_any_two_steps(clean: bool) -> None:
     with EmbeddedBroker(FEW, topics={"t": 1}) as broker:
 
         def restarted() -> WireClient:
@@ -447,7 +447,7 @@ def test_restarts_between_any_two_steps(clean: bool) -> None:
         producer.client.close()
 
 
-def test_ids_have_no_partition_before_their_topic_is_known() -> None:
+def test_ids_have_no_partition_before_the_topic_is_known() -> None:
     """Not even one that the settings would name: the topic may have been made with others."""
     with EmbeddedBroker(FEW, topics={"t": 1}) as broker, WireClient(broker.address) as client:
         topic_partition = broker.call(lambda it: it.coordinators.partition_of(TRANSACTION_TOPIC, "p"))
@@ -468,7 +468,7 @@ def wait_for_states(broker: EmbeddedBroker, expected: list[str]) -> None:
     broker.wait_until(lambda it: states(it) == expected)
 
 
-def test_a_prepared_transaction_is_completed_after_a_crash() -> None:
+def test_completes_a_prepared_transaction_after_a_crash() -> None:
     with EmbeddedBroker(FEW, topics={"t": 1}) as broker:
         with WireClient(broker.address) as client:
             client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["p"]), 4)
@@ -489,7 +489,7 @@ def test_a_prepared_transaction_is_completed_after_a_crash() -> None:
             assert producer.end() == 0
 
 
-def test_a_topic_that_is_deleted_does_not_hold_up_the_end() -> None:
+def test_deleted_topic_does_not_block_the_end() -> None:
     with EmbeddedBroker(FEW, topics={"t": 1, "gone": 1}) as broker, WireClient(broker.address) as client:
         client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["p"]), 4)
         producer = Producer(client, "p")
@@ -502,7 +502,7 @@ def test_a_topic_that_is_deleted_does_not_hold_up_the_end() -> None:
         wait_for_states(broker, ["CompleteCommit"])
 
 
-def test_timeouts() -> None:
+def test_aborts_timed_out_transactions() -> None:
     quick = {**FEW, "transaction.abort.timed.out.transaction.cleanup.interval.ms": 20}
     with EmbeddedBroker(quick, topics={"t": 1}) as broker, WireClient(broker.address) as client:
         client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["p"]), 4)
@@ -517,7 +517,7 @@ def test_timeouts() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_is_ended_by_an_older_request_than_began_it(client: WireClient, commit: bool) -> None:
+def test_older_request_version_ends_the_transaction(client: WireClient, commit: bool) -> None:
     """No client does that. If its markers were not written, whoever reads committed records would wait forever."""
     producer = Producer(client, f"mixed {commit}")
     producer.init()
@@ -527,7 +527,7 @@ def test_a_transaction_is_ended_by_an_older_request_than_began_it(client: WireCl
     assert stable == high_watermark
 
 
-def test_the_check_of_partitions_can_be_switched_at_run_time() -> None:
+def test_verification_is_a_dynamic_config() -> None:
     key = "transaction.partition.verification.enable"
     with EmbeddedBroker(FEW, topics={"t": 1}) as broker, WireClient(broker.address) as client:
         client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["p"]), 4)

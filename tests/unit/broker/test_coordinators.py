@@ -67,7 +67,7 @@ def world() -> World:
     return World()
 
 
-def test_an_append_wakes_readers(world: World) -> None:
+def test_append_completes_delayed_fetches(world: World) -> None:
     assert world.log.append(bytearray(b"1234")) == 4
     assert world.appended == [world.partition]
     assert (world.log.start_offset(), world.log.end_offset()) == (2, 9)
@@ -82,15 +82,13 @@ def test_an_append_wakes_readers(world: World) -> None:
         (MessageSizeTooLargeError, MessageSizeTooLargeError),
     ],
 )
-def test_errors_of_the_log_as_clients_of_a_coordinator_see_them(
-    world: World, raised: type[KafkaError], seen: type[KafkaError]
-) -> None:
+def test_maps_log_errors_to_coordinator_errors(world: World, raised: type[KafkaError], seen: type[KafkaError]) -> None:
     world.partition.failure = raised("no")
     with pytest.raises(seen):
         world.log.append(bytearray(b"1"))
 
 
-def test_committed_when_the_replicas_have_it(world: World) -> None:
+def test_commits_when_replicated(world: World) -> None:
     assert not world.log.is_committed(7)
     world.log.when_committed(7, world.told.append)
     world.partition.replicated = 7
@@ -102,7 +100,7 @@ def test_committed_when_the_replicas_have_it(world: World) -> None:
     assert world.log.is_committed(7)
 
 
-def test_a_commit_has_its_time(world: World) -> None:
+def test_commit_times_out(world: World) -> None:
     world.log.when_committed(7, world.told.append)
     world.clock.advance(5_000)
     world.timer.advance()
@@ -110,20 +108,20 @@ def test_a_commit_has_its_time(world: World) -> None:
 
 
 @pytest.mark.parametrize("change", [{"is_leader": False}, {"leader_epoch": 6}])
-def test_a_commit_ends_with_the_leadership(world: World, change: dict[str, object]) -> None:
+def test_commit_fails_when_leadership_is_lost(world: World, change: dict[str, object]) -> None:
     world.log.when_committed(7, world.told.append)
     vars(world.partition).update(change, replicated=100)
     world.wake()
     assert [type(error) for error in world.told] == [NotCoordinatorError]
 
 
-def test_a_partition_whose_disk_is_gone_is_empty(world: World) -> None:
+def test_offline_partition_is_empty(world: World) -> None:
     vars(world.partition)["log"] = None
     assert (world.log.start_offset(), world.log.end_offset()) == (0, 0)
 
 
 @pytest.mark.parametrize(("brokers", "factor"), [(0, 1), (1, 1), (2, 2), (5, 3)])
-def test_internal_topics_have_as_many_replicas_as_there_can_be(brokers: int, factor: int) -> None:
+def test_internal_topics_have_at_most_one_replica_per_broker(brokers: int, factor: int) -> None:
     config = CoordinatorConfig.from_properties()
     for name in (GROUP_TOPIC, TRANSACTION_TOPIC):
         topic = config.topics[name].spec(brokers)
@@ -171,7 +169,7 @@ def deleted(*topics: str) -> ImageChange:
 
 
 @async_test
-async def test_every_partition_forgets_topics_that_are_deleted() -> None:
+async def test_deletes_offsets_of_deleted_topics_in_every_partition() -> None:
     groups = Groups(of_3=[True], of_7=[True])
     _, timer, changed = make_coordinators(groups)
     changed(deleted())
@@ -182,7 +180,7 @@ async def test_every_partition_forgets_topics_that_are_deleted() -> None:
 
 
 @async_test
-async def test_topics_are_forgotten_in_steps() -> None:
+async def test_deletes_offsets_in_steps() -> None:
     groups = Groups(of_3=[False, False, True], of_7=[True])
     clock, timer, changed = make_coordinators(groups)
     changed(deleted("one"))
@@ -195,7 +193,7 @@ async def test_topics_are_forgotten_in_steps() -> None:
 
 
 @async_test
-async def test_a_partition_that_is_loading_forgets_topics_later() -> None:
+async def test_deletes_offsets_after_loading() -> None:
     loading = CoordinatorLoadInProgressError("loading")
     groups = Groups(of_3=[loading, loading, False, True])
     clock, timer, changed = make_coordinators(groups)
@@ -213,7 +211,7 @@ async def test_a_partition_that_is_loading_forgets_topics_later() -> None:
 
 
 @async_test
-async def test_a_partition_that_cannot_forget_topics_is_let_be(caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_a_failed_deletion_of_offsets(caplog: pytest.LogCaptureFixture) -> None:
     groups = Groups(of_3=[NotCoordinatorError("not here")], of_7=[KafkaStorageError("full")])
     _, timer, changed = make_coordinators(groups)
     changed(deleted("one"))

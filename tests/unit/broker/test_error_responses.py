@@ -51,7 +51,7 @@ def codes(message: Message) -> list[int]:
 
 
 @pytest.mark.parametrize("api", EVERY)
-def test_every_reply_of_every_version_carries_the_code(api: Api) -> None:
+def test_every_response_in_every_version_has_the_code(api: Api) -> None:
     for version in api.versions:
         made = error_response(filled(api.request, version), version, CODE)
         reply = decode(api.response, version, encode(made, version))
@@ -59,7 +59,7 @@ def test_every_reply_of_every_version_carries_the_code(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", EVERY)
-def test_empty_requests_do_too_where_there_is_a_place(api: Api) -> None:
+def test_empty_requests_have_the_code_at_the_top(api: Api) -> None:
     for version in api.versions:
         empty = api.request()
         assert isinstance(empty, Message)

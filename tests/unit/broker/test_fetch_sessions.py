@@ -34,7 +34,7 @@ def must_create(cache: FetchSessionCache, partitions: int = 1, privileged: bool 
     return session
 
 
-def test_epochs_are_taken_in_order_only() -> None:
+def test_refuses_epochs_out_of_order() -> None:
     cache, _ = make_cache()
     session = must_create(cache)
     assert session.id > 0
@@ -46,7 +46,7 @@ def test_epochs_are_taken_in_order_only() -> None:
     cache.use(session.id, 2, uses_topic_ids=False)
 
 
-def test_behind_the_last_epoch_comes_the_first() -> None:
+def test_epoch_wraps_to_1() -> None:
     cache, _ = make_cache()
     session = must_create(cache)
     session.epoch = 2**31 - 1
@@ -62,41 +62,41 @@ def test_an_unknown_session() -> None:
         cache.use(session.id, 1, uses_topic_ids=False)
 
 
-def test_a_session_stays_with_names_or_with_ids() -> None:
+def test_refuses_a_change_between_names_and_ids() -> None:
     cache, _ = make_cache()
     session = must_create(cache)
     with pytest.raises(FetchSessionTopicIdError):
         cache.use(session.id, 1, uses_topic_ids=True)
 
 
-def test_changes_add_update_and_forget() -> None:
+def test_request_adds_updates_and_forgets_partitions() -> None:
     cache, _ = make_cache()
     session = must_create(cache, 2)
     session.change([fetched(0, offset=5), fetched(9)], [("t", 1), ("t", 77)])
     assert [(one.partition, one.fetch_offset) for one in session.partitions.values()] == [(0, 5), (9, 0)]
 
 
-def test_partitions_by_id_are_told_apart_from_those_by_name() -> None:
+def test_distinguishes_partitions_by_id_and_by_name() -> None:
     by_name, by_id = fetched(0), fetched(0, topic=None, topic_id=AN_ID)
     assert by_name.key == ("t", 0)
     assert by_id.key == (AN_ID, 0)
 
 
-def test_an_update_keeps_what_was_sent() -> None:
+def test_update_keeps_the_sent_offsets() -> None:
     one = fetched(0)
     one.sent_high_watermark = 12
     one.update(fetched(0, offset=3))
     assert (one.fetch_offset, one.sent_high_watermark) == (3, 12)
 
 
-def test_who_had_data_goes_to_the_end() -> None:
+def test_partition_with_data_moves_to_the_end() -> None:
     session = must_create(make_cache()[0], 4)
     served = [session.partitions[("t", 0)], session.partitions[("t", 2)]]
     session.rotate(served)
     assert [one.partition for one in session.partitions.values()] == [1, 3, 0, 2]
 
 
-def test_rotation_does_not_bring_back_what_was_forgotten() -> None:
+def test_rotation_does_not_restore_forgotten_partitions() -> None:
     session = FetchSession(1, privileged=False, uses_topic_ids=False, now_ms=0)
     session.change([fetched(0), fetched(1)], [])
     served = list(session.partitions.values())
@@ -105,11 +105,11 @@ def test_rotation_does_not_bring_back_what_was_forgotten() -> None:
     assert list(session.partitions) == [("t", 1)]
 
 
-def test_without_slots_there_are_no_sessions() -> None:
+def test_creates_no_sessions_without_slots() -> None:
     assert create(make_cache(slots=0)[0]) is None
 
 
-def test_a_full_cache_takes_no_more() -> None:
+def test_full_cache_creates_no_session() -> None:
     cache, _ = make_cache(slots=2)
     must_create(cache, 1)
     must_create(cache, 1)
@@ -117,7 +117,7 @@ def test_a_full_cache_takes_no_more() -> None:
     assert (len(cache), cache.evictions) == (2, 0)
 
 
-def test_the_one_unused_for_longest_goes_first() -> None:
+def test_evicts_the_least_recently_used_session() -> None:
     cache, clock = make_cache(slots=2)
     old, used = must_create(cache, 50), must_create(cache, 50)
     clock.advance(MIN_EVICTION_MS + 1)
@@ -128,7 +128,7 @@ def test_the_one_unused_for_longest_goes_first() -> None:
     assert cache.evictions == 1
 
 
-def test_a_larger_session_replaces_a_smaller_one_that_had_its_time() -> None:
+def test_larger_session_evicts_an_old_smaller_one() -> None:
     cache, clock = make_cache(slots=2)
     small, large = must_create(cache, 1), must_create(cache, 10)
     clock.advance(MIN_EVICTION_MS + 1)
@@ -141,14 +141,14 @@ def test_a_larger_session_replaces_a_smaller_one_that_had_its_time() -> None:
     cache.use(large.id, 2, uses_topic_ids=False)
 
 
-def test_a_follower_goes_before_consumers_at_once() -> None:
+def test_follower_evicts_a_consumer_at_once() -> None:
     cache, _ = make_cache(slots=1)
     must_create(cache, 100)
     assert create(cache, 1, privileged=True) is not None
     assert create(cache, 100) is None
 
 
-def test_it_counts() -> None:
+def test_counts_sessions_partitions_and_evictions() -> None:
     cache, _ = make_cache(slots=3)
     must_create(cache, 2)
     must_create(cache, 5)

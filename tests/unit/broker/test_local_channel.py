@@ -33,7 +33,7 @@ class Applied:
 
 
 @async_test
-async def test_a_long_command_gives_others_their_turn() -> None:
+async def test_long_command_lets_other_work_run() -> None:
     applied, answers = Applied(), list[CommandResult]()
     channel = LocalChannel(1, applied)
     channel.send(1, stop_all(), answers.append)
@@ -49,7 +49,7 @@ async def test_a_long_command_gives_others_their_turn() -> None:
 
 
 @async_test
-async def test_idle_is_when_all_is_applied() -> None:
+async def test_is_idle_after_all_commands_are_applied() -> None:
     applied, answers = Applied(), list[CommandResult]()
     channel = LocalChannel(1, applied)
     await channel.wait_idle()
@@ -63,7 +63,7 @@ async def test_idle_is_when_all_is_applied() -> None:
 
 
 @async_test
-async def test_a_command_that_is_refused_is_not_gone_on_with() -> None:
+async def test_stops_a_refused_command() -> None:
     commands = list[Command]()
 
     def refuse(command: Command) -> CommandResult:
@@ -79,7 +79,7 @@ async def test_a_command_that_is_refused_is_not_gone_on_with() -> None:
 
 
 @async_test
-async def test_a_failure_is_answered_and_the_next_command_comes() -> None:
+async def test_continues_after_a_failed_command() -> None:
     def fail(_: Command) -> CommandResult:
         raise RuntimeError("bug")
 
@@ -96,7 +96,7 @@ async def test_a_failure_is_answered_and_the_next_command_comes() -> None:
 
 
 @async_test
-async def test_nothing_is_applied_after_the_end() -> None:
+async def test_applies_nothing_after_close() -> None:
     applied, answers = Applied(), list[CommandResult]()
     channel = LocalChannel(1, applied)
     channel.send(1, stop_all(), answers.append)
@@ -109,7 +109,7 @@ async def test_nothing_is_applied_after_the_end() -> None:
 
 
 @async_test
-async def test_another_broker_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cannot_reach_another_broker(caplog: pytest.LogCaptureFixture) -> None:
     channel = LocalChannel(1, Applied())
     channel.send(2, metadata(), lambda _: pytest.fail("answered"))
     await channel.wait_idle()

@@ -49,7 +49,7 @@ def empty(purgatory: Purgatory, timer: Timer) -> bool:
     return purgatory.delayed == purgatory.watched == purgatory.keys == len(timer) == 0
 
 
-def test_what_can_be_completed_is_not_watched(purgatory: Purgatory, timer: Timer) -> None:
+def test_completes_at_once_without_watching(purgatory: Purgatory, timer: Timer) -> None:
     wait = Wait(ready=True)
     assert purgatory.try_complete_else_watch(wait, ["a"])
     assert (wait.completions, wait.expirations) == (1, 0)
@@ -57,7 +57,7 @@ def test_what_can_be_completed_is_not_watched(purgatory: Purgatory, timer: Timer
 
 
 @pytest.mark.parametrize("how", ["at once", "woken", "expired", "at the end"])
-def test_who_waits_is_told_of_a_failure(
+def test_calls_on_failed_after_an_error(
     purgatory: Purgatory, timer: Timer, clock: ManualClock, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
@@ -116,14 +116,14 @@ def test_expires(purgatory: Purgatory, timer: Timer, clock: ManualClock) -> None
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_what_may_not_wait_expires_at_once(purgatory: Purgatory, timer: Timer, timeout_ms: int) -> None:
+def test_timeout_0_expires_at_once(purgatory: Purgatory, timer: Timer, timeout_ms: int) -> None:
     wait = Wait(timeout_ms)
     assert purgatory.try_complete_else_watch(wait, ["a"])
     assert (wait.completions, wait.expirations, purgatory.expired) == (1, 1, 1)
     assert empty(purgatory, timer)
 
 
-def test_without_keys_only_time_completes_it(purgatory: Purgatory, timer: Timer, clock: ManualClock) -> None:
+def test_operation_without_keys_expires(purgatory: Purgatory, timer: Timer, clock: ManualClock) -> None:
     wait = Wait()
     assert not purgatory.try_complete_else_watch(wait, [])
     assert purgatory.delayed == 1
@@ -133,7 +133,7 @@ def test_without_keys_only_time_completes_it(purgatory: Purgatory, timer: Timer,
     assert empty(purgatory, timer)
 
 
-def test_somebody_else_may_complete_it(purgatory: Purgatory, timer: Timer) -> None:
+def test_can_be_completed_by_others(purgatory: Purgatory, timer: Timer) -> None:
     wait = Wait()
     purgatory.try_complete_else_watch(wait, ["a"])
     assert wait.force_complete()
@@ -144,7 +144,7 @@ def test_somebody_else_may_complete_it(purgatory: Purgatory, timer: Timer) -> No
     assert empty(purgatory, timer)
 
 
-def test_completing_may_complete_others_of_the_same_key(purgatory: Purgatory, timer: Timer) -> None:
+def test_completion_can_complete_others_of_the_key(purgatory: Purgatory, timer: Timer) -> None:
     """As when a reply makes room for the next request of its connection."""
     second = Wait(ready=False)
     first = Wait(on_done=lambda: second.force_complete())
@@ -157,7 +157,7 @@ def test_completing_may_complete_others_of_the_same_key(purgatory: Purgatory, ti
     assert purgatory.delayed == 1
 
 
-def test_completing_may_watch_again(purgatory: Purgatory, timer: Timer) -> None:
+def test_completion_can_watch_again(purgatory: Purgatory, timer: Timer) -> None:
     """As a consumer does, whose next fetch comes with the reply to the last."""
     second = Wait(ready=False)
     first = Wait(on_done=lambda: purgatory.try_complete_else_watch(second, ["a"]))
@@ -167,7 +167,7 @@ def test_completing_may_watch_again(purgatory: Purgatory, timer: Timer) -> None:
     assert (purgatory.delayed, purgatory.watched, second.tries) == (1, 1, 1)
 
 
-def test_one_that_fails_stops_no_other(
+def test_failing_operation_does_not_affect_others(
     purgatory: Purgatory, timer: Timer, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = Wait(on_done=lambda: 1 // 0), Wait()
@@ -181,7 +181,7 @@ def test_one_that_fails_stops_no_other(
     assert empty(purgatory, timer)
 
 
-def test_cancelling_a_key(purgatory: Purgatory, timer: Timer, clock: ManualClock) -> None:
+def test_cancels_a_key(purgatory: Purgatory, timer: Timer, clock: ManualClock) -> None:
     one, both, other = Wait(), Wait(), Wait()
     purgatory.try_complete_else_watch(one, ["a"])
     purgatory.try_complete_else_watch(both, ["a", "b"])
@@ -194,7 +194,7 @@ def test_cancelling_a_key(purgatory: Purgatory, timer: Timer, clock: ManualClock
     assert [wait.completions for wait in (one, both, other)] == [0, 0, 1]
 
 
-def test_stopping_completes_all(purgatory: Purgatory, timer: Timer) -> None:
+def test_complete_all(purgatory: Purgatory, timer: Timer) -> None:
     waits = [Wait() for _ in range(5)]
     for number, wait in enumerate(waits):
         purgatory.try_complete_else_watch(wait, [number, number + 1])
@@ -203,7 +203,7 @@ def test_stopping_completes_all(purgatory: Purgatory, timer: Timer) -> None:
     assert empty(purgatory, timer)
 
 
-def test_lists_do_not_grow(purgatory: Purgatory, timer: Timer) -> None:
+def test_watch_lists_do_not_grow(purgatory: Purgatory, timer: Timer) -> None:
     """One key sees all the traffic, the other none: the idle one must not keep what the busy one completed."""
     for _ in range(1000):
         wait = Wait()

@@ -118,7 +118,7 @@ def count_appends(version: int, commit: bool) -> int:
 @pytest.mark.parametrize("groups_load_last", [False, True])
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_client_that_lives_gets_what_it_wants(version: int, commit: bool, groups_load_last: bool) -> None:
+def test_surviving_client_completes_its_transaction(version: int, commit: bool, groups_load_last: bool) -> None:
     for first in range(1, count_appends(version, commit) + 1):
         for second in count() if first > FIRST_TRANSACTION[version] else (0,):  # 0: it dies once
             deaths = (first, second) if second else (first,)
@@ -131,7 +131,7 @@ def test_a_client_that_lives_gets_what_it_wants(version: int, commit: bool, grou
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_client_that_dies_leaves_all_or_nothing(version: int, commit: bool) -> None:
+def test_dying_client_leaves_all_or_nothing(version: int, commit: bool) -> None:
     decisions = []
     for first in range(FIRST_TRANSACTION[version] + 1, count_appends(version, commit) + 1):
         world = run(version, commit, first, lives=False)

@@ -85,7 +85,7 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize("text", [KAFKA_3, KAFKA_4], ids=["3", "4"])
-def test_kafkas_own_file_loads(text: str) -> None:
+def test_loads_kafkas_server_properties(text: str) -> None:
     config = BrokerConfig.from_properties(parse_properties(text))
     assert [listener.port for listener in config.listeners] == [9092]
     assert config.manager.num_recovery_threads_per_data_dir == 1
@@ -94,7 +94,7 @@ def test_kafkas_own_file_loads(text: str) -> None:
     assert config.coordinators.topics["__consumer_offsets"].replication_factor == 1
 
 
-def test_the_listener_of_a_kraft_controller_is_left_out() -> None:
+def test_ignores_the_listener_of_a_kraft_controller() -> None:
     config = BrokerConfig.from_properties(parse_properties(KAFKA_4))
     assert config.node_id == 1
     assert config.listeners == (Listener("PLAINTEXT", "", 9092),)
@@ -102,7 +102,7 @@ def test_the_listener_of_a_kraft_controller_is_left_out() -> None:
     assert "Listener CONTROLLER://:9093 is ignored: there is no Raft quorum" in "\n".join(config.notes)
 
 
-def test_every_key_is_in_one_place_only() -> None:
+def test_each_key_is_in_one_table() -> None:
     assert BROKER_KEYS.keys.keys() & NO_EFFECT.keys() == set()
     assert BROKER_KEYS.keys.keys() & REFUSED.keys() == set()
     assert NO_EFFECT.keys() & REFUSED.keys() == set()
@@ -110,7 +110,7 @@ def test_every_key_is_in_one_place_only() -> None:
     assert OWN_KEYS.keys.keys() & MANAGER_KEYS.keys.keys() == set()
 
 
-def test_topic_keys_are_the_logs_and_those_of_replication() -> None:
+def test_topic_keys_are_log_and_replication_keys() -> None:
     assert TOPIC_KEYS.keys.keys() - LOG_KEYS.keys.keys() == {
         "min.insync.replicas",
         "unclean.leader.election.enable",
@@ -119,7 +119,7 @@ def test_topic_keys_are_the_logs_and_those_of_replication() -> None:
     }
 
 
-def test_broker_keys_that_are_topics_defaults() -> None:
+def test_broker_keys_define_topic_defaults() -> None:
     hours, minutes, ms = (BROKER_KEYS.keys[f"log.retention.{unit}"] for unit in ("hours", "minutes", "ms"))
     assert (hours.default, minutes.default, ms.default) == (168, None, None)
     assert (hours.type.value, ms.type.value) == ("int", "long")
@@ -148,16 +148,16 @@ def test_broker_keys_that_are_topics_defaults() -> None:
         ({"node.id": "7", "broker.id": "-1"}, 7),
     ],
 )
-def test_ids(given: dict[str, str], expected: int) -> None:
+def test_broker_ids(given: dict[str, str], expected: int) -> None:
     assert BrokerConfig.from_properties(given).node_id == expected
 
 
-def test_two_ids_must_be_one() -> None:
+def test_node_id_and_broker_id_must_be_equal() -> None:
     assert error_of(node_id="1", broker_id="2") == "node.id=1 and broker.id=2 must be equal, or only one of them set"
     assert error_of(node_id="-1").startswith("node.id='-1' is not a valid value")
 
 
-def test_an_id_that_was_not_given_is_the_directories(tmp_path: Path) -> None:
+def test_takes_a_missing_id_from_meta_properties(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     second.mkdir()
     given = {"log.dirs": f"{first},{second}"}
@@ -171,7 +171,7 @@ def test_an_id_that_was_not_given_is_the_directories(tmp_path: Path) -> None:
 # ---- what is not known, or not used
 
 
-def test_an_unknown_key_is_named_with_the_likely_one() -> None:
+def test_unknown_key_suggests_the_likely_one() -> None:
     assert error_of(num_partition="3") == "unknown configuration key 'num.partition', did you mean 'num.partitions'?"
     assert "did you mean 'offsets.topic.num.partitions'" in error_of(offsets_topic_num_partition="3")
     assert error_of(qwertz="1") == "unknown configuration key 'qwertz'"
@@ -179,13 +179,13 @@ def test_an_unknown_key_is_named_with_the_likely_one() -> None:
         BrokerConfig.from_properties({5: "1"})  # type: ignore[dict-item]
 
 
-def test_topic_keys_are_no_broker_keys() -> None:
+def test_refuses_topic_keys_as_broker_keys() -> None:
     assert error_of(retention_ms="5").startswith(
         "unknown configuration key 'retention.ms', did you mean 'log.retention"
     )
 
 
-def test_what_somebody_would_rely_on_is_refused() -> None:
+def test_refuses_keys_that_users_rely_on() -> None:
     message = error_of(authorizer_class_name="kafka.security.authorizer.AclAuthorizer")
     assert (
         message == "authorizer.class.name cannot be set: there is no authorizer yet, so every client would have access"
@@ -194,7 +194,7 @@ def test_what_somebody_would_rely_on_is_refused() -> None:
     assert "tiered" in error_of(remote_log_storage_system_enable="true")
 
 
-def test_settings_of_single_listeners_have_no_effect() -> None:
+def test_listener_prefixed_keys_have_no_effect() -> None:
     (note,) = BrokerConfig.from_properties({"listener.name.plaintext.ssl.keystore.location": "x"}).notes
     assert note.startswith("listener.name.plaintext.ssl.keystore.location has no effect")
 
@@ -213,7 +213,7 @@ def test_settings_of_single_listeners_have_no_effect() -> None:
         ("min.insync.replicas", "0"),
     ],
 )
-def test_wrong_values_are_named(key: str, value: str) -> None:
+def test_error_names_the_invalid_value(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"^{key}='{value}' is not a valid value: expected ") as caught:
         BrokerConfig.from_properties({key: value})
     assert "\n" not in str(caught.value)
@@ -250,7 +250,7 @@ def test_bad_listeners() -> None:
     assert error_of(listeners="SSL://:9093") == "Listener SSL uses SSL: only PLAINTEXT listeners are supported so far"
 
 
-def test_port_0_may_stand_twice() -> None:
+def test_accepts_port_0_twice() -> None:
     given = {"listeners": "A://h:0,B://h:0", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
     assert len(BrokerConfig.from_properties(given).listeners) == 2
 
@@ -263,7 +263,7 @@ def test_bad_advertised_listeners() -> None:
         assert "cannot use the nonroutable address" in error_of(advertised_listeners=f"PLAINTEXT://{host}:9092")
 
 
-def test_the_listener_between_brokers() -> None:
+def test_inter_broker_listener() -> None:
     assert "inter.broker.listener.name=X must be a listener name defined in listeners: PLAINTEXT" in error_of(
         inter_broker_listener_name="X"
     )
@@ -276,19 +276,19 @@ def test_the_listener_between_brokers() -> None:
 # ---- combinations
 
 
-def test_roles() -> None:
+def test_process_roles() -> None:
     assert error_of(process_roles="controller").startswith("process.roles must include broker: ")
     BrokerConfig.from_properties({"process.roles": "broker"})
 
 
-def test_directories() -> None:
+def test_log_dirs() -> None:
     assert error_of(log_dirs="") == "log.dirs must name at least one directory"
     assert error_of(log_dirs="a,b,./a") == "log.dirs has a duplicate directory: a and ./a"
     assert BrokerConfig.from_properties({"log.dir": "a"}).log_dirs == ("a",)
     assert BrokerConfig.from_properties({"log.dir": "a", "log.dirs": "b,c"}).log_dirs == ("b", "c")
 
 
-def test_limits_per_address() -> None:
+def test_connection_limits_per_ip() -> None:
     limits = BrokerConfig.from_properties(
         {"max.connections.per.ip": "5", "max.connections.per.ip.overrides": "127.0.0.1:100, ::1:7,[::2]:8"}
     ).limits
@@ -300,18 +300,18 @@ def test_limits_per_address() -> None:
     assert "cannot resolve 'no host'" in error_of(max_connections_per_ip_overrides="no host:1")
 
 
-def test_a_name_in_the_limits_is_looked_up() -> None:
+def test_resolves_host_names_in_ip_limits() -> None:
     limits = BrokerConfig.from_properties({"max.connections.per.ip.overrides": "localhost:3"}).limits
     assert 3 in (limits.per_ip("127.0.0.1"), limits.per_ip("::1"))
 
 
-def test_lags_of_compaction_must_fit() -> None:
+def test_min_compaction_lag_must_not_exceed_max() -> None:
     assert "min.compaction.lag.ms=10 must not be greater than max.compaction.lag.ms=5" in error_of(
         log_cleaner_min_compaction_lag_ms="10", log_cleaner_max_compaction_lag_ms="5"
     )
 
 
-def test_odd_combinations_are_noted() -> None:
+def test_notes_odd_combinations() -> None:
     (note,) = BrokerConfig.from_properties({"min.insync.replicas": "2"}).notes
     assert "min.insync.replicas=2 is greater than default.replication.factor=1" in note
     (note,) = BrokerConfig.from_properties({"socket.request.max.bytes": "1000"}).notes

@@ -14,7 +14,7 @@ from headrace.net.limits import Limits
 from headrace.storage.config import ManagerConfig
 
 
-def test_a_topic_has_what_the_server_was_started_with() -> None:
+def test_topic_inherits_static_configs() -> None:
     dynamic_config = DynamicConfig({"log.retention.hours": "2", "min.insync.replicas": "2"})
     config = dynamic_config.topic("any")
     assert config.log.retention_ms == 2 * 3_600_000
@@ -22,7 +22,7 @@ def test_a_topic_has_what_the_server_was_started_with() -> None:
     assert dynamic_config.log_config("any") is config.log
 
 
-def test_what_is_set_nearest_to_the_topic_wins() -> None:
+def test_most_specific_config_wins() -> None:
     dynamic_config = DynamicConfig({"log.retention.ms": "1"}, node_id=3)
     assert dynamic_config.topic("a").log.retention_ms == 1
     dynamic_config.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "2"})
@@ -37,13 +37,13 @@ def test_what_is_set_nearest_to_the_topic_wins() -> None:
     assert dynamic_config.topic("a").log.retention_ms == 2
 
 
-def test_settings_of_another_broker_are_passed_over() -> None:
+def test_ignores_configs_of_another_broker() -> None:
     dynamic_config = DynamicConfig({}, node_id=3)
     dynamic_config.set_broker_overrides("4", {"log.retention.ms": "5"})
     assert dynamic_config.topic("a") == DynamicConfig({}).topic("a")
 
 
-def test_listeners_hear_of_topics_that_have_changed_and_of_no_others() -> None:
+def test_notifies_listeners_of_changed_topics_only() -> None:
     dynamic_config = DynamicConfig({})
     told: list[Mapping[str, TopicConfig]] = []
     dynamic_config.on_topics_changed.append(told.append)
@@ -56,7 +56,7 @@ def test_listeners_hear_of_topics_that_have_changed_and_of_no_others() -> None:
     assert told[1]["a"].log.retention_ms == 604_800_000
 
 
-def test_a_changed_default_reaches_all_topics_and_leaves_their_own_settings() -> None:
+def test_changed_default_applies_to_topics_without_override() -> None:
     dynamic_config = DynamicConfig({})
     dynamic_config.set_topic_overrides("a", {"retention.ms": "5"})
     for name in ("a", "b", "gone"):
@@ -72,7 +72,7 @@ def test_a_changed_default_reaches_all_topics_and_leaves_their_own_settings() ->
     }
 
 
-def test_a_forgotten_topic_leaves_nothing_to_one_of_the_same_name() -> None:
+def test_recreated_topic_does_not_inherit_old_configs() -> None:
     dynamic_config = DynamicConfig({})
     dynamic_config.set_topic_overrides("a", {"retention.ms": "5"})
     dynamic_config.forget_topic("a")
@@ -80,7 +80,7 @@ def test_a_forgotten_topic_leaves_nothing_to_one_of_the_same_name() -> None:
     assert dynamic_config.topic("a").log.retention_ms == 604_800_000
 
 
-def test_listeners_hear_of_broker_keys() -> None:
+def test_notifies_listeners_of_broker_keys() -> None:
     dynamic_config = DynamicConfig({"max.connections": "50"}, node_id=1)
     told: list[Mapping[str, Any]] = []
     dynamic_config.on_broker_changed.append(told.append)
@@ -92,7 +92,7 @@ def test_listeners_hear_of_broker_keys() -> None:
     assert told[1]["max.connections"] == 50
 
 
-def test_limits_and_manager_have_what_is_in_force() -> None:
+def test_limits_and_log_manager_config_are_effective_values() -> None:
     dynamic_config = DynamicConfig({"max.connections.per.ip": "4", "log.cleaner.io.buffer.size": "4096"}, node_id=1)
     overrides = {"max.connections": "6", "max.connections.per.ip.overrides": "127.0.0.1:2"}
     dynamic_config.set_broker_overrides("1", {**overrides, "log.cleaner.io.buffer.size": "2048"})
@@ -117,12 +117,12 @@ def test_limits_and_manager_have_what_is_in_force() -> None:
         ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "must not be greater than"),
     ],
 )
-def test_settings_that_no_topic_can_have(overrides: dict[str, str], message: str) -> None:
+def test_refuses_invalid_topic_configs(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=message.replace("?", r"\?")):
         DynamicConfig({}).check_topic(overrides)
 
 
-def test_a_topic_is_checked_against_the_defaults_it_will_have() -> None:
+def test_checks_topic_configs_against_effective_defaults() -> None:
     dynamic_config = DynamicConfig({"log.cleaner.min.compaction.lag.ms": "10"})
     with pytest.raises(InvalidConfigurationError, match=r"min\.compaction\.lag\.ms=10 must not be greater than"):
         dynamic_config.check_topic({"max.compaction.lag.ms": "5"})
@@ -145,12 +145,12 @@ def test_a_topic_is_checked_against_the_defaults_it_will_have() -> None:
         ),
     ],
 )
-def test_settings_that_no_running_broker_takes(overrides: dict[str, str], message: str) -> None:
+def test_refuses_invalid_dynamic_broker_configs(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         DynamicConfig({}).check_broker(DEFAULT_ENTITY, overrides)
 
 
-def test_settings_that_a_running_broker_takes() -> None:
+def test_accepts_dynamic_broker_configs() -> None:
     dynamic_config = DynamicConfig({})
     overrides = {"log.retention.ms": "5", "num.io.threads": "16"}
     dynamic_config.check_broker("0", overrides)
@@ -159,7 +159,7 @@ def test_settings_that_a_running_broker_takes() -> None:
     assert dynamic_config.broker_overrides(DEFAULT_ENTITY) == {}
 
 
-def test_stored_settings_that_cannot_be_used_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignores_invalid_stored_configs(caplog: pytest.LogCaptureFixture) -> None:
     dynamic_config = DynamicConfig({})
     with caplog.at_level(logging.ERROR):
         dynamic_config.set_topic_overrides("a", {"retention.ms": "never"})

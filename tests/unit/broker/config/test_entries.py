@@ -23,14 +23,14 @@ def _broker_entry(dynamic_config: DynamicConfig, name: str) -> ConfigEntry:
     return next(entry for entry in broker_entries(dynamic_config) if entry.name == name)
 
 
-def test_all_topic_keys_are_there_in_order() -> None:
+def test_lists_all_topic_keys_in_order() -> None:
     entries = TopicEntries(DynamicConfig({})).of({})
     assert [entry.name for entry in entries] == sorted(TOPIC_KEYS.keys)
     assert all(entry.documentation and not entry.read_only and entry.value is not None for entry in entries)
     assert {entry.source for entry in entries} == {ConfigSource.DEFAULT}
 
 
-def test_synonyms_come_in_the_order_in_which_they_win() -> None:
+def test_synonyms_are_in_order_of_precedence() -> None:
     dynamic_config = DynamicConfig({"log.segment.bytes": "4096"}, node_id=1)
     dynamic_config.set_broker_overrides(DEFAULT_ENTITY, {"log.segment.bytes": "5000"})
     dynamic_config.set_broker_overrides("1", {"log.segment.bytes": "6000"})
@@ -46,22 +46,22 @@ def test_synonyms_come_in_the_order_in_which_they_win() -> None:
     assert _topic_entry(dynamic_config, "segment.bytes").synonyms == entry.synonyms[1:]
 
 
-def test_a_default_in_hours_is_shown_as_what_it_comes_to() -> None:
+def test_shows_a_default_in_hours_in_milliseconds() -> None:
     entry = _topic_entry(DynamicConfig({"log.retention.hours": "100"}), "retention.ms")
     assert (entry.value, entry.source) == ("360000000", ConfigSource.SERVER)
     assert entry.synonyms == (("log.retention.hours", "100", 4), ("log.retention.hours", "168", 5))
 
 
-def test_a_key_that_no_broker_has() -> None:
+def test_topic_key_without_broker_key() -> None:
     entry = _topic_entry(DynamicConfig({}), "leader.replication.throttled.replicas")
     assert (entry.value, entry.source, entry.type, entry.synonyms) == ("", ConfigSource.DEFAULT, 7, ())
 
 
-def test_a_value_that_cannot_be_used_is_shown_as_it_is() -> None:
+def test_shows_an_invalid_value_as_it_is() -> None:
     assert _topic_entry(DynamicConfig({}), "retention.ms", retention_ms="never").value == "never"
 
 
-def test_all_broker_keys_are_there_and_say_whether_they_can_be_changed() -> None:
+def test_lists_all_broker_keys_with_read_only_flag() -> None:
     entries = broker_entries(DynamicConfig({"num.partitions": "3"}))
     assert [entry.name for entry in entries] == sorted(BROKER_KEYS.keys)
     by_name = {entry.name: entry for entry in entries}
@@ -71,18 +71,18 @@ def test_all_broker_keys_are_there_and_say_whether_they_can_be_changed() -> None
 
 
 @pytest.mark.parametrize("key", ["node.id", "broker.id"])
-def test_the_id_is_shown_wherever_it_comes_from(key: str) -> None:
+def test_shows_the_effective_broker_id(key: str) -> None:
     assert _broker_entry(DynamicConfig({}, node_id=7), key).value == "7"
 
 
-def test_a_broker_key_that_has_no_effect_is_shown_where_it_is_set() -> None:
+def test_shows_a_broker_key_without_effect_if_set() -> None:
     dynamic_config = DynamicConfig({}, node_id=1)
     dynamic_config.set_broker_overrides("1", {"num.io.threads": "16"})
     entry = _broker_entry(dynamic_config, "num.io.threads")
     assert (entry.value, entry.source, entry.read_only) == ("16", ConfigSource.THIS_BROKER, False)
 
 
-def test_for_all_brokers_only_what_is_set_is_shown() -> None:
+def test_shows_only_set_configs_of_all_brokers() -> None:
     dynamic_config = DynamicConfig({"log.retention.ms": "1"}, node_id=1)
     assert all_brokers_entries(dynamic_config) == []
     dynamic_config.set_broker_overrides("1", {"log.retention.ms": "2"})
@@ -108,5 +108,5 @@ def test_for_all_brokers_only_what_is_set_is_shown() -> None:
         (None, None),
     ],
 )
-def test_values_are_shown_as_kafka_writes_them(value: object, shown: str | None) -> None:
+def test_formats_values_as_kafka_does(value: object, shown: str | None) -> None:
     assert show_value(value) == shown

@@ -19,7 +19,7 @@ from headrace.net.listeners import Listener
         (" PLAINTEXT://:9092 ", Listener("PLAINTEXT", "", 9092)),
     ],
 )
-def test_listeners(text: str, expected: Listener) -> None:
+def test_parses_listeners(text: str, expected: Listener) -> None:
     assert parse_listeners("listeners", [text]) == (expected,)
 
 
@@ -40,7 +40,7 @@ def test_listeners(text: str, expected: Listener) -> None:
         "A B://a:1",
     ],
 )
-def test_what_is_no_listener(text: str) -> None:
+def test_refuses_invalid_listeners(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_listeners("advertised.listeners", [text])
     assert str(caught.value) == (
@@ -48,12 +48,12 @@ def test_what_is_no_listener(text: str) -> None:
     )
 
 
-def test_a_name_stands_once() -> None:
+def test_refuses_duplicate_listener_names() -> None:
     with pytest.raises(ConfigError, match="listeners: each listener must have a different name, A is used twice"):
         parse_listeners("listeners", ["A://:1", "a://:2"])
 
 
-def test_protocol_maps() -> None:
+def test_parses_protocol_maps() -> None:
     assert parse_protocol_map("") == {}
     assert parse_protocol_map(" a:plaintext, B : SASL_SSL,") == {"A": "PLAINTEXT", "B": "SASL_SSL"}
 
@@ -67,15 +67,13 @@ def test_protocol_maps() -> None:
         ("A:SSL,a:SSL", "has the listener A twice"),
     ],
 )
-def test_bad_protocol_maps(text: str, message: str) -> None:
+def test_refuses_invalid_protocol_maps(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"listener.security.protocol.map.*{message}"):
         parse_protocol_map(text)
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
-def test_a_broker_that_listens_everywhere_advertises_the_machines_name(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advertises_the_host_name_for_all_addresses(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "box")
     assert module.with_defaults([], [Listener("A", host, 0)]) == (Listener("A", "box", 0),)
     given = Listener("A", "elsewhere", 1)

@@ -34,7 +34,7 @@ def alter(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_what_is_not_named_goes_back_to_its_default(broker: AdminBroker, version: int) -> None:
+def test_omitted_configs_return_to_defaults(broker: AdminBroker, version: int) -> None:
     broker.create("t", retention_ms="5000", segment_ms="6000")
     (result,) = alter(broker, resource(TOPIC, "t", ("retention.ms", "7000")), version=version)
     assert (result.error_code, result.error_message) == (0, None)
@@ -44,14 +44,14 @@ def test_what_is_not_named_goes_back_to_its_default(broker: AdminBroker, version
     assert (config.retention_ms, config.segment_ms) == (7000, 604_800_000)
 
 
-def test_everything_back_to_defaults(broker: AdminBroker) -> None:
+def test_resets_all_configs(broker: AdminBroker) -> None:
     broker.create("t", retention_ms="5000")
     assert alter(broker, resource(TOPIC, "t"))[0].error_code == 0
     assert broker.stored(ConfigEntity.topic("t")) == {}
     assert broker.log("t").config.retention_ms == 604_800_000
 
 
-def test_brokers(broker: AdminBroker) -> None:
+def test_replaces_broker_configs(broker: AdminBroker) -> None:
     results = alter(
         broker, resource(BROKER, "1", ("max.connections", "7")), resource(BROKER, "", ("log.retention.ms", "8"))
     )
@@ -112,7 +112,7 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
         (resource(3, "x", ("a", "b")), InvalidRequestError, "Unsupported resource type: 3"),
     ],
 )
-def test_what_is_refused(
+def test_refuses_invalid_changes(
     broker: AdminBroker, asked: AlterConfigsResource, error: type[KafkaError], message: str
 ) -> None:
     broker.create("t", retention_ms="5000")
@@ -124,7 +124,7 @@ def test_what_is_refused(
     assert broker.stored(ConfigEntity.topic("t")) == {"retention.ms": "5000"}
 
 
-def test_a_resource_that_comes_twice_is_refused(broker: AdminBroker) -> None:
+def test_refuses_duplicate_resources(broker: AdminBroker) -> None:
     broker.create("t")
     again = resource(TOPIC, "t", ("retention.ms", "1"))
     results = alter(broker, again, again)

@@ -35,7 +35,7 @@ def partitions(broker: AdminBroker, name: str) -> int:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_topic_gets_more(broker: AdminBroker, version: int) -> None:
+def test_adds_partitions(broker: AdminBroker, version: int) -> None:
     made = broker.create("t", 2)
     (result,) = grow(broker, topic("t", 5), version=version)
     assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
@@ -44,7 +44,7 @@ def test_a_topic_gets_more(broker: AdminBroker, version: int) -> None:
     assert broker.log("t", 4).log_end_offset == 0
 
 
-def test_replicas_may_be_given(broker: AdminBroker) -> None:
+def test_adds_partitions_with_manual_assignment(broker: AdminBroker) -> None:
     broker.create("t", 2)
     assert grow(broker, topic("t", 4, [[1], [1]]))[0].error_code == 0
     assert partitions(broker, "t") == 4
@@ -79,7 +79,7 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
         (topic("t", 3, [[]]), InvalidReplicationAssignmentError, ""),
     ],
 )
-def test_what_cannot_be(
+def test_refuses_invalid_requests(
     broker: AdminBroker, asked: CreatePartitionsTopic, error: type[KafkaError], message: str
 ) -> None:
     broker.create("t", 2)
@@ -91,7 +91,7 @@ def test_what_cannot_be(
     assert (partitions(broker, "t"), partitions(broker, "other")) == (2, 2)
 
 
-def test_a_name_that_comes_twice_is_refused_once(broker: AdminBroker) -> None:
+def test_refuses_duplicate_topics_once(broker: AdminBroker) -> None:
     broker.create("t")
     results = grow(broker, topic("t", 2), topic("t", 3))
     assert [(result.error_code, result.error_message) for result in results] == [
@@ -100,7 +100,7 @@ def test_a_name_that_comes_twice_is_refused_once(broker: AdminBroker) -> None:
     assert partitions(broker, "t") == 1
 
 
-def test_time_may_run_out_while_they_are_made(broker: AdminBroker) -> None:
+def test_times_out_while_partitions_are_created(broker: AdminBroker) -> None:
     broker.create("t")
     broker.controller_sleeps = True
     assert grow(broker, topic("t", 2), timeout_ms=0)[0].error_code == RequestTimedOutError.code

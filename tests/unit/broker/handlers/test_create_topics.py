@@ -48,14 +48,14 @@ def create(broker: AdminBroker, *topics: CreatableTopic, version: int = 7, **fie
     return list(reply.topics)
 
 
-def test_names_and_values_of_any_length_are_refused_in_a_reply(broker: AdminBroker) -> None:
+def test_responds_to_names_and_values_of_any_length(broker: AdminBroker) -> None:
     """What is refused is quoted, and a reply's strings end at 32,767 bytes."""
     long = "n" * 32_767
     results = create(broker, topic(long), topic("t", retention_ms=long), topic("u", **{long: "1"}))
     assert [result.error_code for result in results] == [InvalidTopicError.code, 40, 40]
 
 
-def test_a_topic_is_there_with_leaders_when_the_reply_comes(broker: AdminBroker) -> None:
+def test_topic_has_leaders_when_the_response_is_sent(broker: AdminBroker) -> None:
     (result,) = create(broker, topic("t", 3, 1, retention_ms="5000", cleanup_policy="compact"))
     assert (result.error_code, result.error_message) == (0, None)
     assert (result.num_partitions, result.replication_factor) == (3, 1)
@@ -65,7 +65,7 @@ def test_a_topic_is_there_with_leaders_when_the_reply_comes(broker: AdminBroker)
     assert broker.log("t").config.retention_ms == 5000
 
 
-def test_the_reply_tells_all_settings_and_where_they_come_from(broker: AdminBroker) -> None:
+def test_response_has_configs_and_sources(broker: AdminBroker) -> None:
     (result,) = create(broker, topic(retention_ms="5000"))
     configs = {config.name: (config.value, config.config_source) for config in result.configs}
     assert configs["retention.ms"] == ("5000", 1)
@@ -73,12 +73,12 @@ def test_the_reply_tells_all_settings_and_where_they_come_from(broker: AdminBrok
     assert list(configs) == sorted(configs)
 
 
-def test_numbers_may_be_left_to_the_broker(broker: AdminBroker) -> None:
+def test_uses_the_brokers_default_counts(broker: AdminBroker) -> None:
     (result,) = create(broker, topic(partitions=-1, replicas=-1))
     assert (result.num_partitions, result.replication_factor) == (2, 1)
 
 
-def test_replicas_may_be_given(broker: AdminBroker) -> None:
+def test_creates_with_manual_assignment(broker: AdminBroker) -> None:
     (result,) = create(broker, topic(partitions=-1, replicas=-1, assignment=[(1, [1]), (0, [1])]))
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 2, 1)
 
@@ -90,7 +90,7 @@ def test_all_versions(broker: AdminBroker, version: int) -> None:
     assert (result.topic_id != ZERO_UUID) == (version == 7)
 
 
-def test_validating_makes_nothing(broker: AdminBroker) -> None:
+def test_validation_creates_nothing(broker: AdminBroker) -> None:
     (result,) = create(broker, topic("t", 3, retention_ms="1"), validate_only=True)
     assert (result.error_code, result.num_partitions, result.topic_id) == (0, 3, ZERO_UUID)
     assert not broker.image.has_topic("t")
@@ -142,7 +142,7 @@ def test_validating_makes_nothing(broker: AdminBroker) -> None:
         ),
     ],
 )
-def test_topics_that_cannot_be(
+def test_refuses_invalid_topics(
     broker: AdminBroker, asked: CreatableTopic, error: type[KafkaError], message: str
 ) -> None:
     result, other = create(broker, asked, topic("other"))
@@ -153,7 +153,7 @@ def test_topics_that_cannot_be(
     assert set(broker.image.topics) == {"other"}
 
 
-def test_a_name_that_is_taken_or_clashes(broker: AdminBroker) -> None:
+def test_refuses_existing_and_colliding_names(broker: AdminBroker) -> None:
     create(broker, topic("a.b"))
     taken, clash = create(broker, topic("a.b"), topic("a_b"))
     assert (taken.error_code, taken.error_message) == (TopicAlreadyExistsError.code, "Topic 'a.b' already exists.")
@@ -161,24 +161,24 @@ def test_a_name_that_is_taken_or_clashes(broker: AdminBroker) -> None:
     assert "collides with existing topic 'a.b'" in clash.error_message
 
 
-def test_a_name_that_comes_twice_is_refused_once(broker: AdminBroker) -> None:
+def test_refuses_duplicate_topics_once(broker: AdminBroker) -> None:
     results = create(broker, topic("d"), topic("e"), topic("d", 2))
     assert [(result.name, result.error_code) for result in results] == [("d", InvalidRequestError.code), ("e", 0)]
     assert results[0].error_message == "Duplicate topic in request: d"
     assert not broker.image.has_topic("d")
 
 
-def test_partitions_of_all_topics_in_a_request_are_counted(broker: AdminBroker) -> None:
+def test_limits_the_partitions_of_a_request(broker: AdminBroker) -> None:
     results = create(broker, topic("a", 9_999), topic("b", 2), topic("c", 1), validate_only=True)
     assert [result.error_code for result in results] == [0, PolicyViolationError.code, 0]
 
 
-def test_time_may_run_out_while_the_topic_is_made(broker: AdminBroker) -> None:
+def test_times_out_while_the_topic_is_created(broker: AdminBroker) -> None:
     broker.controller_sleeps = True
     (result,) = create(broker, topic("t"), timeout_ms=0)
     assert (result.error_code, result.num_partitions) == (RequestTimedOutError.code, -1)
     assert create(broker, topic("t"))[0].error_code == TopicAlreadyExistsError.code
 
 
-def test_nothing_asked_for(broker: AdminBroker) -> None:
+def test_accepts_no_topics(broker: AdminBroker) -> None:
     assert create(broker) == []

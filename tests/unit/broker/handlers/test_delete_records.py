@@ -26,7 +26,7 @@ def delete(broker: AdminBroker, *asked: tuple[str, int, int], version: int = 2) 
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_start_moves(broker: AdminBroker, version: int) -> None:
+def test_advances_the_log_start_offset(broker: AdminBroker, version: int) -> None:
     broker.create("t", 2)
     append(broker.log("t", 1), count=5)
     assert delete(broker, ("t", 1, 3), version=version) == [(0, 3)]
@@ -34,7 +34,7 @@ def test_the_start_moves(broker: AdminBroker, version: int) -> None:
     assert delete(broker, ("t", 1, 2), version=version) == [(0, 3)]
 
 
-def test_up_to_the_high_watermark(broker: AdminBroker) -> None:
+def test_deletes_up_to_the_high_watermark(broker: AdminBroker) -> None:
     broker.create("t")
     append(broker.log("t"), count=5)
     append(broker.log("t"), count=2, replicated=False)
@@ -65,7 +65,7 @@ def test_each_partition_fails_on_its_own(broker: AdminBroker) -> None:
     ]
 
 
-def test_a_directory_that_is_offline(broker: AdminBroker) -> None:
+def test_offline_directory(broker: AdminBroker) -> None:
     broker.create("t")
     broker.log_manager.fail_directory(broker.log_manager.directories[0], "pulled out")
     assert delete(broker, ("t", 0, 0)) == [(KafkaStorageError.code, -1)]

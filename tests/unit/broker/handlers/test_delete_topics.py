@@ -28,7 +28,7 @@ def delete(broker: AdminBroker, *topics: tuple[str | None, Uuid]) -> list[Any]:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_by_name(broker: AdminBroker, version: int) -> None:
+def test_deletes_by_name(broker: AdminBroker, version: int) -> None:
     broker.create("t", 2)
     gone, unknown = delete_by_name(broker, "t", "nope", version=version)
     assert (gone.name, gone.error_code) == ("t", 0)
@@ -37,7 +37,7 @@ def test_by_name(broker: AdminBroker, version: int) -> None:
     assert broker.log_manager.get(TopicPartition("t", 0)) is None
 
 
-def test_by_id_or_name(broker: AdminBroker) -> None:
+def test_deletes_by_id_or_name(broker: AdminBroker) -> None:
     first, second = broker.create("a"), broker.create("b")
     by_id, by_name = delete(broker, (None, first.topic_id), ("b", ZERO_UUID))
     assert (by_id.name, by_id.topic_id, by_id.error_code) == ("a", first.topic_id, 0)
@@ -45,13 +45,13 @@ def test_by_id_or_name(broker: AdminBroker) -> None:
     assert not broker.image.topics
 
 
-def test_what_is_not_there(broker: AdminBroker) -> None:
+def test_errors_for_missing_topics(broker: AdminBroker) -> None:
     name, topic_id = delete(broker, ("nope", ZERO_UUID), (None, OTHER_ID))
     assert (name.name, name.error_code) == ("nope", UnknownTopicOrPartitionError.code)
     assert (topic_id.name, topic_id.topic_id, topic_id.error_code) == (None, OTHER_ID, UnknownTopicIdError.code)
 
 
-def test_both_or_neither_of_name_and_id(broker: AdminBroker) -> None:
+def test_refuses_both_or_neither_of_name_and_id(broker: AdminBroker) -> None:
     made = broker.create("t")
     both, neither = delete(broker, ("t", made.topic_id), (None, ZERO_UUID))
     assert (both.error_code, both.error_message) == (
@@ -65,7 +65,7 @@ def test_both_or_neither_of_name_and_id(broker: AdminBroker) -> None:
     assert broker.image.has_topic("t")
 
 
-def test_what_comes_twice_is_refused(broker: AdminBroker) -> None:
+def test_refuses_duplicate_topics(broker: AdminBroker) -> None:
     made, other = broker.create("t"), broker.create("other")
     results = delete_by_name(broker, "t", "t")
     assert [(result.name, result.error_code) for result in results] == [("t", InvalidRequestError.code)]
@@ -78,7 +78,7 @@ def test_what_comes_twice_is_refused(broker: AdminBroker) -> None:
     assert set(broker.image.topics) == {"t", "other"}
 
 
-def test_deletion_may_be_switched_off(tmp_path: Path) -> None:
+def test_refuses_if_deletion_is_disabled(tmp_path: Path) -> None:
     with AdminBroker(tmp_path, delete_topic_enable="false") as broker:
         broker.create("t")
         codes = [delete_by_name(broker, "t", version=version)[0].error_code for version in (1, 2, 3, 5)]
@@ -87,7 +87,7 @@ def test_deletion_may_be_switched_off(tmp_path: Path) -> None:
         assert broker.image.has_topic("t")
 
 
-def test_time_may_run_out_while_the_topic_goes(broker: AdminBroker) -> None:
+def test_times_out_while_the_topic_is_deleted(broker: AdminBroker) -> None:
     broker.create("t")
     broker.controller_sleeps = True
     (result,) = delete_by_name(broker, "t", timeout_ms=0)
@@ -95,5 +95,5 @@ def test_time_may_run_out_while_the_topic_goes(broker: AdminBroker) -> None:
     assert "still being deleted" in result.error_message
 
 
-def test_nothing_asked_for(broker: AdminBroker) -> None:
+def test_accepts_no_topics(broker: AdminBroker) -> None:
     assert delete(broker) == []

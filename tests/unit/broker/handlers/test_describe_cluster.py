@@ -15,7 +15,7 @@ def test_brokers_and_controller(broker: AdminBroker, version: int) -> None:
     assert reply.cluster_authorized_operations == -(2**31)
 
 
-def test_brokers_are_shown_as_the_listener_sees_them(broker: AdminBroker) -> None:
+def test_has_addresses_of_the_requests_listener(broker: AdminBroker) -> None:
     broker.update(
         [], [broker.info, BrokerInfo(0, (BrokerEndpoint("INSIDE", "in", 1), BrokerEndpoint(LISTENER, "out", 2)))]
     )
@@ -28,7 +28,7 @@ def test_brokers_are_shown_as_the_listener_sees_them(broker: AdminBroker) -> Non
     assert [(found.broker_id, found.host, found.port) for found in reply.brokers] == [(0, "in", 1)]
 
 
-def test_authorised_operations_on_request(broker: AdminBroker) -> None:
+def test_authorized_operations_on_request(broker: AdminBroker) -> None:
     reply = broker.call(DescribeClusterRequest(include_cluster_authorized_operations=True))
     assert reply.cluster_authorized_operations == 8096  # as Kafka without an authorizer
 
@@ -36,7 +36,7 @@ def test_authorised_operations_on_request(broker: AdminBroker) -> None:
 @pytest.mark.parametrize(
     ("endpoint_type", "code"), [(2, MismatchedEndpointTypeError.code), (3, UnsupportedEndpointTypeError.code)]
 )
-def test_other_kinds_of_endpoints(broker: AdminBroker, endpoint_type: int, code: int) -> None:
+def test_refuses_other_endpoint_types(broker: AdminBroker, endpoint_type: int, code: int) -> None:
     reply = broker.call(DescribeClusterRequest(endpoint_type=endpoint_type))
     assert (reply.error_code, reply.brokers, reply.controller_id) == (code, [], -1)
     assert reply.error_message

@@ -30,7 +30,7 @@ def describe(
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_a_topic(broker: AdminBroker, version: int) -> None:
+def test_describes_a_topic(broker: AdminBroker, version: int) -> None:
     broker.create("t", retention_ms="5000")
     result = describe(broker, TOPIC, "t", "retention.ms", include_synonyms=True, version=version)
     assert (result.error_code, result.error_message) == (0, "")
@@ -45,14 +45,14 @@ def test_a_topic(broker: AdminBroker, version: int) -> None:
 
 
 @pytest.mark.parametrize("all_keys", [None, []])
-def test_all_keys(broker: AdminBroker, all_keys: list[str] | None) -> None:
+def test_describes_all_keys(broker: AdminBroker, all_keys: list[str] | None) -> None:
     broker.create("t")
     result = describe(broker, TOPIC, "t", all_keys=all_keys)
     assert {entry.name for entry in result.configs} == set(TOPIC_KEYS.keys)
     assert all(entry.synonyms == [] for entry in result.configs)
 
 
-def test_a_key_that_is_not_there_is_left_out(broker: AdminBroker) -> None:
+def test_omits_unknown_keys(broker: AdminBroker) -> None:
     broker.create("t")
     assert [entry.name for entry in describe(broker, TOPIC, "t", "segment.ms", "nokey").configs] == ["segment.ms"]
     assert describe(broker, TOPIC, "t", "nokey").configs == []
@@ -66,7 +66,7 @@ def test_documentation_on_request(broker: AdminBroker) -> None:
     assert entry.documentation is None
 
 
-def test_this_broker(tmp_path: Path) -> None:
+def test_describes_this_broker(tmp_path: Path) -> None:
     with AdminBroker(tmp_path, num_partitions="3") as broker:
         broker.dynamic_config.set_broker_overrides("1", {"log.retention.ms": "5"})
         result = describe(broker, BROKER, "1", include_synonyms=True)
@@ -78,14 +78,14 @@ def test_this_broker(tmp_path: Path) -> None:
         assert [(each.value, each.source) for each in partitions.synonyms] == [("3", 4), ("1", 5)]
 
 
-def test_all_brokers(broker: AdminBroker) -> None:
+def test_describes_all_brokers(broker: AdminBroker) -> None:
     assert describe(broker, BROKER, "").configs == []
     broker.dynamic_config.set_broker_overrides(DEFAULT_ENTITY, {"log.retention.ms": "6"})
     (entry,) = describe(broker, BROKER, "").configs
     assert (entry.name, entry.value, entry.config_source) == ("log.retention.ms", "6", 3)
 
 
-def test_loggers(broker: AdminBroker) -> None:
+def test_describes_loggers(broker: AdminBroker) -> None:
     entries = {entry.name: entry for entry in describe(broker, LOGGER, "1").configs}
     assert entries["root"].config_source == 6
     assert entries["headrace.broker.config.dynamic"].value in ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -108,7 +108,7 @@ def test_loggers(broker: AdminBroker) -> None:
         (99, "x", InvalidRequestError, "Unsupported resource type: 99"),
     ],
 )
-def test_what_cannot_be_described(
+def test_errors_for_invalid_resources(
     broker: AdminBroker, resource_type: int, name: str, error: type[KafkaError], message: str
 ) -> None:
     result = describe(broker, resource_type, name)

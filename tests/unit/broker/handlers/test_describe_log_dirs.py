@@ -23,7 +23,7 @@ def shape(directory: Any) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_all_partitions_with_their_sizes(broker: AdminBroker, tmp_path: Path, version: int) -> None:
+def test_describes_all_partitions_with_sizes(broker: AdminBroker, tmp_path: Path, version: int) -> None:
     broker.create("b", 2)
     broker.create("a")
     append(broker.log("b", 1), count=3)
@@ -39,7 +39,7 @@ def test_all_partitions_with_their_sizes(broker: AdminBroker, tmp_path: Path, ve
         assert (directory.total_bytes, directory.usable_bytes) == (-1, -1)
 
 
-def test_only_what_is_asked_for(broker: AdminBroker) -> None:
+def test_describes_requested_partitions_only(broker: AdminBroker) -> None:
     broker.create("a")
     broker.create("b", 3)
     (directory,) = describe(broker, {"b": [2, 0, 0, 99], "nope": [0]})
@@ -48,7 +48,7 @@ def test_only_what_is_asked_for(broker: AdminBroker) -> None:
     assert directory.topics == []
 
 
-def test_each_partition_is_shown_in_its_directory(tmp_path: Path) -> None:
+def test_lists_each_partition_in_its_directory(tmp_path: Path) -> None:
     with AdminBroker(tmp_path / "one", log_dirs=f"{tmp_path / 'one'},{tmp_path / 'two'}") as broker:
         broker.create("t", 4)
         one, two = describe(broker)
@@ -56,7 +56,7 @@ def test_each_partition_is_shown_in_its_directory(tmp_path: Path) -> None:
         assert sorted(shape(one)["t"] + shape(two)["t"]) == [0, 1, 2, 3]
 
 
-def test_a_directory_that_is_offline(tmp_path: Path) -> None:
+def test_offline_directory(tmp_path: Path) -> None:
     with AdminBroker(tmp_path / "one", log_dirs=f"{tmp_path / 'one'},{tmp_path / 'two'}") as broker:
         broker.create("t", 4)
         broker.log_manager.fail_directory(broker.log_manager.directories[0], "pulled out")
@@ -65,7 +65,7 @@ def test_a_directory_that_is_offline(tmp_path: Path) -> None:
         assert (two.error_code, len(shape(two)["t"])) == (0, 2)
 
 
-def test_a_disk_that_cannot_be_asked(broker: AdminBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_disk_space(broker: AdminBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path) -> None:
         raise OSError("stale handle")
 

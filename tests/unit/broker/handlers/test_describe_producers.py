@@ -25,7 +25,7 @@ def describe(broker: AdminBroker, topic: str, *indexes: int) -> list[Any]:
     return list(described.partitions)
 
 
-def test_producers_and_their_transactions(broker: AdminBroker) -> None:
+def test_describes_producers_and_transactions(broker: AdminBroker) -> None:
     broker.create("t", 2)
     log = broker.log("t", 1)
     append(log)  # of a producer without an id
@@ -43,7 +43,7 @@ def test_producers_and_their_transactions(broker: AdminBroker) -> None:
     assert (ended.producer_id, ended.coordinator_epoch, ended.current_txn_start_offset) == (9, 5, -1)
 
 
-def test_what_is_not_here(broker: AdminBroker) -> None:
+def test_errors_for_missing_partitions(broker: AdminBroker) -> None:
     broker.create("t")
     elsewhere = PartitionState(TopicPartition("far", 0), Uuid(int=5), 2, 0, (2,), 0, (2,))
     broker.update([elsewhere])
@@ -58,7 +58,7 @@ def test_what_is_not_here(broker: AdminBroker) -> None:
         assert result.error_message
 
 
-def test_a_directory_that_is_offline(broker: AdminBroker) -> None:
+def test_offline_directory(broker: AdminBroker) -> None:
     broker.create("t")
     broker.log_manager.fail_directory(broker.log_manager.directories[0], "pulled out")
     assert describe(broker, "t", 0)[0].error_code == KafkaStorageError.code

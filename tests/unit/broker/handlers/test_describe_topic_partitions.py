@@ -49,7 +49,7 @@ def filled(broker: AdminBroker) -> AdminBroker:
     return broker
 
 
-def test_topics_come_by_name(filled: AdminBroker) -> None:
+def test_topics_are_sorted_by_name(filled: AdminBroker) -> None:
     reply = describe(filled, "b", "a", "a")
     assert shape(reply) == [("a", [0]), ("b", [0, 1, 2])]
     assert next_of(reply) is None
@@ -62,12 +62,12 @@ def test_topics_come_by_name(filled: AdminBroker) -> None:
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
 
 
-def test_all_topics(filled: AdminBroker) -> None:
+def test_describes_all_topics(filled: AdminBroker) -> None:
     assert shape(describe(filled)) == [("a", [0]), ("asg", [0, 1]), ("b", [0, 1, 2])]
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
-def test_pages_have_everything_once(filled: AdminBroker, limit: int) -> None:
+def test_pages_contain_each_partition_once(filled: AdminBroker, limit: int) -> None:
     seen: list[tuple[str, int]] = []
     cursor: tuple[str, int] | None = None
     while True:
@@ -81,7 +81,7 @@ def test_pages_have_everything_once(filled: AdminBroker, limit: int) -> None:
     assert seen == [("a", 0), ("asg", 0), ("asg", 1), ("b", 0), ("b", 1), ("b", 2)]
 
 
-def test_a_page_that_ends_with_a_topic_points_to_the_next(filled: AdminBroker) -> None:
+def test_cursor_points_to_the_next_topic(filled: AdminBroker) -> None:
     assert next_of(describe(filled, limit=1)) == ("asg", 0)
     assert next_of(describe(filled, "asg", "b", limit=2)) == ("b", 0)
     assert next_of(describe(filled, "a", "nope", limit=1)) == ("nope", 0)
@@ -93,27 +93,27 @@ def test_a_page_has_at_least_one_partition(filled: AdminBroker, limit: int) -> N
     assert shape(describe(filled, "b", limit=limit)) == [("b", [0])]
 
 
-def test_the_broker_limits_pages_too(tmp_path: Path) -> None:
+def test_broker_limits_the_page_size(tmp_path: Path) -> None:
     with AdminBroker(tmp_path, max_request_partition_size_limit=2) as broker:
         broker.create("t", 3)
         assert shape(describe(broker, "t")) == [("t", [0, 1])]
 
 
-def test_a_cursor_beyond_the_last_partition(filled: AdminBroker) -> None:
+def test_cursor_beyond_the_last_partition(filled: AdminBroker) -> None:
     assert shape(describe(filled, "b", cursor=("b", 99))) == [("b", [])]
 
 
-def test_a_cursor_at_a_topic_that_is_gone(filled: AdminBroker) -> None:
+def test_cursor_at_a_deleted_topic(filled: AdminBroker) -> None:
     assert shape(describe(filled, cursor=("aa", 5))) == [("asg", [0, 1]), ("b", [0, 1, 2])]
 
 
 @pytest.mark.parametrize("cursor", [("aa", 0), ("b", -2)])
-def test_cursors_that_are_refused(filled: AdminBroker, cursor: tuple[str, int]) -> None:
+def test_refuses_invalid_cursors(filled: AdminBroker, cursor: tuple[str, int]) -> None:
     (topic,) = describe(filled, "b", cursor=cursor).topics
     assert (topic.name, topic.error_code, topic.partitions) == ("b", InvalidRequestError.code, [])
 
 
-def test_topics_that_are_not_there(filled: AdminBroker) -> None:
+def test_errors_for_missing_topics(filled: AdminBroker) -> None:
     unknown, invalid = describe(filled, "nope", "x y").topics
     assert (unknown.name, unknown.error_code, unknown.topic_id) == (
         "nope",
@@ -128,7 +128,7 @@ def test_internal_topics_are_marked(broker: AdminBroker) -> None:
     assert describe(broker).topics[0].is_internal
 
 
-def test_leaders_that_cannot_be_reached(broker: AdminBroker) -> None:
+def test_errors_for_unavailable_leaders(broker: AdminBroker) -> None:
     topic_id = Uuid(int=5)
     states = [
         PartitionState(TopicPartition("t", index), topic_id, leader, 4, (1,), 0, (1, 2), offline_replicas=(2,))

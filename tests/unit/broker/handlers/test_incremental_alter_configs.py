@@ -51,7 +51,7 @@ def alter_topic(broker: AdminBroker, *changes: tuple[str, int, str | None]) -> d
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_settings_are_changed_one_by_one(broker: AdminBroker, version: int) -> None:
+def test_changes_single_configs(broker: AdminBroker, version: int) -> None:
     broker.create("t", retention_ms="5000", segment_ms="6000")
     changes: Changes = [("retention.ms", SET, "7000"), ("max.message.bytes", SET, "100"), ("segment.ms", DELETE, None)]
     (result,) = alter(broker, resource(TOPIC, "t", changes), version=version)
@@ -61,7 +61,7 @@ def test_settings_are_changed_one_by_one(broker: AdminBroker, version: int) -> N
     assert (config.retention_ms, config.max_message_bytes, config.segment_ms) == (7000, 100, 604_800_000)
 
 
-def test_lists(broker: AdminBroker) -> None:
+def test_appends_to_and_subtracts_from_lists(broker: AdminBroker) -> None:
     broker.create("t")
     assert alter_topic(broker, ("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
     assert alter_topic(broker, ("cleanup.policy", APPEND, "compact, delete")) == {"cleanup.policy": "delete,compact"}
@@ -70,7 +70,7 @@ def test_lists(broker: AdminBroker) -> None:
     assert broker.log("t").config.compact
 
 
-def test_a_list_that_is_not_set_begins_as_what_is_in_force(broker: AdminBroker) -> None:
+def test_append_starts_with_the_effective_list(broker: AdminBroker) -> None:
     broker.create("t")
     alter(broker, resource(BROKER, "", [("log.cleanup.policy", SET, "compact")]))
     assert alter_topic(broker, ("cleanup.policy", APPEND, "delete")) == {"cleanup.policy": "compact,delete"}
@@ -79,17 +79,17 @@ def test_a_list_that_is_not_set_begins_as_what_is_in_force(broker: AdminBroker) 
     assert broker.stored(ConfigEntity.broker(1)) == {"log.cleanup.policy": "compact,delete"}
 
 
-def test_deleting_what_is_not_set(broker: AdminBroker) -> None:
+def test_deletes_a_config_that_is_not_set(broker: AdminBroker) -> None:
     broker.create("t")
     assert alter_topic(broker, ("retention.ms", DELETE, None), ("no.such.key", DELETE, None)) == {}
 
 
-def test_no_changes(broker: AdminBroker) -> None:
+def test_accepts_no_changes(broker: AdminBroker) -> None:
     broker.create("t", retention_ms="5")
     assert alter_topic(broker) == {"retention.ms": "5"}
 
 
-def test_brokers(broker: AdminBroker) -> None:
+def test_changes_broker_configs(broker: AdminBroker) -> None:
     broker.create("t")
     results = alter(
         broker,
@@ -205,7 +205,7 @@ def test_validating_changes_nothing(broker: AdminBroker) -> None:
         (0, "x", [("a", SET, "b")], InvalidRequestError, "Unsupported resource type: 0"),
     ],
 )
-def test_what_is_refused(
+def test_refuses_invalid_changes(
     broker: AdminBroker, resource_type: int, name: str, changes: Changes, error: type[KafkaError], message: str
 ) -> None:
     broker.create("t", retention_ms="5000")
@@ -220,7 +220,7 @@ def test_what_is_refused(
     assert broker.stored(ConfigEntity.broker(1)) == {}
 
 
-def test_a_resource_that_comes_twice_is_refused(broker: AdminBroker) -> None:
+def test_refuses_duplicate_resources(broker: AdminBroker) -> None:
     broker.create("t")
     broker.create("u")
     results = alter(
@@ -243,7 +243,7 @@ def logger() -> Iterator[logging.Logger]:
     logger.setLevel(logging.NOTSET)
 
 
-def test_loggers(broker: AdminBroker, logger: logging.Logger) -> None:
+def test_changes_log_levels(broker: AdminBroker, logger: logging.Logger) -> None:
     def change(operation: int, level: str | None, **options: bool) -> int:
         (result,) = alter(broker, resource(LOGGER, "1", [(A_LOGGER, operation, level)]), **options)
         return int(result.error_code)
@@ -258,7 +258,7 @@ def test_loggers(broker: AdminBroker, logger: logging.Logger) -> None:
     assert logger.level == logging.NOTSET
 
 
-def test_of_several_loggers_none_is_changed_if_one_cannot_be(broker: AdminBroker, logger: logging.Logger) -> None:
+def test_changes_no_logger_if_one_is_invalid(broker: AdminBroker, logger: logging.Logger) -> None:
     (result,) = alter(broker, resource(LOGGER, "1", [(A_LOGGER, SET, "DEBUG"), ("no.such", SET, "DEBUG")]))
     assert result.error_code == InvalidConfigurationError.code
     assert logger.level == logging.NOTSET

@@ -14,7 +14,7 @@ def names(broker: AdminBroker, *types: int) -> list[tuple[int, str]]:
     return [(resource.resource_type, resource.resource_name) for resource in reply.config_resources]
 
 
-def test_by_type(broker: AdminBroker) -> None:
+def test_lists_by_type(broker: AdminBroker) -> None:
     broker.create("b")
     broker.create("a")
     broker.update([], [broker.info, BrokerInfo(0)])
@@ -27,13 +27,13 @@ def test_by_type(broker: AdminBroker) -> None:
     assert names(broker) == topics + brokers + loggers
 
 
-def test_version_0_asks_for_client_metrics(broker: AdminBroker) -> None:
+def test_version_0_lists_client_metrics(broker: AdminBroker) -> None:
     broker.create("t")
     reply = broker.call(ListConfigResourcesRequest(), 0)
     assert (reply.error_code, reply.config_resources) == (0, [])
 
 
 @pytest.mark.parametrize("types", [[3], [TOPIC, 99]])
-def test_types_that_are_not_known(broker: AdminBroker, types: list[int]) -> None:
+def test_refuses_unknown_types(broker: AdminBroker, types: list[int]) -> None:
     reply = broker.call(ListConfigResourcesRequest(resource_types=types))
     assert (reply.error_code, reply.config_resources) == (UnsupportedVersionError.code, [])
