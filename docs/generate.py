@@ -28,16 +28,17 @@ ready PLAINTEXT://127.0.0.1:9092
 $ headrace server server.properties --override listeners=PLAINTEXT://[::1]:9092 --override num.partitions=3
 ```
 
-The line `ready` on standard output comes when clients may connect; the log goes to standard error. SIGTERM, SIGINT and
-SIGHUP stop it in order: no new connections, waiting requests answered, replies sent, logs flushed, and the directories
-marked as cleanly closed. A second signal ends it at once; the next start recovers. Exit codes: 0 after an orderly stop,
-1 if it could not start or lost its last log directory, 2 for a wrong command line.
+The broker prints the line `ready` to standard output when clients can connect; the log goes to standard error. SIGTERM,
+SIGINT and SIGHUP stop it cleanly: it accepts no new connections, completes waiting requests, sends their responses,
+flushes the logs, and marks the directories as cleanly closed. A second signal exits at once; the next start recovers the
+logs. Exit codes: 0 after a clean stop, 1 if the broker could not start or lost its last log directory, 2 for a wrong
+command line.
 
 `--log-level DEBUG` sets the level for everything, `--log-level requests=DEBUG` logs each request, and requests slower
-than `headrace.slow.request.ms` are logged by `slow_requests`. Every key is in [configuration.md](configuration.md).
+than `headrace.slow.request.ms` are logged by `slow_requests`. [configuration.md](configuration.md) lists every config.
 
-The line shows the addresses that clients are told (`advertised.listeners`); the log also says where the broker listens.
-Without a file it is reached from this machine only. For others, give an address of each network:
+The line shows the addresses that clients use (`advertised.listeners`); the log also shows where the broker listens.
+Without a file only clients on the same machine can connect. For others, configure an address for each network:
 
 ```properties
 listeners=LOCAL://127.0.0.1:9092,LAN://0.0.0.0:9093
@@ -46,34 +47,35 @@ listener.security.protocol.map=LOCAL:PLAINTEXT,LAN:PLAINTEXT
 inter.broker.listener.name=LOCAL
 ```
 
-There is no authentication yet: whoever reaches a port may do everything.
+There is no authentication yet: every client that can connect may do everything.
 
 ## Clients
 
 Tested with confluent-kafka, kafka-python, aiokafka, kcat and Apache Kafka's Java clients and console tools, with their
-default settings: consumer groups of the classic protocol, idempotent producers and transactions are served. The consumer
-protocol of KIP-848 (`group.protocol=consumer`) and share groups are not.
+default configs: consumer groups of the classic protocol, idempotent producers and transactions are supported. The
+consumer protocol of KIP-848 (`group.protocol=consumer`) and share groups are not.
 
-## What is kept where
+## Files
 
-In each log directory, what Kafka has there ([log.md](log.md)). In the first one also `coordination.sqlite`: topics with
-their ids and partitions, leaders, settings, laid out as the znodes of a Kafka with ZooKeeper. A change is on disk
-before it is acknowledged.
+Each log directory has the same files as in Kafka ([log.md](log.md)). The first one also has `coordination.sqlite`:
+topics with their ids and partitions, leaders and configs, in the layout of Kafka's znodes in ZooKeeper. A change is on
+disk before it is acknowledged.
 
-## What a client can rely on
+## Guarantees
 
-- A record that was acknowledged is in the log and survives a kill of the process. It is on disk, and survives a power
-  cut, when it has been flushed (`flush.messages`, `flush.ms`; by default the system decides, as in Kafka).
-- Replies come in the order of the requests of a connection. Records of one partition have the order of the requests.
-- With acks=0 there is no reply; an error closes the connection. Other errors are told for each partition.
-- A fetch that waits is answered when there is enough to read, in time, or when the partition moves or is deleted.
-- A request that cannot be read costs its sender the connection, and nobody else anything.
-- On a full disk appends fail with KAFKA_STORAGE_ERROR, which clients try again (librdkafka reports it in the end as
-  "message timed out"), and the log says so. Reading goes on, and appends work again when there is room.
+- An acknowledged record is in the log and survives a kill of the process. It survives a power failure after it was
+  flushed to disk (`flush.messages`, `flush.ms`; by default the operating system decides, as in Kafka).
+- Responses have the order of the requests of a connection. Records of a partition have the order of the requests.
+- With acks=0 there is no response, and an error closes the connection. Other errors are reported for each partition.
+- A delayed fetch gets its response when there is enough data, after its timeout, or when the partition moves or is
+  deleted.
+- A request that cannot be decoded closes its connection and affects no other client.
+- On a full disk appends fail with KAFKA_STORAGE_ERROR, which clients retry (librdkafka finally reports it as "message
+  timed out"), and the broker logs it. Reads continue, and appends succeed again when there is space.
 
 ## APIs
 
-This broker serves the following. Replication and security are still to come.
+This broker serves the following APIs. Replication and security are not supported yet.
 
 {apis}
 """
@@ -81,21 +83,21 @@ This broker serves the following. Replication and security are still to come.
 CONFIGURATION = """\
 # Configuration
 
-Kafka's names, from the tables in `headrace/broker/config.py` and `headrace/storage/config.py`. This page is made from
-them by `make docs`.
+The configs have Kafka's names. `make docs` generates this page from the tables in `headrace/broker/config`,
+`headrace/storage/config.py` and the `config.py` of the coordinators.
 
-A broker takes its keys from a `server.properties` file, as Kafka's do, and from the command line:
+A broker reads its configs from a `server.properties` file, as in Kafka, and from the command line:
 
 ```console
 $ headrace server config/server.properties --override log.dirs=/var/lib/headrace --override num.partitions=3
 ```
 
-A value that cannot be used, and a combination that cannot work, is refused with one line that names the key, the value
-and what is expected; an unknown key is refused with the likely one. Without a file a broker listens on
-`127.0.0.1:9092` and keeps its data in `./headrace-data`.
+An invalid value or combination is an error of one line that names the key, the value and what is expected; the error
+for an unknown key suggests a similar one. Without a file a broker listens on `127.0.0.1:9092` and stores its data in
+`./headrace-data`.
 
-Some keys are dynamic: a running broker takes a new value, set for it alone or for all brokers
-(`kafka-configs --entity-type brokers`). Keys of topics always are.
+Some configs are dynamic: they can be changed while the broker runs, for one broker or for all
+(`kafka-configs --entity-type brokers`). Topic configs are always dynamic.
 
 ## Broker keys
 
@@ -105,8 +107,8 @@ Some keys are dynamic: a running broker takes a new value, set for it alone or f
 {manager}
 ## Topic keys
 
-Set on a topic, or for all topics that do not set them: then by the broker key. Of several broker keys the first that is
-set wins. Those with another unit (`log.retention.hours`) cannot be set while the broker runs.
+They are set on a topic; the broker key defines the default for topics that do not set them. If there are several broker
+keys, the first that is set wins. Those with another unit (`log.retention.hours`) are not dynamic.
 
 {topic}
 ## Keys of Kafka's without effect
@@ -116,7 +118,7 @@ So that a `server.properties` of Apache Kafka 3 or 4 loads, these are accepted, 
 | why | keys |
 |---|---|
 {no_effect}
-These are refused if they are set, since whoever sets them relies on them.
+A broker with one of these does not start, because its user would rely on something that is missing.
 
 | key | why |
 |---|---|
