@@ -136,8 +136,10 @@ Keys = list[ConfigKey | ObjectKey]
 
 
 def _keys(table: ClientTable[Any]) -> Keys:
-    common = {key.name for key in (*COMMON_KEYS, *COMMON_OBJECTS)}
-    return [key for key in (*table.keys.values(), *table.objects.values()) if key.name not in common]
+    shared: Keys = [*COMMON_KEYS, *COMMON_OBJECTS]
+    names = {key.name for key in shared}
+    own: Keys = [*table.keys.values(), *table.objects.values()]
+    return [key for key in own if key.name not in names]
 
 
 def _literal(key: ConfigKey) -> str | None:

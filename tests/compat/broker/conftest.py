@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from tests.support.broker.admin_clients import AiokafkaAdmin, ConfluentAdmin, JavaAdmin, KafkaPythonAdmin
@@ -48,10 +49,10 @@ def get_client(broker: Broker, request: pytest.FixtureRequest) -> Callable[[str]
 
 
 @pytest.fixture(scope="session")
-def get_admin(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Callable[[str], object]]:
-    admins: dict[str, object] = {}
+def get_admin(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
+    admins: dict[str, Any] = {}
 
-    def get(name: str) -> object:
+    def get(name: str) -> Any:
         if name not in admins:
             if name == JavaAdmin.name:
                 admins[name] = JavaAdmin(request.getfixturevalue("java"))

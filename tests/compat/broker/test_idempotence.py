@@ -55,7 +55,7 @@ def test_no_duplicates_after_lost_responses(kind: type[Client], faulty: Embedded
     """Batches that are in the log are sent again, and acknowledged with the offsets that they have."""
     topic = f"lost-answers-{kind.name}"
     faulty.create_topic(topic)
-    client = kind(faulty.bootstrap_servers)
+    client = kind(faulty.bootstrap_servers)  # type: ignore[call-arg]
     rows = numbered(400)
     seen = iter(range(1_000_000))
     with faulty.faults.drop_reply(ApiKey.PRODUCE, when=lambda _: next(seen) % 7 == 3, close=True) as fault:
@@ -70,7 +70,7 @@ def test_no_loss_after_lost_requests(kind: type[Client], faulty: EmbeddedBroker)
     """What follows a batch that was lost is refused until that one has come."""
     topic = f"lost-requests-{kind.name}"
     faulty.create_topic(topic)
-    client = kind(faulty.bootstrap_servers)
+    client = kind(faulty.bootstrap_servers)  # type: ignore[call-arg]
     rows = numbered(400)
     seen = iter(range(1_000_000))
     with faulty.faults.error(ApiKey.PRODUCE, 7, when=lambda _: next(seen) % 7 == 3) as fault:

@@ -6,7 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from tests.support.cluster.fake_cluster import async_test
@@ -305,9 +305,10 @@ def test_finishes_an_interrupted_topic_creation(tmp_path: Path, batches: int, mo
 @pytest.mark.parametrize("step", ["before the logs", "after the logs"])
 def test_finishes_an_interrupted_topic_deletion(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 3}) as broker:
-        monkeypatch.setattr(
-            *((LocalChannel, "send") if step == "before the logs" else (TopicDeletionManager, "_finish")), _never_done
+        broken: tuple[Any, str] = (
+            (LocalChannel, "send") if step == "before the logs" else (TopicDeletionManager, "_finish")
         )
+        monkeypatch.setattr(*broken, _never_done)
         broker._await(lambda running: running.topic_admin.delete_topic("t"))
         broker.wait_until(lambda running: step == "before the logs" or not list(tmp_path.glob("t-?")))
         broker.kill()

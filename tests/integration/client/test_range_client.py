@@ -119,7 +119,7 @@ def test_offset_out_of_range_raises(headrace_broker: EmbeddedBroker, headrace_to
         admin.delete_records({tp: 4})
     with pytest.raises(OffsetOutOfRangeError) as caught:
         list(client.read(tp, 2, 10))
-    assert caught.value.offset == 2
+    assert caught.value.offset == 2  # type: ignore[attr-defined]
     with pytest.raises(OffsetOutOfRangeError):
         list(client.read(tp, 11, 12))
     assert offsets(list(client.read(tp, 4, 10))) == [4, 5, 6, 7, 8, 9]

@@ -5,7 +5,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, expr
 from tests.support.broker.process import eventually

@@ -63,7 +63,7 @@ class Transactions(RuleBasedStateMachine):
             self.producers.append(producer)
             self.give(producer, given)
 
-    def check_controller_epoch(self, name: str) -> None:
+    def fence(self, name: str) -> None:
         for producer in self.producers:
             if producer.name == name:
                 producer.fenced = True

@@ -24,7 +24,7 @@ from headrace.common.backoff import Backoff
 from headrace.common.errors import KafkaError, NotCoordinatorError, RequestTimedOutError
 from headrace.common.types import TopicPartition
 from headrace.coordinator.group.config import GroupConfig
-from headrace.coordinator.group.membership import ClientInfo
+from headrace.coordinator.group.joining import ClientInfo
 from headrace.coordinator.group.shard import CommitRequest
 from headrace.coordinator.result import CoordinatorResponse
 from headrace.net.nodes import Node

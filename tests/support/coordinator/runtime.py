@@ -1,6 +1,7 @@
 """A partition log in memory, and a coordinator runtime with a manual clock."""
 
 from collections.abc import Callable
+from typing import Generic
 
 from headrace.common.errors import KafkaError
 from headrace.common.timing_wheel import Timer
@@ -90,7 +91,7 @@ class Steps:
             self.step()
 
 
-class Bench:
+class Bench(Generic[S]):
     """One partition of a runtime, with a manual clock and a controllable log."""
 
     def __init__(self, make_shard: Callable[[ShardContext], S], load_bytes: int = 1 << 20):

@@ -127,7 +127,7 @@ class World:
         self.transactions = Transactions(
             config, dynamic_config, coordinators, replicas, unused, unused, self.clock, self.timer
         )
-        runtimes = [self.groups, self.transactions.runtime]
+        runtimes: list[Any] = [self.groups, self.transactions.runtime]
         for runtime in reversed(runtimes) if self._groups_load_last else runtimes:
             runtime.load(0, 1, self._logs[TopicPartition(runtime.topic, 0)])
             self._steps.run()

@@ -67,7 +67,7 @@ class HostileConnection:
     async def call(self, request: Message, version: int) -> Any:
         """The answer to a request; None if the connection has ended, which is not expected."""
         await self.send(self.frames.request(request, version))
-        sent = Sent(self.frames.last_correlation_id, request.__api_key__, version)
+        sent = Sent(self.frames.last_correlation_id, type(request).__api_key__, version)
         while (body := await self.read_answer()) is not None:
             if int.from_bytes(body[:4], "big") == sent.correlation_id:  # else it answers one that was not waited for
                 return read_answer(sent, body)

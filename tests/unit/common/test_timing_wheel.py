@@ -147,7 +147,7 @@ def test_impossible_wheels_are_refused(clock: ManualClock, tick_ms: int, wheel_s
 
 def test_tells_when_its_alarm_must_be_set_earlier(clock: ManualClock) -> None:
     alarms: list[int | None] = []
-    timer = Timer(clock, on_earlier=lambda: alarms.append(timer.next_due_ms()))
+    timer: Timer = Timer(clock, on_earlier=lambda: alarms.append(timer.next_due_ms()))  # type: ignore[attr-defined]
     timer.add(1000, lambda: None)
     (first,) = alarms
     assert first is not None

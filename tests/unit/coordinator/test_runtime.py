@@ -67,7 +67,7 @@ class Answers(list):  # type: ignore[type-arg]
 
 
 @pytest.fixture
-def bench() -> Bench:
+def bench() -> Bench[Counters]:
     return Bench(Counters)
 
 
@@ -76,7 +76,7 @@ def answers() -> Answers:
     return Answers()
 
 
-def test_response_follows_replay_of_records(bench: Bench, answers: Answers) -> None:
+def test_response_follows_replay_of_records(bench: Bench[Counters], answers: Answers) -> None:
     bench.runtime.write(0, add(b"a"), answers)
     bench.runtime.write(0, add(b"a"), answers)
     assert answers == [1, 2]
@@ -84,7 +84,7 @@ def test_response_follows_replay_of_records(bench: Bench, answers: Answers) -> N
     assert bench.log.end_offset() == 2
 
 
-def test_reload_restores_state(bench: Bench, answers: Answers) -> None:
+def test_reload_restores_state(bench: Bench[Counters], answers: Answers) -> None:
     for key in (b"a", b"b", b"a"):
         bench.runtime.write(0, add(key), answers)
     before = bench.shard
@@ -95,7 +95,7 @@ def test_reload_restores_state(bench: Bench, answers: Answers) -> None:
     assert bench.shard.loaded == 1
 
 
-def test_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None:
+def test_failed_append_changes_nothing(bench: Bench[Counters], answers: Answers) -> None:
     told: list[KafkaError | None] = []
     bench.log.failure = NotEnoughReplicasError("too few")
     bench.runtime.write(
@@ -106,7 +106,7 @@ def test_failed_append_changes_nothing(bench: Bench, answers: Answers) -> None:
     assert bench.shard.values == {}
 
 
-def test_undo_runs_only_if_nothing_was_written(bench: Bench, answers: Answers) -> None:
+def test_undo_runs_only_if_nothing_was_written(bench: Bench[Counters], answers: Answers) -> None:
     told: list[object] = []
     result = CoordinatorResult(
         [CoordinatorRecord(b"a", b"1")], 1, on_completion=told.append, undo=lambda: told.append("undone")
@@ -122,7 +122,7 @@ def test_undo_runs_only_if_nothing_was_written(bench: Bench, answers: Answers) -
     assert bench.shard.values == {b"a": 1}
 
 
-def test_operation_error_goes_to_caller(bench: Bench, answers: Answers) -> None:
+def test_operation_error_goes_to_caller(bench: Bench[Counters], answers: Answers) -> None:
     def refuse(_: Counters) -> CoordinatorResult[int]:
         raise InvalidRequestError("no")
 
@@ -135,7 +135,7 @@ def test_operation_error_goes_to_caller(bench: Bench, answers: Answers) -> None:
     assert bench.log.end_offset() == 0
 
 
-def test_responses_wait_for_commit(bench: Bench, answers: Answers) -> None:
+def test_responses_wait_for_commit(bench: Bench[Counters], answers: Answers) -> None:
     bench.log.replicated = False
     bench.runtime.write(0, add(b"a"), answers)
     assert bench.shard.values == {b"a": 1}  # the next operation sees it
@@ -148,14 +148,14 @@ def test_responses_wait_for_commit(bench: Bench, answers: Answers) -> None:
     assert answers[-1] == 200
 
 
-def test_commit_timeout_fails_the_operation(bench: Bench, answers: Answers) -> None:
+def test_commit_timeout_fails_the_operation(bench: Bench[Counters], answers: Answers) -> None:
     bench.log.replicated = False
     bench.runtime.write(0, add(b"a"), answers)
     bench.log.commit(RequestTimedOutError("too slow"))
     assert answers == [RequestTimedOutError]
 
 
-def test_unload_fails_pending_operations(bench: Bench, answers: Answers) -> None:
+def test_unload_fails_pending_operations(bench: Bench[Counters], answers: Answers) -> None:
     bench.log.replicated = False
     bench.runtime.write(0, add(b"a"), answers)
     bench.runtime.unload(0)
@@ -183,7 +183,7 @@ def test_load_in_slices_reports_load_in_progress(answers: Answers) -> None:
     assert bench.runtime.leader_epoch(0) == 9
 
 
-def test_unload_during_load(bench: Bench, answers: Answers) -> None:
+def test_unload_during_load(bench: Bench[Counters], answers: Answers) -> None:
     bench = Bench(Counters, load_bytes=1)
     for _ in range(3):
         bench.runtime.write(0, add(b"a"), answers)
@@ -198,7 +198,7 @@ def test_unload_during_load(bench: Bench, answers: Answers) -> None:
         bench.runtime.shard(0)
 
 
-def test_old_or_known_leader_epoch_does_not_reload(bench: Bench) -> None:
+def test_old_or_known_leader_epoch_does_not_reload(bench: Bench[Counters]) -> None:
     before = bench.shard
     bench.runtime.load(0, bench.epoch, bench.log)
     bench.runtime.load(0, bench.epoch - 1, bench.log)
@@ -207,20 +207,20 @@ def test_old_or_known_leader_epoch_does_not_reload(bench: Bench) -> None:
     assert bench.shard is not before
 
 
-def test_failed_load(bench: Bench) -> None:
+def test_failed_load(bench: Bench[Counters]) -> None:
     bench.log.append(_batch(b"poison"))
     bench.reload()
     with pytest.raises(CoordinatorNotAvailableError):
         bench.runtime.shard(0)
 
 
-def test_failed_replay_after_append_reloads_from_log(bench: Bench, answers: Answers) -> None:
+def test_failed_replay_after_append_reloads_from_log(bench: Bench[Counters], answers: Answers) -> None:
     bench.runtime.write(0, add(b"a"), answers)
     bench.runtime.write(0, lambda _: CoordinatorResult([CoordinatorRecord(b"poison", b"1")], 1), answers)
     assert answers == [1, UnknownError]
 
 
-def test_timers_run_operations_and_are_cancelled_on_unload(bench: Bench) -> None:
+def test_timers_run_operations_and_are_cancelled_on_unload(bench: Bench[Counters]) -> None:
     shard = bench.shard
     shard.context.schedule("tick", 100, lambda: CoordinatorResult([CoordinatorRecord(b"ticks", b"1")], None))
     shard.context.schedule("tick", 200, lambda: CoordinatorResult([CoordinatorRecord(b"ticks", b"2")], None))
@@ -236,7 +236,9 @@ def test_timers_run_operations_and_are_cancelled_on_unload(bench: Bench) -> None
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_transactional_records_take_effect_with_their_marker(bench: Bench, answers: Answers, committed: bool) -> None:
+def test_transactional_records_take_effect_with_their_marker(
+    bench: Bench[Counters], answers: Answers, committed: bool
+) -> None:
     producer = ProducerInfo(7, 0)
     bench.runtime.write(0, lambda _: CoordinatorResult([CoordinatorRecord(b"a", b"5")], 0, producer=producer), answers)
     assert bench.shard.values == {}
@@ -251,7 +253,7 @@ def test_transactional_records_take_effect_with_their_marker(bench: Bench, answe
     assert bench.shard.pending == {}
 
 
-def test_call_awaits_response(bench: Bench) -> None:
+def test_call_awaits_response(bench: Bench[Counters]) -> None:
     async def main() -> None:
         assert await bench.runtime.call(0, add(b"a")) == 1
         bench.log.failure = NotEnoughReplicasError("too few")
@@ -261,7 +263,7 @@ def test_call_awaits_response(bench: Bench) -> None:
     asyncio.run(main())
 
 
-def test_close_unloads_all_shards(bench: Bench) -> None:
+def test_close_unloads_all_shards(bench: Bench[Counters]) -> None:
     shard = bench.shard
     bench.runtime.close()
     assert shard.unloaded == 1

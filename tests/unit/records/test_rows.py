@@ -126,7 +126,7 @@ def test_a_record_is_a_value() -> None:
     )
     fields = [b"k", b"v", 5, (("a", None),), 7, 1]
     for at, other in enumerate([b"K", b"V", 6, (("a", b""),), 8, 0]):
-        assert Record(*fields[:at], other, *fields[at + 1 :]) != record
+        assert Record(*fields[:at], other, *fields[at + 1 :]) != record  # type: ignore[call-arg]
     assert record != "Record"
     with pytest.raises(AttributeError):
         record.offset = 8

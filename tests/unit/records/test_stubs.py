@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def members(body: list[ast.stmt]) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
-def is_imported(module: object, name: str) -> bool:
+def is_imported(module: Any, name: str) -> bool:
     """Whether a module has a name only because it imports it."""
     value = getattr(module, name)
     if inspect.ismodule(value):

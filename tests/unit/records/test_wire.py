@@ -1,5 +1,7 @@
 """Varints, murmur2 and CRC-32C: known answers, and what is refused."""
 
+from collections.abc import Callable
+
 import pytest
 
 from headrace.common.errors import CorruptRecordError
@@ -92,7 +94,7 @@ def test_varlongs_hold_64_bits(value: int) -> None:
 )
 @pytest.mark.parametrize("before", [b"", b"\x80\x01"])
 def test_varints_that_end_too_early_or_too_late(
-    decode: type[decode_varint], encoded: bytes, problem: str, before: bytes
+    decode: Callable[..., object], encoded: bytes, problem: str, before: bytes
 ) -> None:
     with pytest.raises(CorruptRecordError, match=f"^varint at byte {len(before)} is {problem}$") as raised:
         decode(before + encoded, len(before))

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -35,7 +36,8 @@ def make(ranges: FakeRanges, clock: ManualClock | None = None, **options: str) -
 
 def plan(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int, int]]:
     start, end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
-    return [(each.topic, each.partition, each.start, each.end) for each in reader.partitions(start, end)]
+    planned: Sequence[Any] = reader.partitions(start, end)
+    return [(each.topic, each.partition, each.start, each.end) for each in planned]
 
 
 def test_batches_are_contiguous() -> None:

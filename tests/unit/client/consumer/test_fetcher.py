@@ -29,7 +29,7 @@ def virtual(test):
 
     wrapper.__name__ = test.__name__
     wrapper.__doc__ = test.__doc__
-    wrapper.pytestmark = getattr(test, "pytestmark", [])
+    wrapper.pytestmark = getattr(test, "pytestmark", [])  # type: ignore[attr-defined]
     return wrapper
 
 

@@ -110,7 +110,7 @@ def test_grow_enlarges_batch() -> None:
     path = Path()
     batch = path.open(size=200)
     path.send("t", b"v" * 50)
-    (request,) = [path.send("t", b"w" * 150)]
+    request: Any = path.send("t", b"w" * 150)
     assert request.append_to(batch) is None
     batch.grow(1000)
     assert batch.capacity == 1000
@@ -301,7 +301,7 @@ def test_explicit_partition_takes_precedence() -> None:
     path.open(1)
     path._partitioner = lambda *_: 0
     assert "t-1," in repr(path.send("t", b"v", key=b"k", partition=1))
-    request = path.send("t", b"v", partition=5)
+    request: Any = path.send("t", b"v", partition=5)
     assert request.partition == 5
     assert not path._choose_partition(request)
     with pytest.raises(IllegalArgumentError):
@@ -310,7 +310,7 @@ def test_explicit_partition_takes_precedence() -> None:
 
 def test_unknown_topic_needs_metadata() -> None:
     path = Path()
-    request = path.send("other", b"v", key=b"21")
+    request: Any = path.send("other", b"v", key=b"21")
     assert (request.topic, request.value, request.key, request.partition) == ("other", b"v", b"21", -1)
     assert not path._choose_partition(request)
     queues = TopicQueues("other")
@@ -437,7 +437,7 @@ def test_send_raises_error_of_check_state() -> None:
 def test_refused_record_returns_failed_future() -> None:
     path = Path()
     heard: list[Any] = []
-    request = path.send("other", b"v", on_delivery=lambda error, metadata: heard.append((error, metadata.topic)))
+    request: Any = path.send("other", b"v", on_delivery=lambda error, metadata: heard.append((error, metadata.topic)))
     error = KafkaError("no")
     future = request.fail(error)
     assert future.failed()
