@@ -53,7 +53,7 @@ def inputs() -> list[Record]:
         for name, keys, values in zip(("ods_log", "ods_db"), block.keys, block.values, strict=True):
             for key, value in zip(keys, values, strict=True):
                 topics.add(name, key, value, START_MS + number)
-    assert stream.made.duplicates > 20
+    assert stream.generated.duplicates > 20
     return topics.of("ods_log", "ods_db")
 
 

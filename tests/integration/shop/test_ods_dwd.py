@@ -317,18 +317,18 @@ def test_writes_topics_that_pass_the_audit(spark: Any, shop: EmbeddedBroker, tmp
         for topic, number in (("ods_log", LOG), ("ods_db", DB)):
             put_raw(servers, topic, list(zip(block.keys[number], block.values[number], strict=True)))
         run_to_the_end(ods_dwd, spark, how)
-    assert stream.made.duplicates > 20
+    assert stream.generated.duplicates > 20
     report = audit(spark, servers)
     assert report.ok, "\n".join(report.lines())
     assert sum(each.records for each in report.inputs) == 800
     assert all(each.rows for each in report.outputs if each.topic in ("dwd_page", "dwd_display", "dwd_cart"))
-    assert sum(each.duplicates for each in report.inputs) >= stream.made.duplicates // 2
+    assert sum(each.duplicates for each in report.inputs) >= stream.generated.duplicates // 2
 
     forget_last_commit(tmp_path / "checkpoint" / "ods-dwd" / "log")
     run_to_the_end(ods_dwd, spark, how)
     assert audit(spark, servers).ok, "a batch that was replayed adds nothing"
     letters = values(servers, "ods_dwd_dead_letters")
-    assert sum(stream.made.broken.values()) == len(letters)
+    assert sum(stream.generated.broken.values()) == len(letters)
     assert {"reason", "topic", "partition", "offset", "timestamp"} <= set(letters[0])
     by_key: dict[bytes, list[int]] = {}
     for record in records(servers, "dwd_page"):
