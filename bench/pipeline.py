@@ -1,11 +1,11 @@
-"""`ods-dwd` under a steady stream of events, on this machine together with the broker and the generator.
+"""The throughput of `ods-dwd` under a steady stream of events, with the broker and the generator on the same machine.
 
     python -m bench pipeline [--quick]
 
-For each rate: a new broker, `headrace datagen --rate` and `headrace pipeline run ods-dwd`, as a user starts them. Lag
-is what is in the ODS topics and not yet in a batch that is done. A rate is steady if the lag at the end of the
-measurement is not above that of its middle by more than a second's worth of events. Processor time is read from /proc.
-Then the pipeline catches up with inputs of growing size.
+For each rate: a new broker, `headrace datagen --rate` and `headrace pipeline run ods-dwd`, as a user starts them. The
+lag is the number of records in the ODS topics that are not in a completed batch. A rate is steady if the lag at the end
+of the measurement exceeds the lag in its middle by at most one second's worth of events. Processor time is read from
+/proc. Then the pipeline catches up with inputs of growing size.
 """
 
 import json
@@ -37,15 +37,15 @@ END_SECONDS = 600.0
 
 @dataclass
 class Steady:
-    """What was seen at a rate."""
+    """The measurements at one rate."""
 
     rate: int
     lags: list[int] = field(default_factory=list)
-    """Once a second."""
+    """The lag, once per second."""
     produced_per_second: float = 0.0
     done_per_second: float = 0.0
     shares: dict[str, float] = field(default_factory=dict)
-    """Cores that each part took."""
+    """The cores that each process used."""
     batch_seconds: float = 0.0
 
     @property
@@ -66,8 +66,8 @@ class Steady:
         ]
 
 
-class Place:
-    """A broker in a directory, and commands on it."""
+class Workspace:
+    """A broker with its own directory, and commands that use it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -77,7 +77,7 @@ class Place:
         self.metrics = directory / "metrics.jsonl"
 
     @contextmanager
-    def running(self) -> Iterator["Place"]:
+    def running(self) -> Iterator["Workspace"]:
         self.side.start()
         try:
             yield self
@@ -99,7 +99,7 @@ class Place:
         return ["--bootstrap-server", self.side.bootstrap]
 
     def batches(self) -> list[dict[str, object]]:
-        """What the pipeline told of its batches so far; a line that is being written is left for later."""
+        """Returns the metrics of all batches so far, without a line that is still being written."""
         if not self.metrics.exists():
             return []
         lines = self.metrics.read_text().split("\n")[:-1]
@@ -112,8 +112,8 @@ class Place:
         return RuntimeError(f"{what}\n{self.log.read_text()[-3000:]}")
 
 
-class Ends:
-    """How many records the ODS topics have."""
+class EndOffsets:
+    """The number of records in the ODS topics."""
 
     def __init__(self, bootstrap: str) -> None:
         import headrace
@@ -145,78 +145,78 @@ def cpu_seconds(pids: list[int]) -> float:
     return total / TICKS_PER_SECOND
 
 
-def at_rate(directory: Path, rate: int, warm: float, seconds: float) -> Steady:
-    found = Steady(rate)
-    with Place(directory).running() as place:
-        create_topics(place.side.bootstrap, PARTITIONS)
-        generator = place.datagen("--rate", rate)
-        pipeline = place.pipeline()
-        ends = Ends(place.side.bootstrap)
+def measure_rate(directory: Path, rate: int, warm: float, seconds: float) -> Steady:
+    measured = Steady(rate)
+    with Workspace(directory).running() as workspace:
+        create_topics(workspace.side.bootstrap, PARTITIONS)
+        generator = workspace.datagen("--rate", rate)
+        pipeline = workspace.pipeline()
+        ends = EndOffsets(workspace.side.bootstrap)
         try:
-            _watch(place, found, ends, generator, pipeline, warm, seconds)
+            _watch(workspace, measured, ends, generator, pipeline, warm, seconds)
         finally:
             ends.close()
             for process in (generator, pipeline):
                 kill_tree(process.pid)
                 process.wait()
-    return found
+    return measured
 
 
 def _watch(
-    place: Place,
-    found: Steady,
-    ends: Ends,
+    workspace: Workspace,
+    measured: Steady,
+    ends: EndOffsets,
     generator: subprocess.Popen[bytes],
     pipeline: subprocess.Popen[bytes],
     warm: float,
     seconds: float,
 ) -> None:
     deadline = time.monotonic() + END_SECONDS
-    while not place.batches():
+    while not workspace.batches():
         if pipeline.poll() is not None or generator.poll() is not None or time.monotonic() > deadline:
-            raise place.failed("the pipeline did not begin")
+            raise workspace.failed("the pipeline did not start")
         time.sleep(0.2)
     time.sleep(warm)
     parts = {
-        "broker": [place.side.process_id()],
+        "broker": [workspace.side.process_id()],
         "generator": [generator.pid],
         "Spark": [pipeline.pid, *descendants(pipeline.pid)],
     }
     before = {name: cpu_seconds(pids) for name, pids in parts.items()}
-    produced, done, started = ends.total(), place.rows_done(), time.monotonic()
+    produced, done, started = ends.total(), workspace.rows_done(), time.monotonic()
     while time.monotonic() < started + seconds:
         time.sleep(STEP_SECONDS)
         if pipeline.poll() is not None or generator.poll() is not None:
-            raise place.failed("the pipeline or the generator ended")
-        found.lags.append(ends.total() - place.rows_done())
+            raise workspace.failed("the pipeline or the generator stopped")
+        measured.lags.append(ends.total() - workspace.rows_done())
     taken = time.monotonic() - started
     parts["Spark"] = [pipeline.pid, *descendants(pipeline.pid)]
-    found.shares = {name: max(0.0, cpu_seconds(pids) - before[name]) / taken for name, pids in parts.items()}
-    found.produced_per_second = (ends.total() - produced) / taken
-    found.done_per_second = (place.rows_done() - done) / taken
-    last = [batch for batch in place.batches() if batch["flow"] == "log"][-5:]
-    found.batch_seconds = sum(float(str(batch["seconds"])) for batch in last) / max(1, len(last))
+    measured.shares = {name: max(0.0, cpu_seconds(pids) - before[name]) / taken for name, pids in parts.items()}
+    measured.produced_per_second = (ends.total() - produced) / taken
+    measured.done_per_second = (workspace.rows_done() - done) / taken
+    last = [batch for batch in workspace.batches() if batch["flow"] == "log"][-5:]
+    measured.batch_seconds = sum(float(str(batch["seconds"])) for batch in last) / max(1, len(last))
 
 
-def catching_up(directory: Path, events: int) -> tuple[float, float]:
-    """Events per second of an input that is there already: of the whole command, and while batches ran."""
-    with Place(directory).running() as place:
-        generator = place.datagen("--events", events)
+def measure_catch_up(directory: Path, events: int) -> tuple[float, float]:
+    """Returns the events per second of an existing input: of the whole command, and while batches ran."""
+    with Workspace(directory).running() as workspace:
+        generator = workspace.datagen("--events", events)
         if generator.wait(END_SECONDS) != 0:
-            raise place.failed("the generator failed")
+            raise workspace.failed("the generator failed")
         started = time.monotonic()
-        pipeline = place.pipeline("--available-now")
+        pipeline = workspace.pipeline("--available-now")
         try:
             if pipeline.wait(END_SECONDS) != 0:
-                raise place.failed("the pipeline failed")
+                raise workspace.failed("the pipeline failed")
         finally:
             kill_tree(pipeline.pid)
             pipeline.wait()
         whole = time.monotonic() - started
         busy: dict[object, float] = {}
-        for batch in place.batches():
+        for batch in workspace.batches():
             busy[batch["flow"]] = busy.get(batch["flow"], 0.0) + float(str(batch["seconds"]))
-        return place.rows_done() / whole, place.rows_done() / max(busy.values())
+        return workspace.rows_done() / whole, workspace.rows_done() / max(busy.values())
 
 
 def run(directory: Path, *, quick: bool = False) -> tuple[list[Measurement], list[str]]:
@@ -224,18 +224,18 @@ def run(directory: Path, *, quick: bool = False) -> tuple[list[Measurement], lis
     warm, seconds = (8.0, 12.0) if quick else (WARM_SECONDS, SECONDS)
     notes = [
         f"Broker, generator and Spark (local[2]) on {os.cpu_count()} cores; events of 1 KB; {seconds:.0f} s at each "
-        f"rate after {warm:.0f} s of warming up. Load average of the machine before: {load:.1f}."
+        f"rate after {warm:.0f} s of warm-up. Load average before the run: {load:.1f}."
     ]
     highest = Steady(0)
     for rate in (5_000, GOAL) if quick else RATES:
-        found = at_rate(directory / f"rate-{rate}", rate, warm, seconds)
-        notes += found.lines()
+        measured = measure_rate(directory / f"rate-{rate}", rate, warm, seconds)
+        notes += measured.lines()
         print(notes[-1], file=sys.stderr, flush=True)
-        if not found.is_steady:
+        if not measured.is_steady:
             break
-        highest = found
+        highest = measured
     for events in (10_000, 20_000) if quick else SIZES:
-        whole, busy = catching_up(directory / f"size-{events}", events)
+        whole, busy = measure_catch_up(directory / f"size-{events}", events)
         notes.append(
             f"Catching up with {events:,} events: {busy:,.0f} events/s while batches ran, {whole:,.0f} with the start."
         )

@@ -1,14 +1,14 @@
-"""Format headrace beside Spark's own Kafka connector: one session, one Headrace broker, the same topics.
+"""Format headrace compared with Spark's own Kafka connector: one session, one Headrace broker, the same topics.
 
     python -m bench spark [--rounds 3] [--quick] [--only TEXT]
 
-Batches read every column of every row and throw it away; they are written from rows that Spark holds in memory.
-Streams copy a topic, with a limit that cuts it into several batches; their time is the sum of Spark's own durations of
-those batches, so that the start of the query, which takes longer with Python workers, is not in it.
-Latency is that of a stream that copies single records, from the producer's call to the consumer's, and the time that
-Spark takes for such a batch. The session is `headrace.spark.session()`, which the connector profits from as well.
-Each format writes to topics of its own that stay: Java's producer, which the connector keeps, asks again and again
-for topics that are gone. Their records are deleted.
+Batch reads read every column of every row and discard it; batch writes take rows from Spark's memory. Streams copy a
+topic, with a limit that splits it into several batches; their time is the sum of Spark's own durations of these
+batches, without the start of the query, which takes longer with Python workers. The latency is measured with a stream
+that copies single records, from the producer's call to the consumer's, together with the time that Spark takes for such
+a batch. The session is `headrace.spark.session()`, from which the connector benefits as well. Each format writes to its
+own topics, which are never deleted, because the connector's cached Java producer keeps requesting deleted topics. Only
+their records are deleted.
 """
 
 import os
@@ -81,7 +81,7 @@ class Bench:
     # ---- topics
 
     def fill(self, size: int) -> None:
-        """The topic that is read. Rows differ, and each has a key of 8 bytes."""
+        """Fills the topic that is read. Rows differ, and each has a key of 8 bytes."""
         topic = f"filled-{size}"
         count = min(self.sizes.rows(size), 20_000)
         block = pa.table(
@@ -136,7 +136,7 @@ class Bench:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def copy(self, name: str, size: int) -> float:
-        """A topic copied in a few batches: the time that these took, without that of the query's start."""
+        """Copies a topic in a few batches. Returns the duration of the batches, without the start of the query."""
         target = f"written-{name}"
         limit = self.sizes.rows(size) // STREAM_BATCHES
         query = self._stream(name, f"filled-{size}", target, limit, availableNow=True)
@@ -148,8 +148,8 @@ class Bench:
         return float(sum(each["batchDuration"] for each in batches)) / 1000
 
     def latency(self, name: str) -> dict[str, float]:
-        """Single records through a stream that copies them: one is sent when the one before has come, and a little
-        later, so that they do not meet the stream in step."""
+        """Sends single records through a stream that copies them. Each is sent a varying time after the previous one
+        arrived, so that sends are not synchronized with the stream."""
         source, target = f"paced-{name}", f"copied-{name}"
         query = self._stream(name, source, target)
         try:
@@ -185,14 +185,14 @@ class Bench:
         receiver.start()
         taken = []
         try:
-            while not query.recentProgress:  # it has its first offsets, which are the latest
+            while not query.recentProgress:  # until the stream has its first offsets, the latest
                 time.sleep(0.05)
             with headrace.Producer(bootstrap_servers=self._side.bootstrap, linger_ms=0) as producer:
                 for number in range(self.sizes.latency_records + self.sizes.latency_warm):
                     started = time.perf_counter()
                     producer.send(source, b"%d" % number, key=b"k")
                     if not arrived.acquire(timeout=60):
-                        raise TimeoutError(f"record {number} did not come through: {query.exception()}")
+                        raise TimeoutError(f"record {number} did not arrive: {query.exception()}")
                     taken.append((time.perf_counter() - started) * 1000)
                     time.sleep(0.01 + 0.037 * (number % 3))
         finally:
@@ -202,7 +202,7 @@ class Bench:
 
 
 def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") -> tuple[list[Measurement], list[str]]:
-    """Raises `KafkaUnavailable` where Java or the connector cannot be had."""
+    """Raises `KafkaUnavailable` if Java or the connector is not available."""
     sizes = QUICK if quick else Sizes()
     jars = connector_jars()
     load = os.getloadavg()[0]
@@ -215,13 +215,13 @@ def run(directory: Path, rounds: int, *, quick: bool = False, only: str = "") ->
             bench.close()
             spark.stop()
     return measurements, [
-        f"Spark {spark.version} on local[2], {PEER}; broker: Headrace in a process of its own, topics of {PARTITIONS} "
-        f"partitions. Load average of the machine before: {load:.1f}.",
+        f"Spark {spark.version} on local[2], {PEER}; broker: Headrace in its own process, topics with {PARTITIONS} "
+        f"partitions. Load average before the run: {load:.1f}.",
         f"{sizes.rows_100:,} rows of 100 B, {sizes.rows_1000:,} of 1,000 B, with keys of 8 B.",
         "Spark's connector writes at least once; format headrace writes exactly once by default, in transactions, "
         "unless the line says otherwise.",
-        "A stream's time is the sum of its batches' durations: the start of the query, which takes longer with Python "
-        "workers, is not in it.",
+        "A stream's time is the sum of the durations of its batches, without the start of the query, which is longer "
+        "with Python workers.",
         f"Latency: {sizes.latency_records} records in each round, one after the other.",
     ]
 

@@ -1,11 +1,11 @@
-"""A shop's events from raw to clean, on Spark: what `make run` runs.
+"""Processes a shop's events on Spark, from raw events to traffic per minute: the demo behind `make run`.
 
     python examples/shop_demo.py [--events 100000] [--rate 5000] [--master 'local[*]'] [--chart traffic.html]
 
-The broker is `headrace server` in a process of its own, with the embedded default and a temporary directory. While
-events of a simulated shop arrive in `ods_log` and `ods_db`, `ods-dwd` makes clean rows of them and `dws-traffic` counts
-those by minute, both streaming in one Spark. Then a Spark job reconciles all topics by id. Nothing is left running, and
-the exit code is 0 only if the audit passed.
+Starts `headrace server` in its own process, with a temporary directory. While events of a simulated shop arrive in
+`ods_log` and `ods_db`, `ods-dwd` turns them into clean rows and `dws-traffic` counts these per minute, both as streams
+in one Spark application. Then a Spark job reconciles all topics by id. Nothing keeps running afterwards, and the exit
+code is 0 only if the audit passed.
 """
 
 import argparse
@@ -36,11 +36,11 @@ from headrace.shop.schemas import DWD_PAGE
 
 EVENTS = 100_000
 RATE = 5_000
-LONGEST_SECONDS = 60
-"""For the events to arrive, however many there are."""
+MAX_SECONDS = 60
+"""The maximum time to send all events, however many there are."""
 SPAN_MS = 3_600_000
 WARM_UP_EVENTS = 500
-"""The first ones: Spark compiles its plans when it sees them, which no later ones should wait for."""
+"""Spark compiles its plans while it processes these first events, so that later events need not wait."""
 PARTITIONS = 4
 WIDTH = 34
 
@@ -54,32 +54,32 @@ def main() -> None:
         with contextlib.ExitStack() as stack:
             directory = arguments.directory
             if directory is None:
-                made = tempfile.TemporaryDirectory(prefix="headrace-shop-", ignore_cleanup_errors=True)
-                directory = Path(stack.enter_context(made))
+                temporary = tempfile.TemporaryDirectory(prefix="headrace-shop-", ignore_cleanup_errors=True)
+                directory = Path(stack.enter_context(temporary))
             report = demo(arguments, directory, stack)
             chart = arguments.chart
     except HeadraceError as error:
         sys.exit(f"\nthe demo failed: {' '.join(str(error).split())}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")
-    print(f"{'everything is stopped':<{WIDTH}}{time.perf_counter() - began:6.1f} s in all; the chart is in {chart}")
+    print(f"{'everything stopped':<{WIDTH}}{time.perf_counter() - began:6.1f} s in total; chart: {chart}")
     sys.exit(0 if report.ok else 1)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--events", type=int, default=EVENTS, help="how many (default: %(default)s)")
-    parser.add_argument("--rate", type=float, help=f"so many a second (default: {RATE}, more for many events)")
-    parser.add_argument("--master", default="local[*]", help="where Spark runs (default: %(default)s)")
-    parser.add_argument("--chart", type=Path, default=Path("traffic.html"), help="the page to write (%(default)s)")
-    parser.add_argument("--directory", type=Path, help="where to keep the data (default: a temporary directory)")
-    parser.add_argument("--host", default="127.0.0.1", help="the broker's address, for Spark on other machines")
-    parser.add_argument("--seed", type=int, default=1, help="another seed, another day (default: %(default)s)")
+    parser.add_argument("--events", type=int, default=EVENTS, help="number of events (default: %(default)s)")
+    parser.add_argument("--rate", type=float, help=f"events per second (default: {RATE}, more for many events)")
+    parser.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
+    parser.add_argument("--chart", type=Path, default=Path("traffic.html"), help="HTML page to write (%(default)s)")
+    parser.add_argument("--directory", type=Path, help="directory for all data (default: a temporary directory)")
+    parser.add_argument("--host", default="127.0.0.1", help="address of the broker, for Spark on other machines")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the generated events (default: %(default)s)")
     arguments = parser.parse_args()
     if arguments.events < 1:
         parser.error("--events: expected at least 1")
     if arguments.rate is None:
-        arguments.rate = max(RATE, arguments.events / LONGEST_SECONDS)
+        arguments.rate = max(RATE, arguments.events / MAX_SECONDS)
     return arguments
 
 
@@ -89,9 +89,9 @@ def demo(arguments: argparse.Namespace, directory: Path, stack: contextlib.ExitS
         create_topics(server, PARTITIONS)
         tell(f"headrace server at {server}")
     with step("start Spark") as tell:
-        spark = stack.enter_context(stopped_at_the_end(quiet_session("headrace shop", arguments.master)))
+        spark = stack.enter_context(stop_at_exit(quiet_session("headrace shop", arguments.master)))
         tell(f"Spark {spark.version} at {arguments.master}")
-    live = Live(arguments, spark, server, directory)
+    live = LiveRun(arguments, spark, server, directory)
     print()
     live.run()
     print()
@@ -103,10 +103,8 @@ def demo(arguments: argparse.Namespace, directory: Path, stack: contextlib.ExitS
         reasons = read_reasons(spark, server)
         views, rows = sum(series[0].values), {output.topic: output.rows for output in report.outputs}[DWD_PAGE]
         if views != rows:
-            raise HeadraceError(
-                f"the minutes of dws-traffic have {views:,.0f} page views, {DWD_PAGE} has {rows:,} rows"
-            )
-        tell(f"{len(times_ms)} minutes, which add up")
+            raise HeadraceError(f"dws-traffic counted {views:,.0f} page views, but {DWD_PAGE} has {rows:,} rows")
+        tell(f"{len(times_ms)} minutes; their page views match {DWD_PAGE}")
     arguments.chart.parent.mkdir(parents=True, exist_ok=True)
     arguments.chart.write_text(page(live, report, times_ms, series))
     print()
@@ -116,19 +114,19 @@ def demo(arguments: argparse.Namespace, directory: Path, stack: contextlib.ExitS
     return report
 
 
-# ---- what is started and stopped
+# ---- broker and Spark
 
 
 @contextlib.contextmanager
 def broker(host: str, directory: Path) -> Iterator[str]:
-    """`headrace server` with a free port; stopped in order at the end of the block."""
+    """Runs `headrace server` on a free port, and stops it at the end of the block."""
     directory.mkdir(parents=True)
     command = ["server", "--log-level", "ERROR", "-o", f"listeners=PLAINTEXT://{host}:0", "-o", f"log.dirs={directory}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", *command],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for the demo, which still needs its broker to stop in order
+        start_new_session=True,  # Ctrl-C stops the demo, which needs the broker for a graceful stop
     )
     try:
         assert process.stdout is not None
@@ -146,18 +144,18 @@ def broker(host: str, directory: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def stopped_at_the_end(spark: Any) -> Iterator[Any]:
+def stop_at_exit(spark: Any) -> Iterator[Any]:
     try:
         yield spark
     finally:
         spark.stop()
 
 
-# ---- the events and the pipelines, at the same time
+# ---- events and pipelines
 
 
-class Live:
-    """Events arrive, and both pipelines run until they have read all of them."""
+class LiveRun:
+    """Sends events while both pipelines run, until they have processed all events."""
 
     def __init__(self, arguments: argparse.Namespace, spark: Any, server: str, directory: Path):
         self._events = arguments.events
@@ -165,16 +163,16 @@ class Live:
         self._rate = arguments.rate
         self._seed = arguments.seed
         self._server = server
-        how = RunSettings(
+        run_settings = RunSettings(
             bootstrap_servers=server, checkpoint=str(directory / "checkpoints"), warehouse=str(directory / "warehouse")
         )
-        self._ods, self._dws = (Runner(load_pipeline(name), spark, how) for name in ("ods-dwd", "dws-traffic"))
-        self._made = [GeneratedEvents(), GeneratedEvents()]
+        self._ods, self._dws = (Runner(load_pipeline(name), spark, run_settings) for name in ("ods-dwd", "dws-traffic"))
+        self._generated = [GeneratedEvents(), GeneratedEvents()]
         self._error: BaseException | None = None
-        self._go_on = threading.Event()
+        self._warmed_up = threading.Event()
         self._stop = threading.Event()
         self.seconds = 0.0
-        """From the first event after those for warming up until all of them are clean rows."""
+        """The time from the first event after the warm-up until all events are clean rows."""
         self.since_ms = 0
 
     def run(self) -> None:
@@ -187,12 +185,12 @@ class Live:
             sending.start()
             while sending.is_alive() or not self._caught_up():
                 if self._ods.wait(0.05) or self._dws.wait(0.05):
-                    raise HeadraceError("a pipeline ended before it was told to")
+                    raise HeadraceError("a pipeline stopped unexpectedly")
                 if self._error is not None:
                     raise self._error
-                if self._is_warm() and not self._go_on.is_set():
+                if self._is_warm() and not self._warmed_up.is_set():
                     began, self.since_ms = time.perf_counter(), round(time.time() * 1000)
-                    self._go_on.set()
+                    self._warmed_up.set()
                 if not sending.is_alive() and self._cleaned():
                     self.seconds = self.seconds or time.perf_counter() - began
                 if progress.is_due():
@@ -201,7 +199,7 @@ class Live:
             progress.end(self._line(time.perf_counter() - began))
         finally:
             self._stop.set()
-            self._go_on.set()
+            self._warmed_up.set()
             if sending.is_alive():
                 sending.join()
             for runner in (self._ods, self._dws):
@@ -213,14 +211,14 @@ class Live:
             if self._warm_up:
                 span_ms = SPAN_MS * self._warm_up // self._events + 1000
                 self._generate(0, self._warm_up, span_ms, start_ms - span_ms)
-            self._go_on.wait()
+            self._warmed_up.wait()
             self._generate(1, self._events - self._warm_up, SPAN_MS, start_ms)
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+        except BaseException as error:  # noqa: BLE001 - run() raises it again
             self._error = error
 
     def _generate(self, part: int, events: int, span_ms: int, start_ms: int) -> None:
-        def sent(made: GeneratedEvents, _bytes: int) -> None:
-            self._made[part] = made
+        def sent(generated: GeneratedEvents, _bytes: int) -> None:
+            self._generated[part] = generated
 
         settings = StreamSettings(events=events, span_ms=span_ms, seed=self._seed)
         generate(self._server, settings, rate=self._rate, start_ms=start_ms, report=sent, stopped=self._stop.is_set)
@@ -232,7 +230,7 @@ class Live:
         return self._ods.summary().rows >= self._events
 
     def _caught_up(self) -> bool:
-        """Whether all events are clean rows, and these counted."""
+        """Returns True once all events are clean rows, and dws-traffic has counted them."""
         return self._cleaned() and self._dws.summary().rows >= self._to_count()
 
     def _to_count(self) -> int:
@@ -241,7 +239,7 @@ class Live:
 
     def _line(self, seconds: float) -> str:
         ods, dws = self._ods.summary(), self._dws.summary()
-        if not self._go_on.is_set():
+        if not self._warmed_up.is_set():
             return f"warming up with {self._warm_up:,} events: ods-dwd {ods.rows:,} read  {time_text(seconds)}"
         rows = sum(ods.outputs.values())
         return (
@@ -251,28 +249,28 @@ class Live:
 
     @property
     def events(self) -> int:
-        """That were made so far."""
-        return sum(made.events for made in self._made)
+        """The number of events sent so far."""
+        return sum(generated.events for generated in self._generated)
 
     @property
     def speed(self) -> float:
-        """Events a second, after warming up."""
-        return self._made[1].events / self.seconds
+        """Events per second after the warm-up."""
+        return self._generated[1].events / self.seconds
 
 
 def start(runner: Runner) -> None:
-    """Starts a pipeline, and returns when it waits for data."""
+    """Starts a pipeline and waits until it is ready for data."""
     runner.start()
     while not runner.is_ready:
         if runner.wait(0.1):
-            raise HeadraceError("a pipeline ended before it was told to")
+            raise HeadraceError("a pipeline stopped unexpectedly")
 
 
-# ---- what came of it
+# ---- results
 
 
 def read_traffic(spark: Any, server: str) -> tuple[list[int], list[Series]]:
-    """The minutes, and what dws-traffic counted in each."""
+    """Returns the minutes, and the numbers of dws-traffic for each."""
     rows = {
         row["minute"].replace(tzinfo=UTC).timestamp(): row for row in latest(read(spark, server, TRAFFIC)).collect()
     }
@@ -285,46 +283,46 @@ def read_traffic(spark: Any, server: str) -> tuple[list[int], list[Series]]:
 
 
 def read(spark: Any, server: str, topic: str) -> Any:
-    """What is in a topic for good: not what a task that failed has left in it."""
+    """Reads the committed records of a topic."""
     options = {"kafka.bootstrap.servers": server, "kafka.isolation.level": "read_committed"}
     return spark.read.format("headrace").options(**options).option("subscribe", topic).load()
 
 
 def read_reasons(spark: Any, server: str) -> list[tuple[str, int]]:
-    """Why there are dead letters, the most frequent first."""
+    """Returns the reasons of dead letters, the most frequent first."""
     letters = read(spark, server, DEAD_LETTERS)
     reasons = letters.selectExpr("get_json_object(cast(value as string), '$.reason') as reason").groupBy("reason")
     found = [(row["reason"], row["count"]) for row in reasons.count().collect()]
     return sorted(found, key=lambda each: (-each[1], each[0]))
 
 
-def summary(live: Live, report: Report, reasons: list[tuple[str, int]]) -> list[str]:
+def summary(live: LiveRun, report: Report, reasons: list[tuple[str, int]]) -> list[str]:
     rows = sum(output.rows for output in report.outputs)
     return [
         *table(["dead letters", "rows"], [[reason, count] for reason, count in reasons]),
         "",
         f"{live.events:,} events became {rows:,} clean rows and {sum(count for _, count in reasons):,} dead letters",
-        f"{live.speed:,.0f} events a second ({live.speed * rows / live.events:,.0f} rows), beside generator and broker",
+        f"{live.speed:,.0f} events per second ({live.speed * rows / live.events:,.0f} rows), with generator and broker",
     ]
 
 
-def page(live: Live, report: Report, times_ms: list[int], series: list[Series]) -> str:
+def page(live: LiveRun, report: Report, times_ms: list[int], series: list[Series]) -> str:
     latency = report.latency
     figures = [
         ("events", f"{live.events:,}"),
         ("clean rows", f"{sum(output.rows for output in report.outputs):,}"),
-        ("events a second", f"{live.speed:,.0f}"),
+        ("events per second", f"{live.speed:,.0f}"),
         ("event to row, p50", f"{latency.p50_ms / 1000:.1f} s" if latency else "-"),
         ("event to row, p99", f"{latency.p99_ms / 1000:.1f} s" if latency else "-"),
         ("dead letters", f"{sum(each.letters for each in report.dead_letters):,}"),
         ("audit", "passed" if report.ok else "FAILED"),
     ]
-    return html_page("The shop's traffic", "By minute, as dws-traffic counted it.", figures, times_ms, series)
+    return html_page("The shop's traffic", "Counted per minute by dws-traffic.", figures, times_ms, series)
 
 
 @contextlib.contextmanager
 def step(title: str) -> Iterator[Any]:
-    """Prints a title, then how long the block took, and what it had to tell."""
+    """Prints a title, then the duration of the block and a message from it."""
     start = time.perf_counter()
     print(f"{title:<{WIDTH}}", end="", flush=True)
     told: list[str] = []

@@ -52,8 +52,8 @@ def test_demo_runs(tmp_path: Path) -> None:
     assert "org.apache.spark.deploy.SparkSubmit" in running
     assert "audit passed: nothing lost, nothing doubled, order per key intact" in out
     assert "1,500 events became" in out
-    assert "minutes, which add up" in out
-    assert "page views (a minute" in out
+    assert "minutes; their page views match dwd_page" in out
+    assert "page views (per minute" in out
     assert "<svg" in chart.read_text()
     assert list((data / "warehouse" / "dws_traffic").rglob("*.parquet"))
     eventually(lambda: not processes_with(mark), f"nothing is left of {running}", 20)
@@ -97,7 +97,7 @@ def test_exit_code_is_the_audits(
     with pytest.raises(SystemExit) as ended:
         demo.main()
     assert ended.value.code == code
-    assert "everything is stopped" in capsys.readouterr().out
+    assert "everything stopped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

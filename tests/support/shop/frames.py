@@ -1,4 +1,4 @@
-"""The shop's pipelines on plain frames: batches without a broker, and rows as Python sees them."""
+"""Runs the shop's pipelines on plain frames: batches without a broker, and rows as Python objects."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,13 +13,13 @@ from headrace.pipelines.pipeline import DEAD_LETTERS, Batch, Pipeline, batch_sco
 TS = 1_767_225_600_000  # 2026-01-01
 DAY_MS = 86_400_000
 Event = tuple[str, Any]
-"""A key, and a value: bytes or None as they are, everything else as JSON."""
+"""A key and a value: bytes and None stay unchanged, everything else is written as JSON."""
 
 
 def source_frame(
     spark: Any, topic: str, records: Iterable[Event | tuple[str, Any, int, int]], sent_ms: int | None = TS
 ) -> Any:
-    """Records as a source gives them, in partition 0 at offsets from 0 if they do not say where they are."""
+    """Returns records as a source frame; by default in partition 0, at offsets from 0."""
     sent = sent_ms and sent_ms * 1000
     rows = []
     for number, (key, value, *where) in enumerate(records):
@@ -34,7 +34,7 @@ def source_frame(
 
 
 class Run:
-    """A flow of a pipeline that is given one batch after the other."""
+    """A flow of a pipeline that processes one batch after the other."""
 
     def __init__(self, spark: Any, pipeline: Pipeline, flow: str, directory: Path, **settings: Any) -> None:
         self.spark = spark
@@ -46,7 +46,8 @@ class Run:
         self.figures: dict[str, int | float] = {}
 
     def batch(self, frame: Any, batch_id: int | None = None) -> dict[str, list[dict[str, Any]]]:
-        """What comes of a batch: for each topic its rows, with `_key` beside what is in the value; and dead letters."""
+        """Processes a batch. Returns the rows of each topic, with `_key` beside the fields of the value, and dead
+        letters."""
         batch_id = self.next_id if batch_id is None else batch_id
         self.next_id = batch_id + 1
         batch = Batch(
@@ -82,7 +83,8 @@ def _rows_by_topic(found: Mapping[str, list[Any]]) -> dict[str, list[dict[str, A
 
 
 def run_to_the_end(pipeline: Pipeline, spark: Any, how: RunSettings) -> None:
-    """Runs with what is there now. Spark gives a query's Python process 10 s to start: too short on a busy machine."""
+    """Runs a pipeline over the existing records. Spark gives a query's Python process 10 s to start, which is too short
+    on a busy machine."""
     for _ in range(5):
         try:
             Runner(pipeline, spark, how).run()
@@ -94,7 +96,7 @@ def run_to_the_end(pipeline: Pipeline, spark: Any, how: RunSettings) -> None:
 
 
 def reasons(rows: Mapping[str, list[dict[str, Any]]]) -> dict[int, str]:
-    """Why records are dead letters, by their offsets."""
+    """Returns the reasons of dead letters by offset."""
     return {row["offset"]: row["reason"] for row in rows.get(DEAD_LETTERS, [])}
 
 

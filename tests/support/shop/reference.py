@@ -1,4 +1,4 @@
-"""The shop's `ods-dwd` in a few lines of plain Python: slow and obvious, to compare with, and to spoil on purpose."""
+"""A reference for `ods-dwd` in plain Python: slow and obvious, for comparison and for planted violations."""
 
 import json
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class Record:
 
 
 def partition_of(key: str | None, partitions: int) -> int:
-    """Some partition, the same for the same key."""
+    """Returns a partition that depends only on the key."""
     return sum((key or "").encode()) % partitions
 
 
@@ -52,7 +52,7 @@ class Topics:
 
 
 def is_sound(topic: str, value: str | bytes | None) -> bool:
-    """Whether an event can be used."""
+    """Returns whether an event is valid."""
     try:
         event = json.loads(value or "")
     except ValueError:
@@ -67,7 +67,7 @@ def is_sound(topic: str, value: str | bytes | None) -> bool:
 
 
 def rows_of(topic: str, event: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Topic and content of each row of an event."""
+    """Returns topic and content of each row of an event."""
     ids = {"event_id": event["event_id"], "ts": event["ts"]}
     if topic == "ods_db":
         route = ROUTES.get(event["table"])
@@ -82,7 +82,7 @@ def rows_of(topic: str, event: dict[str, Any]) -> list[tuple[str, dict[str, Any]
 
 
 def run(inputs: Iterable[Record], later_ms: int = 250) -> Topics:
-    """What has to be in the DWD topics and in the dead letters (`ods_dwd_dead_letters`)."""
+    """Returns the expected records of the DWD topics and of the dead letters (`ods_dwd_dead_letters`)."""
     written = Topics()
     seen: set[tuple[str, str]] = set()
     for record in inputs:

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: a master and workers, started from the jars that PySpark brings.
+"""A standalone Spark cluster on this machine: a master and workers, started from PySpark's jars.
 
 Each is a JVM of its own. Executors get Python and the package from the environment, as on a machine where Headrace is
 installed. Drivers are processes of their own too: a test's process has its local Spark already.
@@ -104,7 +104,7 @@ class SparkCluster:
         return process
 
     def status(self) -> dict[str, Any] | None:
-        """What the master says of itself, or None while it does not answer."""
+        """Returns the master's status, or None while it does not respond."""
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._web_port}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
@@ -125,7 +125,7 @@ class SparkCluster:
             time.sleep(0.05)
 
     def executors(self) -> list[int]:
-        """The processes of executors."""
+        """Returns the processes of executors."""
         return [
             child
             for process in self._processes[1:]
@@ -135,7 +135,7 @@ class SparkCluster:
 
 
 def descendants(pid: int) -> list[int]:
-    """The children of a process, theirs, and so on."""
+    """Returns all descendants of a process."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -153,8 +153,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def processes_with(variable: str) -> list[str]:
-    """The command lines of all processes that were started, by whomever, with this `NAME=value` in their environment.
-    Sees those too whose parents have ended, or that have a session of their own."""
+    """Returns the command lines of all processes with this `NAME=value` in their environment, including orphans and
+    processes in other sessions."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -172,10 +172,10 @@ def _command_line(pid: int) -> bytes:
 
 
 def kill_tree(pid: int) -> None:
-    """Ends a process and all below it at once, as if the machine had lost power."""
+    """Kills a process and all its descendants at once, as if the machine had lost power."""
     processes = [pid, *descendants(pid)]
     for each in processes:
-        _signal(each, signal.SIGSTOP)  # so that nobody notices that another is gone, and cleans up
+        _signal(each, signal.SIGSTOP)  # so that no process notices the end of another and cleans up
     for each in [*processes, *descendants(pid)]:
         _signal(each, signal.SIGKILL)
 
@@ -188,7 +188,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 def start_headrace(
     arguments: Sequence[object], log_file: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a `headrace` command whose Python is this one; what it says goes to a file."""
+    """Starts a `headrace` command with this Python; its output goes to a file."""
     return start_python(["-m", "headrace", *arguments], log_file, environment)
 
 

@@ -1,4 +1,4 @@
-"""A driver for a standalone cluster: batch and stream through format headrace, told what it saw as a line of JSON.
+"""A driver for a standalone cluster: batch and stream through format headrace; prints its result as a line of JSON.
 
 python -m tests.support.spark.cluster_job MASTER BOOTSTRAP SOURCE TARGET CHECKPOINT SETTINGS
 """

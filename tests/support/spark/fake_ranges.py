@@ -1,4 +1,4 @@
-"""A cluster for the driver's side of the Spark source, without sockets: partitions, their offsets, and outages."""
+"""A cluster without sockets for the driver's side of the Spark source: partitions, offsets, and outages."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from headrace.common.types import TopicPartition
 
 
 class FakeRanges:
-    """Has the calls of `RangeClient` that ask about the cluster. `logs` holds begin and end of each partition."""
+    """Implements the cluster requests of `RangeClient`. `logs` has the first and the end offset of each partition."""
 
     def __init__(self, **topics: int):
         self.logs: dict[TopicPartition, tuple[int, int]] = {}
@@ -17,7 +17,7 @@ class FakeRanges:
             self.add(name, partitions)
         self.times: dict[tuple[TopicPartition, int], int] = {}
         self.outage = 0
-        """So many questions go unanswered."""
+        """The number of requests that fail next."""
         self.asked = 0
 
     def add(self, topic: str, partitions: int, begin: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Topics that Spark reads and writes with its own connector and with Headrace's, side by side.
+"""Reads and writes topics with Spark's own connector and with format headrace, for comparison.
 
 `Formats` holds a session, a broker and a client, and gives the tests short words for what they do all the time. Either
 format gets the same options: that is the point.
@@ -20,14 +20,14 @@ from headrace.admin import NewTopic
 KAFKA, HEADRACE = "kafka", "headrace"
 BOTH = (KAFKA, HEADRACE)
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-BASE_MS = int(time.time()) * 1000 - 3_600_000  # younger than what retention deletes
+BASE_MS = int(time.time()) * 1000 - 3_600_000  # recent enough not to be deleted by retention
 QUERY_SECONDS = 90
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A record to be written, or one that was read."""
+    """A record to write, or a record that was read."""
 
     value: bytes | None
     key: bytes | None = None
@@ -38,7 +38,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Failed:
-    """What went wrong, and when: as the frame was made (`load`) or as it was run (`run`)."""
+    """An error, and the stage at which it occurred: when the frame was created (`load`) or run (`run`)."""
 
     stage: str
     text: str
@@ -61,7 +61,7 @@ class Formats:
     # ---- topics
 
     def new_topic(self, partitions: int = 1, prefix: str = "spark", **configs: object) -> str:
-        """A topic of a name that nothing else has; settings with underscores for dots."""
+        """Creates a topic with a unique name; configs have underscores for dots."""
         name = f"{prefix}-{next(_numbers)}"
         settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
         self.admin.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)])
@@ -99,7 +99,7 @@ class Formats:
         self.send(topic, [Sent(b"%d" % n, b"k%d" % n, n % partitions, BASE_MS + 1000 * n) for n in numbers])
 
     def stored(self, topic: str, isolation: str = "read_committed") -> dict[int, list[Sent]]:
-        """What the broker holds, read by Headrace's consumer: records of each partition in their order."""
+        """Returns the records of each partition in order, read with Headrace's consumer."""
         with Consumer(bootstrap_servers=self.bootstrap, isolation_level=isolation) as consumer:
             tps = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
             ends = consumer.end_offsets(tps)
@@ -134,7 +134,7 @@ class Formats:
         return reader if schema is None else reader.schema(schema)
 
     def options(self, options: Mapping[str, object]) -> dict[str, str]:
-        """A value of None leaves out what would be set otherwise; `kafka__group__id` is `kafka.group.id`."""
+        """Returns the options. A value of None removes a default; `kafka__group__id` is `kafka.group.id`."""
         said = {key.replace("__", "."): value for key, value in options.items()}
         merged: dict[str, object] = {"kafka.bootstrap.servers": self.bootstrap, **said}
         return {
@@ -144,14 +144,14 @@ class Formats:
         }
 
     def rows(self, name: str, **options: object) -> list[tuple[Any, ...]]:
-        """All columns of all rows, in the order of topic, partition and offset."""
+        """Returns all columns of all rows, ordered by topic, partition and offset."""
         return in_order(self.load(name, **options).collect())
 
     def numbers(self, name: str, **options: object) -> list[int]:
         return sorted(int(row.value) for row in self.load(name, **options).select("value").collect())
 
     def outcome(self, action: Callable[[], Any]) -> Any:
-        """What comes of running the data frame that *action* makes: rows in order, or how it failed."""
+        """Runs the data frame that *action* returns. Returns its rows in order, or its failure."""
         try:
             frame = action()
         except Exception as error:  # noqa: BLE001
@@ -170,7 +170,7 @@ class Formats:
     # ---- streams
 
     def run_stream(self, frame: Any, checkpoint: Path, **trigger: object) -> "Run":
-        """Runs a stream to its end (available-now unless told), and returns what came."""
+        """Runs a stream to its end (by default with available now) and returns its rows."""
         rows: list[Any] = []
         query = (
             frame.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
@@ -182,7 +182,7 @@ class Formats:
         return Run(rows, [each for each in query.recentProgress if each["numInputRows"]])
 
     def copy_stream(self, frame: Any, name: str, checkpoint: Path, **options: object) -> Any:
-        """A query that writes *frame* with a format; it is started."""
+        """Starts a query that writes *frame* with a format."""
         return (
             frame.writeStream.format(name)
             .options(**self.options(options))
@@ -194,7 +194,7 @@ class Formats:
 
 @dataclass
 class Run:
-    """What a stream brought: its rows in the order of their arrival, and the progress of batches that had some."""
+    """The rows of a stream in order of arrival, and the progress of its non-empty batches."""
 
     rows: list[Any]
     progress: list[dict[str, Any]]
@@ -209,7 +209,7 @@ class Run:
 
 
 def finish(query: Any) -> None:
-    """Waits for the end of a query that ends by itself, and raises what it failed with."""
+    """Waits for a query that ends by itself, and raises its error."""
     try:
         assert query.awaitTermination(QUERY_SECONDS), f"the query has not ended: {query.status}"
     finally:
@@ -227,6 +227,6 @@ def in_order(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def condition_of(error: BaseException) -> str:
-    """The name of an error of Spark's: `[STREAM_FAILED]` becomes `STREAM_FAILED`."""
+    """Returns the name of a Spark error: `STREAM_FAILED` for `[STREAM_FAILED]`."""
     found = re.match(r"\[([A-Z_.0-9]+)\]", str(error))
     return found[1] if found else type(error).__name__

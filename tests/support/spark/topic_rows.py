@@ -1,4 +1,4 @@
-"""Records into topics and out of them again, for tests of pipelines."""
+"""Writes and reads topics, for tests of pipelines."""
 
 import json
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ import headrace
 
 
 def put(servers: str, topic: str, rows: Iterable[tuple[str | bytes | None, Any]], partition: int | None = None) -> None:
-    """Sends keys and values, acknowledged when it returns. Values that are no bytes become JSON."""
+    """Sends keys and values, and waits for the acknowledgements. Values other than bytes are written as JSON."""
     with headrace.Producer(bootstrap_servers=servers) as producer:
         futures = [
             producer.send(
@@ -25,7 +25,7 @@ def put(servers: str, topic: str, rows: Iterable[tuple[str | bytes | None, Any]]
 
 
 def records(servers: str, topic: str) -> list[Any]:
-    """All committed records of a topic, those of a partition in their order."""
+    """Returns all committed records of a topic, in order within each partition."""
     with headrace.Consumer(
         bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False
     ) as consumer:
@@ -41,5 +41,5 @@ def records(servers: str, topic: str) -> list[Any]:
 
 
 def values(servers: str, topic: str) -> list[Any]:
-    """The committed values of a topic, which are JSON."""
+    """Returns the committed JSON values of a topic."""
     return [json.loads(record.value) for record in records(servers, topic)]
