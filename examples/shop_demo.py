@@ -84,27 +84,29 @@ def parse() -> argparse.Namespace:
 
 
 def demo(arguments: argparse.Namespace, directory: Path, stack: contextlib.ExitStack) -> Report:
-    with step("start a broker") as tell:
+    with step("start a broker") as report_result:
         server = stack.enter_context(broker(arguments.host, directory / "broker"))
         create_topics(server, PARTITIONS)
-        tell(f"headrace server at {server}")
-    with step("start Spark") as tell:
+        report_result(f"headrace server at {server}")
+    with step("start Spark") as report_result:
         spark = stack.enter_context(stop_at_exit(quiet_session("headrace shop", arguments.master)))
-        tell(f"Spark {spark.version} at {arguments.master}")
+        report_result(f"Spark {spark.version} at {arguments.master}")
     live = LiveRun(arguments, spark, server, directory)
     print()
     live.run()
     print()
-    with step("audit: reconcile all topics by id") as tell:
+    with step("audit: reconcile all topics by id") as report_result:
         report = audit(spark, server, since_ms=live.since_ms)
-        tell(f"{sum(each.records for each in report.inputs):,} events, {sum(o.rows for o in report.outputs):,} rows")
-    with step("read the traffic") as tell:
+        report_result(
+            f"{sum(each.records for each in report.inputs):,} events, {sum(o.rows for o in report.outputs):,} rows"
+        )
+    with step("read the traffic") as report_result:
         times_ms, series = read_traffic(spark, server)
         reasons = read_reasons(spark, server)
         views, rows = sum(series[0].values), {output.topic: output.rows for output in report.outputs}[DWD_PAGE]
         if views != rows:
             raise HeadraceError(f"dws-traffic counted {views:,.0f} page views, but {DWD_PAGE} has {rows:,} rows")
-        tell(f"{len(times_ms)} minutes; their page views match {DWD_PAGE}")
+        report_result(f"{len(times_ms)} minutes; their page views match {DWD_PAGE}")
     arguments.chart.parent.mkdir(parents=True, exist_ok=True)
     arguments.chart.write_text(page(live, report, times_ms, series))
     print()
@@ -325,9 +327,9 @@ def step(title: str) -> Iterator[Any]:
     """Prints a title, then the duration of the block and a message from it."""
     start = time.perf_counter()
     print(f"{title:<{WIDTH}}", end="", flush=True)
-    told: list[str] = []
-    yield told.append
-    print(f"{time.perf_counter() - start:6.1f} s   {told[0] if told else ''}", flush=True)
+    messages: list[str] = []
+    yield messages.append
+    print(f"{time.perf_counter() - start:6.1f} s   {messages[0] if messages else ''}", flush=True)
 
 
 if __name__ == "__main__":

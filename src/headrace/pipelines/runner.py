@@ -1,6 +1,6 @@
 """Runs a pipeline: starts its flows, collects their progress, and stops them between two batches. Runs in the driver.
 
-Every flow has its session query (`flow_query`). Everything here runs in the thread that called `start` and `wait`;
+Every flow has its own query (`flow_query`). Everything here runs in the thread that called `start` and `wait`;
 `request_stop` may be called from any thread.
 """
 
@@ -99,7 +99,7 @@ class Runner:
         return bool(self._queries) and all(query.active and not query.initializing for query in self._queries)
 
     def request_stop(self) -> None:
-        """Lets query batches finish and prevents new ones. `wait` then stops the queries."""
+        """Lets running batches finish and prevents new ones. `wait` then stops the queries."""
         self._run.stopping.set()
 
     def run(self) -> Summary:
@@ -137,16 +137,16 @@ def _starting(flow: Flow) -> Iterator[None]:
         yield
     except PipelineError:
         raise
-    except Exception as error:  # an option, Spark, or the pipeline's session code
+    except Exception as error:  # an option, Spark, or the pipeline's own code
         raise PipelineError(f"flow {flow.name} cannot start: {describe_failure(error)}") from error
 
 
 def _create_session(spark: "SparkSession", cores: int) -> "SparkSession":
     """Creates a session for the run, beside the user's session, with the settings that the runner relies on."""
-    from headrace.spark.sessions import allow_concurrent_starts
+    from headrace.spark.sessions import let_streams_start_together
 
     session = spark.newSession()
-    allow_concurrent_starts(session)
+    let_streams_start_together(session)
     for name, value in _SESSION.items():
         session.conf.set(name, value)
     if spark.conf.get("spark.sql.shuffle.partitions") == _DEFAULT_SHUFFLE_PARTITIONS:

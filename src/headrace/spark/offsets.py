@@ -85,17 +85,17 @@ def to_spark(
     offsets: Mapping[TopicPartition, int], start: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, Any]:
     """Returns an offset for Spark. `start` has the partitions that the previous offset lacks."""
-    made: dict[str, Any] = _nested(offsets)
+    offset: dict[str, Any] = _nested(offsets)
     if start:
-        made[_FROM] = _nested(start)
-    return made
+        offset[_FROM] = _nested(start)
+    return offset
 
 
 def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    made: dict[str, dict[str, int]] = {}
+    nested: dict[str, dict[str, int]] = {}
     for tp in sorted(offsets):
-        made.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
-    return made
+        nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return nested
 
 
 def from_spark(offset: Mapping[str, Any]) -> Offsets:

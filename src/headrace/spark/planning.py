@@ -1,9 +1,9 @@
-"""Decides what a batch reads of offset_range partition, and splits it into tasks. Pure.
+"""Decides what a batch reads of each partition, and splits it into tasks. Pure.
 
     prorate        shares a limit among all partitions by their backlog
     split_ranges   splits offset ranges into tasks: `minPartitions`, `maxRecordsPerPartition`
 
-Invariants: the parts of a range follow offset_range other without gap or overlap; the same input gives the same plan,
+Invariants: the parts of a range follow each other without gap or overlap; the same input gives the same plan,
 because a replayed batch must be split as before.
 """
 
@@ -58,7 +58,7 @@ def split_ranges(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
     """Splits ranges into parts of at most `max_records` offsets, and into at least `min_partitions` parts if there are
-    as many offsets. Without limits offset_range range stays whole."""
+    as many offsets. Without limits each range stays whole."""
     nonempty = [offset_range for offset_range in ranges if offset_range.size > 0]
     parts = [1 if max_records is None else -(-offset_range.size // max_records) for offset_range in nonempty]
     missing = (min_partitions or 0) - sum(parts)

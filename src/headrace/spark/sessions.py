@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "allow_concurrent_starts", "session"]
+__all__ = ["SETTINGS", "let_streams_start_together", "session"]
 
 _logger = logging.getLogger(__name__)
 _FORMAT = "headrace"
@@ -54,11 +54,11 @@ def session(app: str = "headrace", master: str | None = None, **conf: str | int 
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
-    allow_concurrent_starts(spark)
+    let_streams_start_together(spark)
     return spark
 
 
-def allow_concurrent_starts(spark: SparkSession) -> None:
+def let_streams_start_together(spark: SparkSession) -> None:
     """Works around a race in Spark between queries that start at the same time. Each query adds the same names to one
     map, the environment of the format, which is not thread-safe and is sent with every task. Once corrupted it stays so
     ("Illegal size 5 of collection, expected 7"). With the names already present, queries only change values."""

@@ -4,8 +4,8 @@ One reader lives in a Python process beside the driver for as long as the query 
 `partitions` and so on. Another is pickled to tasks, which only call `read`. So a task's partition contains everything
 that the task needs.
 
-    latestOffset(start)   partitions -> their ends -> limits (min, max, delay) -> an offset, or `start` if nothing is
-    new partitions(start,end) the ranges between two offsets, split into tasks; the same for a replay
+    latestOffset(start)     partitions -> their ends -> limits (min, max, delay) -> an offset; `start` if nothing is new
+    partitions(start, end)  the ranges between two offsets, split into tasks; the same for a replay
 
 Invariants: the same offsets give the same tasks, also after a restart, and also for the first batch, whose start Spark
 does not store (`offsets`); unavailable brokers end the query only after minutes; new partitions are read from their

@@ -10,7 +10,7 @@ from typing import Any
 from tests.support.spark.session import session_settings, worker_environment
 
 from headrace.spark import session
-from headrace.spark.sessions import SETTINGS, allow_concurrent_starts
+from headrace.spark.sessions import SETTINGS, let_streams_start_together
 from headrace.testing import EmbeddedBroker
 
 ZONE = "spark.sql.session.timeZone"
@@ -50,7 +50,7 @@ def test_reuses_active_session(spark: Any) -> None:
 
 def test_concurrent_stream_starts_do_not_grow_the_environment(spark: Any) -> None:
     """Spark has one map of environment variables for the format, in which streams set theirs without a lock."""
-    allow_concurrent_starts(spark)
+    let_streams_start_together(spark)
     shared = (
         spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("headrace").dataSourceCls().envVars()
     )

@@ -81,9 +81,9 @@ def test_reports_errors_when_the_write_is_planned(spark: Any, bootstrap: str) ->
     for data, options, words in [
         (frame, {}, "no topic to write to"),
         (frame.select(col("value").alias("v")), {"topic": "t"}, "no column 'value'"),
-        (frame.select(expr("1").alias("value")), {"topic": "t"}, "'value' holds int"),
+        (frame.select(expr("1").alias("value")), {"topic": "t"}, "'value' has type int"),
         (frame, {"topic": "t", "kafka.value.serializer": "x"}, "kafka.value.serializer"),
-        (frame, {"topic": "t", "kafka.acks": "0"}, "acks=0"),
+        (frame, {"topic": "t", "kafka.acks": "0"}, "acks"),
     ]:
         with pytest.raises(PySparkException, match=words):
             save(data, bootstrap, **options)
@@ -95,7 +95,7 @@ def test_failed_write_leaves_no_records(spark: Any, bootstrap: str, headrace_top
     frame = rows(spark, tasks=1)
     for column, words in [
         (expr(f"if(value = 19, null, '{headrace_topic}')").alias("topic"), "'topic' is null"),
-        (expr("if(value = 19, -1, 0)").alias("partition"), "'partition' holds -1"),
+        (expr("if(value = 19, -1, 0)").alias("partition"), "'partition' contains -1"),
         (expr("if(value = 19, 7, 0)").alias("partition"), "'partition' has 7"),
     ]:
         options = {} if "topic" in words else {"topic": headrace_topic}

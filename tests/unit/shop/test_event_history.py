@@ -1,4 +1,4 @@
-"""The event history, checked against an obvious model: a set, a dictionary, and files in history."""
+"""The event history, checked against an obvious model: a set, a dictionary, and files in memory."""
 
 import random
 import struct

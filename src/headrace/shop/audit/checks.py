@@ -121,8 +121,8 @@ def _compare(events: DataFrame, found: DataFrame) -> DataFrame:
     )
     joined = wanted.join(there, ["topic", "event_id", "part"], "full_outer")
     expected, rows, bits = _number("expected"), _number("rows"), _number("bits")
-    asked = sf.call_function("shiftleft", sf.lit(1).cast("long"), expected.cast("int")) - 1
-    distinct, right = sf.bit_count(bits), sf.bit_count(bits.bitwiseAND(asked))
+    expected_bits = sf.call_function("shiftleft", sf.lit(1).cast("long"), expected.cast("int")) - 1
+    distinct, right = sf.bit_count(bits), sf.bit_count(bits.bitwiseAND(expected_bits))
     both = (expected > 0) & (rows > 0)
     same = [
         sf.col(f"{side}_{name}") == sf.col(f"expected_{name}") for side in ("min", "max") for name in ("p", "o", "key")
