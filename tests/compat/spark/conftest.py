@@ -1,4 +1,4 @@
-"""Spark, a broker in a process of its own (`HEADRACE_COMPAT_BROKER=kafka`: Apache Kafka's), and both formats on it."""
+"""Spark, a separate broker process (`HEADRACE_COMPAT_BROKER=kafka`: Apache Kafka), and both formats."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,5 @@
-"""Format headrace on Apache Kafka: rows in and out, streams exactly once, transactions, times; as Spark's own sees it.
+"""Format headrace on Apache Kafka: reads, writes, exactly-once streams, transactions, timestamps; checked with Spark's
+connector.
 
 All other tests here can run on Apache Kafka too: `HEADRACE_COMPAT_BROKER=kafka`.
 """
@@ -86,7 +87,7 @@ def test_replayed_batch_is_written_once(on_kafka: Formats, tmp_path: Path) -> No
     assert len(commits) == 3
     forget(commits[-1])
     run()
-    shutil.rmtree(tmp_path / "commits")  # all but the last were replayed before; Spark now replays the last again
+    shutil.rmtree(tmp_path / "commits")  # Spark now replays the last batch again
     run()
     assert sorted(map(int, on_kafka.values(target))) == list(range(60))
     assert sorted(on_kafka.numbers(KAFKA, subscribe=target, kafka__isolation__level="read_committed")) == list(
@@ -95,7 +96,7 @@ def test_replayed_batch_is_written_once(on_kafka: Formats, tmp_path: Path) -> No
 
 
 def forget(commit: Path) -> None:
-    """As if Spark had been killed before it wrote that the batch is done."""
+    """Removes the last commit, as if Spark had been killed before it."""
     commit.unlink()
     checksum = commit.with_name(f".{commit.name}.crc")
     if checksum.exists():

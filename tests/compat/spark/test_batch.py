@@ -1,4 +1,4 @@
-"""Batches: from topics into data frames and back, with either format, by the same options."""
+"""Batches: reads and writes with both formats and the same options."""
 
 import datetime
 import itertools
@@ -99,7 +99,7 @@ def test_subscribe_pattern_and_assign(formats: Formats, name: str) -> None:
 
 @each_format
 def test_starting_and_ending_offsets(formats: Formats, name: str) -> None:
-    """Numbers 0 to 19, even in partition 0 and odd in 1, a second from one to the next."""
+    """Numbers 0 to 19, one second apart; even numbers in partition 0, odd numbers in partition 1."""
     topic = formats.new_topic(2)
     formats.send_numbers(topic, range(20), 2)
 
@@ -118,10 +118,10 @@ def test_starting_and_ending_offsets(formats: Formats, name: str) -> None:
     by_time = offsets(BASE_MS + 16_500, BASE_MS + 18_500)
     assert found(startingOffsetsByTimestamp=by_time) == [18, 19]
     assert found(endingOffsetsByTimestamp=offsets(BASE_MS + 1_000, BASE_MS + 4_000)) == [0, 1, 3]
-    # What is more particular wins: one time for all, times of partitions, offsets.
+    # Precedence: one timestamp for all, timestamps per partition, offsets.
     assert found(startingTimestamp=BASE_MS + 17_000, startingOffsetsByTimestamp=by_time) == [17, 18, 19]
     assert found(startingOffsetsByTimestamp=by_time, startingOffsets="earliest") == [18, 19]
-    # Beyond the end: nothing to end with, so all; nothing to start with is an error unless told otherwise.
+    # After the last record: as an end it means everything; as a start it is an error by default.
     assert found(endingTimestamp=BASE_MS + 99_000) == list(range(20))
     late = {"startingTimestamp": BASE_MS + 99_000}
     assert found(**late, startingOffsetsByTimestampStrategy="latest") == []
@@ -148,7 +148,7 @@ def test_min_partitions_splits_ranges(formats: Formats, name: str) -> None:
     assert [len(each) for each in tasks()] == [30, 10]
     assert [len(each) for each in tasks(minPartitions=4)] == [10, 10, 10, 10]
     assert len(tasks(minPartitions=1)) == 2
-    if name == HEADRACE:  # Spark's own looks at it in batches only if it splits for minPartitions as well
+    if name == HEADRACE:  # Spark's connector applies it to batches only together with minPartitions
         assert [len(each) for each in tasks(maxRecordsPerPartition=7)] == [6, 6, 6, 6, 6, 5, 5]
     assert all(len(each) <= 7 for each in tasks(maxRecordsPerPartition=7, minPartitions=3))
 
@@ -174,7 +174,7 @@ def test_compacted_topic_has_gaps(formats: Formats, name: str) -> None:
     pushed = itertools.count(1)
 
     def cleaned() -> bool:
-        # A later record closes the segment, so that it may be cleaned.
+        # A later record rolls the segment, so that it can be compacted.
         formats.send(topic, [Sent(b"", b"push", 0, BASE_MS + 1000 * next(pushed))])
         return len(formats.values(topic)) < 20
 
@@ -286,7 +286,7 @@ def test_sink_columns(formats: Formats, name: str) -> None:
         (one, 1, b"v3", ()),
     }
     third = formats.new_topic(3)
-    formats.write(name, frame, topic=third)  # the option wins over the column
+    formats.write(name, frame, topic=third)  # the option overrides the column
     assert sorted(formats.values(third)) == [b"v1", b"v2", b"v3"]
     assert len(formats.values(one)) == 2
 

@@ -1,4 +1,4 @@
-"""A checkpoint goes with the query when the format changes, to Headrace's and back to Spark's own connector."""
+"""A query keeps its checkpoint when its format changes from Spark's connector to Headrace and back."""
 
 import json
 import time

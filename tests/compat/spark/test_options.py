@@ -1,4 +1,4 @@
-"""Each option of Spark's connector, given to both formats: the same rows come, or both refuse.
+"""Every option of Spark's connector with both formats: both return the same rows, or both reject it.
 
 Sentences differ, and so do the classes of exceptions (Spark wraps what a Python source raises). What is compared is
 that both fail, and that ours names the option that is to be changed. Where theirs fails as the frame is made, so does
@@ -23,7 +23,7 @@ def offsets(zero: int, one: int) -> str:
 
 @pytest.fixture(scope="module")
 def filled(formats: Formats) -> Iterator[Formats]:
-    """Numbers 0 to 9 in two partitions, a second from one to the next; and 100 to 102 in another topic."""
+    """Numbers 0 to 9 in two partitions, one second apart, and 100 to 102 in another topic."""
     from headrace.admin import NewTopic
 
     formats.admin.create_topics([NewTopic(TOPIC, 2, 1), NewTopic(OTHER, 1, 1)])
@@ -35,7 +35,7 @@ def filled(formats: Formats) -> Iterator[Formats]:
 
 SUBSCRIBED = {"subscribe": TOPIC}
 
-# Batches that both read.
+# Batches that both formats accept.
 GOOD: list[dict[str, object]] = [
     {"subscribe": f"{TOPIC},{OTHER}"},
     {"subscribe": f" {TOPIC} , {OTHER} "},
@@ -43,7 +43,7 @@ GOOD: list[dict[str, object]] = [
     {"subscribePattern": "options-.*"},
     {"subscribepattern": "options-(topic|none)"},
     {"assign": json.dumps({TOPIC: [0]})},
-    {"assign": json.dumps({TOPIC: [0, 7]})},  # what is not there is left out
+    {"assign": json.dumps({TOPIC: [0, 7]})},  # missing partitions are ignored
     {"assign": json.dumps({TOPIC: [0, 1], OTHER: [0]})},
     {**SUBSCRIBED, "startingOffsets": "EARLIEST", "endingOffsets": "LATEST"},
     {**SUBSCRIBED, "startingoffsets": offsets(1, -2), "endingoffsets": offsets(-1, 2)},
@@ -64,11 +64,11 @@ GOOD: list[dict[str, object]] = [
     {**SUBSCRIBED, "kafka.client.id": "mine", "kafka.fetch.min.bytes": 1, "kafka.isolation.level": "read_committed"},
     {**SUBSCRIBED, "kafka.max.partition.fetch.bytes": 64, "kafka.max.poll.records": 1},
     {**SUBSCRIBED, "kafkaConsumer.pollTimeoutMs": 5_000, "fetchOffset.numRetries": 2, "fetchOffset.retryIntervalMs": 9},
-    {**SUBSCRIBED, "maxOffsetsPerTrigger": 3},  # of streams; a batch takes no notice
+    {**SUBSCRIBED, "maxOffsetsPerTrigger": 3},  # ignored in batches
     {**SUBSCRIBED, "not.an.option": "whatever"},
 ]
 
-# Batches that both refuse, and a word of ours.
+# Batches that both formats reject, and a word of our message.
 BAD: list[tuple[dict[str, object], str]] = [
     ({}, "subscribe"),
     ({"subscribe": TOPIC, "subscribePattern": "x"}, "subscribe"),
@@ -133,10 +133,10 @@ def test_both_formats_reject(filled: Formats, bad: tuple[dict[str, object], str]
     assert isinstance(ours, Failed), ours
     assert ours.names(word), ours
     if "in a batch" not in ours.text:
-        assert (ours.stage, theirs.stage) != ("run", "load"), "refused later than by Spark's connector"
+        assert (ours.stage, theirs.stage) != ("run", "load"), "rejected later than by Spark's connector"
 
 
-# Streams that both refuse.
+# Streams that both formats reject.
 BAD_STREAMS: list[tuple[dict[str, object], str]] = [
     ({"endingOffsets": "latest"}, "endingOffsets"),
     ({"endingOffsetsByTimestamp": offsets(1, 1)}, "endingOffsetsByTimestamp"),
@@ -165,7 +165,7 @@ def test_both_formats_reject_for_streams(filled: Formats, bad: tuple[dict[str, o
     assert ours.names(word), ours
 
 
-# Rows that both refuse to write: schema, one row, options, and a word of ours.
+# Writes that both formats reject: schema, one row, options, and a word of our message.
 BAD_WRITES: list[tuple[str, tuple[Any, ...], dict[str, object], str]] = [
     ("key string", ("k",), {"topic": OTHER}, "value"),
     ("value int", (1,), {"topic": OTHER}, "value"),
@@ -203,7 +203,7 @@ def test_both_formats_reject_for_writes(
 
 
 def test_unknown_columns_and_modes(filled: Formats, tmp_path: Path) -> None:
-    """Columns that mean nothing to a sink are left alone; modes that would replace a topic are refused."""
+    """Unknown columns are ignored; modes that would replace a topic are rejected."""
     topic = filled.new_topic()
     frame = filled.frame([("v", 1)], "value string, other int")
     for name in (KAFKA, HEADRACE):

@@ -1,4 +1,4 @@
-"""Streams: from topics and into topics, with limits, restarts from a checkpoint, and topics that grow."""
+"""Streams: reads and writes with limits, restarts from a checkpoint, and new partitions and topics."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_resumes_from_checkpoint(formats: Formats, name: str, tmp_path: Path) ->
     formats.send_numbers(topic, range(10, 15), 2)
     assert run() == list(range(10, 15))
     assert run() == []
-    formats.add_partitions(topic, 3)  # a partition that is new is read from its beginning
+    formats.add_partitions(topic, 3)  # a new partition is read from its beginning
     formats.send(topic, [Sent(b"15", partition=2), Sent(b"16", partition=0)])
     assert run() == [15, 16]
 

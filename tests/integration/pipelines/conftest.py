@@ -1,4 +1,4 @@
-"""One Spark and one broker for all tests here."""
+"""One Spark session and one broker for all tests in this directory."""
 
 from collections.abc import Iterator
 

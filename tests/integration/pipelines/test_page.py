@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "pipelines.md"
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """What the blocks of the page define."""
+    """The names that the code blocks of the page define."""
     found: dict[str, Any] = {}
     for program in run_page.blocks(PAGE):
         exec(compile(program, PAGE, "exec"), found)
@@ -51,4 +51,4 @@ def test_orders_by_city(spark: Any, names: dict[str, Any], servers: str, tmp_pat
     assert isinstance(names["cities"], Pipeline)
     summary = names["run_once"](names["cities"], servers, str(tmp_path))
     assert summary.outputs == {"other topics": 20, "orders_by_city_dead_letters": 1}
-    assert len(values(servers, "orders_graz")) == 20, "the order that came twice is there once"
+    assert len(values(servers, "orders_graz")) == 20, "the duplicate order is written once"

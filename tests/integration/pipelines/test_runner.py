@@ -41,7 +41,7 @@ def settings(broker: EmbeddedBroker, tmp_path: Path) -> RunSettings:
 
 
 def orders_pipeline(name: str) -> Pipeline:
-    """Orders: large ones to a topic, all to a table, what cannot be parsed to the dead letters."""
+    """Writes large orders to a topic, all orders to a table, and invalid records to the dead letters."""
 
     @pipeline(
         name,
@@ -50,7 +50,7 @@ def orders_pipeline(name: str) -> Pipeline:
         settings={"large": 100},
     )
     def orders(orders: Any, batch: Batch) -> Any:
-        """Sorts orders out."""
+        """Splits orders."""
         parsed = parse_json(orders, "id string, amount bigint, ts bigint", required=["id", "ts"])
         rows = parsed.good.select("data.*", "_at")
         return {
@@ -113,7 +113,7 @@ def test_failed_batch_is_replayed_exactly_once(
         patch.setattr(flow_query, "write_table", crash)
         with pytest.raises(PipelineError, match="flow half failed: the disk is gone"):
             Runner(orders_pipeline("half"), spark, settings).run()
-    assert len(values(servers, "half-large")) == 20, "topics come first"
+    assert len(values(servers, "half-large")) == 20, "topics are written first"
     put(servers, "half-orders", [order(30)])
     told: list[Progress] = []
     for _ in range(2):
@@ -151,7 +151,7 @@ def test_replay_of_written_tables_has_no_observations(
 
 
 class Gate:
-    """A `split` that can be held up, and that tells which batches it saw."""
+    """A `split` that can be blocked, and that records its batches."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -367,7 +367,7 @@ def test_retries_when_python_workers_start_slowly(spark: Any, broker: EmbeddedBr
     limit = 100
     with pytest.raises(PipelineError, match="flow copy failed: Python worker failed to connect back"):
         Runner(copy_pipeline("slow", split), spark, settings).run()
-    assert 1 <= len(tries) <= 4, "it is given up; on a busy machine workers may be slow indeed"
+    assert 1 <= len(tries) <= 4, "fails after at most three retries"
 
 
 def test_restarts_failed_flow_while_others_continue(

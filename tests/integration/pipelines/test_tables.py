@@ -31,7 +31,7 @@ def ids_of(spark: Any, warehouse: Path) -> list[int]:
 
 
 def test_writes_files_atomically(spark: Any, tmp_path: Path) -> None:
-    """Those of the runner and those of flows are written in the same way."""
+    """Applies to the files of the runner and of flows."""
     (tmp_path / "one.tmp").write_bytes(b"of a process that was killed")
     files = StateDirectory(spark, str(tmp_path))
     assert files.list() == []

@@ -45,7 +45,7 @@ INTERPRETED = {
 
 @pytest.fixture(scope="module")
 def inputs() -> list[Record]:
-    """A small shop, with everything in it that can go wrong."""
+    """The events of a small shop, with all kinds of faults."""
     chosen = StreamSettings(events=1200, span_ms=60_000, devices=10, broken=0.06, late=0.05, duplicates=0.08)
     topics = Topics()
     stream = EventStream(chosen, START_MS)
@@ -115,14 +115,14 @@ def drop(written: Written, topic: str, row: int) -> None:
 
 
 def double(written: Written, topic: str, row: int) -> None:
-    """The row again, at the end of its partition; it is no disorder, if it is the last of its key."""
+    """Appends the row again to its partition. This is no disorder if it is the last row of its key."""
     record = written[topic][row]
     last = max(each.offset for each in written[topic] if each.partition == record.partition)
     written[topic].append(record.moved(offset=last + 1))
 
 
 def swap(written: Written, topic: str) -> None:
-    """Two rows of one key, of different events and with none between them, change places."""
+    """Swaps two adjacent rows of one key that belong to different events."""
     rows = written[topic]
     for one, row in enumerate(rows):
         after = [other for other in range(one + 1, len(rows)) if rows[other].key == row.key]
@@ -144,7 +144,7 @@ def change(written: Written, topic: str, row: int, **changes: Any) -> None:
 
 
 def move_to_another_partition(written: Written, topic: str) -> None:
-    """The last row of a key that has several."""
+    """Moves the last row of a key that has several rows."""
     rows = written[topic]
     last = max(index for index, row in enumerate(rows) if any(other.key == row.key for other in rows[:index]))
     rows[last] = rows[last].moved(partition=7, offset=0)
@@ -156,7 +156,7 @@ def test_finds_planted_violations(spark: Any, inputs: list[Record]) -> None:
     drop(written, "dwd_page", 3)
     double(written, "dwd_page", -1)
     made_of = json.loads(written["dwd_page"][7].value or "")["src"]
-    change(written, "dwd_page", 7, src={"p": made_of["p"], "o": made_of["o"] - 1})  # as if of another record
+    change(written, "dwd_page", 7, src={"p": made_of["p"], "o": made_of["o"] - 1})  # another source record
     drop(written, "dwd_display", 3)
     drop(written, "dwd_display", 30)
     change(written, "dwd_display", 0, seq=500)
@@ -198,12 +198,12 @@ def test_finds_planted_violations(spark: Any, inputs: list[Record]) -> None:
 
 
 def wrong(figures: Output | DeadLetters) -> dict[str, int]:
-    """The violations that there are."""
+    """Returns the violations of a report."""
     return {name: count for name, count in list(vars(figures).items())[3:] if count}
 
 
 def disorder_of(found: dict[str, int]) -> dict[str, int]:
-    """The place that was changed is out of order only if its event has more displays: that depends on the events."""
+    """The changed row is out of order only if its event has more displays, which depends on the events."""
     return {name: count for name, count in found.items() if name == "disordered"}
 
 
@@ -215,8 +215,8 @@ def test_reports_all_rows_lost_without_outputs(spark: Any, inputs: list[Record])
     assert report.latency is None
 
 
-class Kept:
-    """The run's Spark, which a command may not stop."""
+class UnstoppableSpark:
+    """The shared Spark session, which the command must not stop."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
@@ -229,7 +229,7 @@ class Kept:
 
 
 def send(broker: EmbeddedBroker, records: Sequence[Record]) -> None:
-    """To the partitions that they are from, one behind the other."""
+    """Writes records to their partitions, in order."""
     with headrace.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for record in sorted(records, key=lambda each: each.offset):
             key, value = _bytes(record.key), _bytes(record.value)
@@ -237,9 +237,9 @@ def send(broker: EmbeddedBroker, records: Sequence[Record]) -> None:
 
 
 def test_command(spark: Any, inputs: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: Kept(spark))
+    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: UnstoppableSpark(spark))
     written = shop_reference.run(inputs)
-    kept = {"log.retention.ms": -1}  # the shop's day is long past
+    kept = {"log.retention.ms": -1}  # the events are older than the default retention
     topics = dict.fromkeys((*DWD, LETTERS, "ods_log", "ods_db"), 2)
     with EmbeddedBroker(kept, topics=topics) as broker, settings(spark, INTERPRETED):
         rows = written.of(*DWD, LETTERS)
@@ -253,7 +253,7 @@ def test_command(spark: Any, inputs: list[Record], monkeypatch: pytest.MonkeyPat
 
 
 def test_command_without_topics(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: Kept(spark))
+    monkeypatch.setattr("headrace.pipelines.sessions.quiet_session", lambda *_, **__: UnstoppableSpark(spark))
     with EmbeddedBroker(properties={"auto.create.topics.enable": False}) as broker:
         ran = CliRunner().invoke(main, ["pipeline", "audit", "--bootstrap-server", broker.bootstrap_servers])
     assert ran.exit_code == 1

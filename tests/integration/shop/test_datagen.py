@@ -29,7 +29,7 @@ Found = dict[str, list[tuple[str, bytes | None]]]
 
 
 def read(broker: EmbeddedBroker, topics: dict[int, str], wanted: int) -> Found:
-    """Keys and values by topic."""
+    """Returns keys and values by topic."""
     found: Found = {topic: [] for topic in topics.values()}
     settings = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
     with headrace.Consumer(*topics.values(), **settings) as consumer:
@@ -50,7 +50,7 @@ def by_key(records: list[tuple[str, bytes | None]]) -> dict[str, list[bytes | No
 def test_topics_contain_the_generated_events(broker: EmbeddedBroker, rate: float | None) -> None:
     topics = {LOG: f"log-{rate}", DB: f"db-{rate}"}
     create_topics(broker.bootstrap_servers, 3, topics)
-    create_topics(broker.bootstrap_servers, 3, topics)  # they may be there
+    create_topics(broker.bootstrap_servers, 3, topics)  # existing topics are no error
     reports: list[tuple[int, int]] = []
     made = generate(
         broker.bootstrap_servers,
@@ -140,7 +140,7 @@ def test_command_stops_gracefully_on_interrupt(broker: EmbeddedBroker) -> None:
     options = ["--rate", "200", "--devices", "20", "--log-topic", "int-log", "--db-topic", "int-db"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert process.stderr.readline()  # the first line of progress: events are under way
+        assert process.stderr.readline()  # the first progress line: sending has begun
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -155,7 +155,7 @@ def certificate(tmp_path: Path) -> Path:
 
 @contextmanager
 def broker_behind_tls(certificate: Path) -> Iterator[int]:
-    """The port of a broker, all that clients are told of it: it talks TLS."""
+    """The port of a TLS listener in front of a broker."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
 
@@ -179,7 +179,7 @@ def broker_behind_tls(certificate: Path) -> Iterator[int]:
             try:
                 client, _ = listener.accept()
             except ssl.SSLError:
-                continue  # who does not talk TLS
+                continue  # a client without TLS
             except OSError:
                 return
             threading.Thread(target=serve, args=(client, broker), daemon=True).start()

@@ -30,7 +30,7 @@ def test_demo_runs(tmp_path: Path) -> None:
         pytest.skip(f"Spark needs Java: {error}")
     chart, data = tmp_path / "charts" / "traffic.html", tmp_path / "data"
     options = ["--events", "1500", "--rate", "1000", "--chart", str(chart), "--directory", str(data)]
-    mark = f"HEADRACE_DEMO={data}"  # all that the demo starts has it in its environment
+    mark = f"HEADRACE_DEMO={data}"  # in the environment of all processes that the demo starts
     with subprocess.Popen(
         [sys.executable, str(DEMO), *options, "--master", "local[2]"],
         env={**os.environ, **worker_environment(), "HEADRACE_DEMO": str(data)},

@@ -36,7 +36,7 @@ def payment(number: int, amount: float, minute: float = 0, status: str = "succee
 
 
 def frame(spark: Any, *rows: tuple[str, str, Any]) -> Any:
-    """Rows of several topics; each topic has its own offsets."""
+    """Returns rows of several topics; each topic has its own offsets."""
     frames = [
         source_frame(spark, topic, [(key, value) for to, key, value in rows if to == topic])
         for topic in dict.fromkeys(topic for topic, _, _ in rows)
@@ -48,7 +48,7 @@ def frame(spark: Any, *rows: tuple[str, str, Any]) -> Any:
 
 
 def minutes(found: dict[str, list[dict[str, Any]]]) -> dict[int, tuple[Any, ...]]:
-    """Page views, visitors, orders and revenue by minute of the day."""
+    """Returns page views, visitors, orders and revenue by minute of the day."""
     return {
         int((row["minute"].replace(tzinfo=UTC) - MIDNIGHT) / timedelta(minutes=1)): (
             row["page_views"],
@@ -121,7 +121,7 @@ def test_estimates_visitors_of_a_busy_minute(spark: Any, tmp_path: Path) -> None
 
 
 def test_minutes_have_one_partition_on_any_number_of_cores(spark: Any) -> None:
-    """Tasks write in transactions: a batch that is replayed must have the same."""
+    """Tasks write in transactions, so a replayed batch must have the same tasks."""
     many = ChangedMinutes([Minute(TS + number * MINUTE_MS, page_views=1) for number in range(5)], version=1)
     assert spark.sparkContext.defaultParallelism > 1
     for changed in (many, ChangedMinutes([], version=1)):
@@ -131,14 +131,14 @@ def test_minutes_have_one_partition_on_any_number_of_cores(spark: Any) -> None:
 
 
 def test_rejects_invalid_settings(spark: Any, tmp_path: Path) -> None:
-    Run(spark, dws_traffic, "traffic", tmp_path).batch(frame(spark, view("a")))  # kept by the process, not used again
+    Run(spark, dws_traffic, "traffic", tmp_path).batch(frame(spark, view("a")))  # its state must not be reused below
     with pytest.raises(PipelineError, match="lateness_minutes=0: expected at least 1"):
         Run(spark, dws_traffic, "traffic", tmp_path, lateness_minutes=0.0).batch(frame(spark, view("a")))
 
 
 @pytest.fixture
 def shop() -> Iterator[EmbeddedBroker]:
-    """A broker of its own: the names of the shop's topics are what they are."""
+    """A separate broker, because the names of the shop's topics are fixed."""
     with EmbeddedBroker() as broker:
         for topic in SOURCES:
             broker.create_topic(topic, 2)
@@ -160,7 +160,7 @@ def test_writes_topic_and_table(spark: Any, shop: EmbeddedBroker, tmp_path: Path
         rows = traffic.collect()
         assert [(row.page_views, row.visitors, row.orders, row.revenue) for row in rows] == expected
     written = values(servers, "dws_traffic")
-    assert len(written) == 3, "two minutes, and one of them again"
+    assert len(written) == 3, "two minutes, one of them in two versions"
     assert set(written[0]) == {"minute", "page_views", "visitors", "orders", "revenue", "version"}
 
 

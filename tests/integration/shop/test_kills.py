@@ -41,7 +41,7 @@ SHOP = StreamSettings(events=EVENTS, span_ms=600_000, devices=100, broken=0.02, 
 
 
 class Lab:
-    """A broker with the shop's events, and the pipeline that is run on them, again and again."""
+    """A broker with the shop's events, and repeated runs of the pipeline."""
 
     pipeline = "ods-dwd"
     rows_per_batch = ROWS_PER_BATCH
@@ -67,7 +67,7 @@ class Lab:
 
     @contextmanager
     def run_until(self, point: "Point", master: str = "local[2]") -> Iterator[subprocess.Popen[bytes]]:
-        """The pipeline, when it has come to a point. At the end of the block it is gone."""
+        """Runs the pipeline until it reaches a point, and kills it at the end of the block."""
         reached = point(self)
         process = self.start(master)
         try:
@@ -98,7 +98,7 @@ class Lab:
         """A pipeline may end early only because Spark gives its Python processes 10 s to start, too little for a busy
         machine."""
         said = self.log.read_text()
-        assert "failed to connect back" in said, f"the pipeline has ended\n{said}"
+        assert "failed to connect back" in said, f"the pipeline ended\n{said}"
         self.log.write_text("")
 
     def committed_batches(self) -> int:
@@ -117,11 +117,11 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 Point = Callable[[Lab], Callable[[], bool]]
-"""Gets ready for a point in a run, and returns what tells that it is reached."""
+"""Prepares a point of a run, and returns a function that tells whether the point is reached."""
 
 
 def hold_up(api: ApiKey, how: str) -> Point:
-    """A request of an API, not done (`before`), or done and not answered (`after`)."""
+    """Stops at a request: not processed yet (`before`), or processed without a response (`after`)."""
 
     def prepare(lab: Lab) -> Callable[[], bool]:
         faults = lab.broker.faults
@@ -132,13 +132,13 @@ def hold_up(api: ApiKey, how: str) -> Point:
 
 
 def batch_is_done(lab: Lab) -> Callable[[], bool]:
-    """One batch more is committed, and the next may have begun."""
+    """Waits until one more batch is committed."""
     before = lab.committed_batches()
     return lambda: lab.committed_batches() > before
 
 
 ALL_POINTS = os.environ.get("HEADRACE_PIPELINE_KILLS") == "all"
-"""Whether to kill at every point; each takes as long as Spark takes to start."""
+"""Kill at every point. Each point takes a start of Spark."""
 
 POINTS = {
     "the marker is written, the transaction is open": hold_up(ApiKey.END_TXN, "before"),
@@ -152,15 +152,15 @@ if ALL_POINTS:
 
 
 def test_ods_dwd_survives_driver_kills(lab: Lab, spark: Any) -> None:
-    """At one point after another; each run goes on where the last one was killed."""
+    """Kills the driver at one point after another; each run continues where the last one was killed."""
     left: list[int] = []
     try:
-        # The driver's process alone: its JVM and tasks notice later, while the next run works already.
+        # Only the driver process: its JVM and tasks notice later, while the next run is already working.
         with lab.run_until(hold_up(ApiKey.TXN_OFFSET_COMMIT, "after")) as process:
             left = descendants(process.pid)
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-        # With all its processes.
+        # The driver with all its processes.
         for point in POINTS.values():
             with lab.run_until(point):
                 pass
@@ -172,7 +172,7 @@ def test_ods_dwd_survives_driver_kills(lab: Lab, spark: Any) -> None:
 
 
 class TrafficLab(Lab):
-    """The same for `dws-traffic`: clean rows of some minutes, of each kind."""
+    """The same for `dws-traffic`, with clean rows of all kinds in a few minutes."""
 
     pipeline = "dws-traffic"
     rows_per_batch = 500
@@ -202,7 +202,7 @@ class TrafficLab(Lab):
             put(self.broker.bootstrap_servers, topic, content)
 
     def check(self, spark: Any) -> None:
-        """The newest version of each minute is right, and the topic and the table have each version once."""
+        """Checks that the newest version of each minute is correct, and that topic and table have each version once."""
         columns = ("minute", "version", "page_views", "visitors", "orders", "revenue")
         topic = spark.createDataFrame(
             [(json.dumps(value),) for value in values(self.broker.bootstrap_servers, TRAFFIC)], "value string"
@@ -225,7 +225,7 @@ class TrafficLab(Lab):
 
 
 def table_is_being_written(lab: Lab) -> Callable[[], bool]:
-    """The topic has a batch; files of it are beside the table, or on their way into it."""
+    """Waits until the topic has a batch whose files are staged, or being moved into the table."""
 
     def staged() -> set[Path]:
         return set((lab.warehouse / TRAFFIC / "_headrace").glob("*/*"))
@@ -235,7 +235,7 @@ def table_is_being_written(lab: Lab) -> Callable[[], bool]:
 
 
 def test_dws_traffic_survives_driver_kills(tmp_path: Path, spark: Any) -> None:
-    """Between the topic and the table, too; and each run has other cores than the one that was killed."""
+    """Also kills between the writes to topic and table. Each run has another number of cores than the killed one."""
     with EmbeddedBroker() as broker:
         lab = TrafficLab(broker, tmp_path)
         with lab.run_until(hold_up(ApiKey.END_TXN, "after"), "local[3]"):
@@ -250,7 +250,7 @@ def test_dws_traffic_survives_driver_kills(tmp_path: Path, spark: Any) -> None:
 
 
 def test_ods_dwd_survives_task_and_broker_kills(lab: Lab, spark: Any) -> None:
-    """A task while it writes, the broker while a task commits, a task again; the driver goes on through all of it."""
+    """Kills a task while it writes, the broker while a task commits, and a task again. The driver survives."""
     with lab.run_until(hold_up(ApiKey.PRODUCE, "before"), "local[2,4]") as process:
 
         def go_on_until(point: Point) -> None:

@@ -79,7 +79,7 @@ def test_writes_one_row_per_item(log: Run) -> None:
     assert rows["dwd_error"] == [{**head, "page_id": "home", **error, **src}]
     (started,) = rows["dwd_start"]
     assert (started["_key"], started["mid"], started["is_new"], started["entry"]) == ("m2", "m2", True, "icon")
-    assert "uid" not in started, "blank text is none"
+    assert "uid" not in started, "blank text is dropped"
     assert "open_ad_ms" not in started, "a duration cannot be negative"
     assert started["src"] == {"p": 0, "o": 1}
     assert set(rows) == set(LOG_TOPICS)
@@ -98,7 +98,7 @@ def test_items_without_fields(log: Run) -> None:
 
 
 def test_missing_lists_are_empty_in_any_sql_mode(spark: Any, tmp_path: Path) -> None:
-    """Without ANSI SQL, the size of nothing is -1."""
+    """Without ANSI SQL, the size of null is -1."""
     with settings(spark, {"spark.sql.ansi.enabled": "false"}):
         frame = source_frame(spark, "ods_log", [page("e1", err={"error_code": 1})])
         rows = Run(spark, ods_dwd, "log", tmp_path).batch(frame)
@@ -151,7 +151,7 @@ def test_removes_duplicates_within_and_across_batches_and_replays(log: Run) -> N
     assert [row["event_id"] for row in first_time["dwd_page"]] == ["c", "d"]
     assert log.figures["duplicates"] == 2
     assert batch(log, *second, batch_id=1) == first_time
-    assert batch(log, *second) == {}, "the next batch has seen them all"
+    assert batch(log, *second) == {}, "all events are duplicates"
     assert batch(log) == {}
 
 
@@ -161,9 +161,9 @@ def test_deduplication_window_uses_log_time(log: Run) -> None:
 
     hour_ms = 3_600_000
     assert written("a", TS)
-    assert not written("a", TS + hour_ms), "it is what came next"
+    assert not written("a", TS + hour_ms), "the next record of the log is within the window"
     assert written("b", TS + hour_ms)
-    assert written("a", TS + hour_ms), "and was forgotten an hour later"
+    assert written("a", TS + hour_ms), "expired an hour later"
     assert written("c", None), "of now"
     assert written("b", None)
 
@@ -301,7 +301,7 @@ def test_rejects_invalid_settings(spark: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def shop() -> Iterator[EmbeddedBroker]:
-    """A broker of its own: the names of the shop's topics are what they are."""
+    """A separate broker, because the names of the shop's topics are fixed."""
     with EmbeddedBroker() as broker:
         for topic in ("ods_log", "ods_db", *(str(topic.name) for topic in ods_dwd.topics)):
             broker.create_topic(topic, 2)
@@ -326,7 +326,7 @@ def test_writes_topics_that_pass_the_audit(spark: Any, shop: EmbeddedBroker, tmp
 
     forget_last_commit(tmp_path / "checkpoint" / "ods-dwd" / "log")
     run_to_the_end(ods_dwd, spark, how)
-    assert audit(spark, servers).ok, "a batch that was replayed adds nothing"
+    assert audit(spark, servers).ok, "a replayed batch adds nothing"
     letters = values(servers, "ods_dwd_dead_letters")
     assert sum(stream.generated.broken.values()) == len(letters)
     assert {"reason", "topic", "partition", "offset", "timestamp"} <= set(letters[0])
@@ -341,7 +341,7 @@ def put_raw(servers: str, topic: str, rows: list[tuple[str, Any]]) -> None:
 
 
 def forget_last_commit(flow: Path) -> None:
-    """As if the driver had died after the last batch was written, before Spark noted it."""
+    """Removes the commit of the last batch, as if the driver had died before it."""
     commits = sorted((flow / "query" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     commits[-1].unlink()
     (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)

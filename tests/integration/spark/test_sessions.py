@@ -49,7 +49,7 @@ def test_reuses_active_session(spark: Any) -> None:
 
 
 def test_concurrent_stream_starts_do_not_grow_the_environment(spark: Any) -> None:
-    """Spark has one map of environment variables for the format, in which streams set theirs without a lock."""
+    """Spark has one map of environment variables for the format, which streams change without a lock."""
     let_streams_start_together(spark)
     shared = (
         spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("headrace").dataSourceCls().envVars()
@@ -62,4 +62,4 @@ def test_concurrent_stream_starts_do_not_grow_the_environment(spark: Any) -> Non
         query = stream.writeStream.format("noop").trigger(availableNow=True).start()
         assert query.awaitTermination(120)
     assert {*shared.keySet().toArray()} == before
-    assert shared.get("SPARK_BUFFER_SIZE"), "the stream has set its own"
+    assert shared.get("SPARK_BUFFER_SIZE"), "the stream set its own value"

@@ -121,14 +121,14 @@ def test_rejects_replay_with_other_rows(spark: Any, bootstrap: str, headrace_top
         with pytest.raises(PySparkException, match=r"batch 3 was written before with 20 rows.*at-least-once"):
             save(changed, bootstrap, **options)
     assert numbers(bootstrap, headrace_topic) == [*range(20)]
-    # A sink of another name is another sink.
+    # A sink with another name is another sink.
     save(rows(spark, 3), bootstrap, **options, sinkName="again")
     assert len(numbers(bootstrap, headrace_topic)) == 23
 
 
 def test_rejects_replay_with_fewer_tasks(spark: Any, bootstrap: str, headrace_topic: str) -> None:
     options = {"topic": headrace_topic, "queryId": headrace_topic, "batchId": 3}
-    # Of three tasks only the last had rows and left a marker, as if the run had ended when it was the only one done.
+    # Only the last of three tasks has rows and a marker, as if the run had ended before the others finished.
     save(rows(spark, 3, tasks=3).where("value = 2"), bootstrap, **options)
     with pytest.raises(PySparkException, match="batch 3 now has 2 tasks"):
         save(rows(spark, 3, tasks=2), bootstrap, **options)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.headrace_topic(partitions=2)
 
 
 class Stream:
-    """Files of numbers, two for each batch, to a topic."""
+    """A stream from files of numbers, two per batch, to a topic."""
 
     def __init__(self, spark: Any, directory: Path, bootstrap: str, topic: str):
         self.spark = spark
@@ -45,7 +45,7 @@ class Stream:
             query.stop()
 
     def forget_commit(self, batch_id: int) -> None:
-        """As if the driver had died before it noted that the batch is done."""
+        """Removes the last commit, as if the driver had died before it."""
         for file in (self.checkpoint / "commits").glob(f"*{batch_id}*"):
             file.unlink()
 

@@ -14,7 +14,7 @@ from headrace.common.types import TopicPartition
 from headrace.testing import EmbeddedBroker
 
 T0 = int(time.time() - 3600) * 1000
-"""An hour ago: retention takes what is older than a week, at any moment."""
+"""An hour ago: retention would delete records that are older than a week."""
 
 
 def reader(spark: Any, broker: EmbeddedBroker, **options: object) -> Any:
@@ -23,7 +23,7 @@ def reader(spark: Any, broker: EmbeddedBroker, **options: object) -> Any:
 
 
 def send(broker: EmbeddedBroker, topic: str, counts: dict[int, int], **extra: Any) -> None:
-    """So many records into each partition; those of a partition are a second apart."""
+    """Writes this many records to each partition, one second apart."""
     with headrace.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for partition, count in counts.items():
             for number in range(count):

@@ -34,7 +34,7 @@ def send(broker: EmbeddedBroker, topic: str, values: range, partition: int = 0) 
 
 
 class Batches:
-    """What a query hands to `foreachBatch`: the values of each batch, by its id."""
+    """Collects the values of each batch by batch id, in `foreachBatch`."""
 
     def __init__(self) -> None:
         self.found: dict[int, list[int]] = {}
@@ -62,7 +62,8 @@ def running(frame: Any, checkpoint: Path, batches: Batches, **trigger: object) -
 
 
 def _start(writer: Any) -> Any:
-    """A query whose Python process runs. Spark gives it 10 s to start, which on a busy machine may be too short."""
+    """Starts a query and waits for its Python process. Spark's 10 s for the start may be too short on a busy
+    machine."""
     deadline = time.monotonic() + SECONDS
     while True:
         query = writer.start()
@@ -83,7 +84,7 @@ def wait(condition: Callable[[], object], query: Any) -> None:
 
 
 def run_to_end(frame: Any, checkpoint: Path, batches: Batches) -> Any:
-    """Reads what is there."""
+    """Reads all existing records."""
     with running(frame, checkpoint, batches, availableNow=True) as query:
         assert query.awaitTermination(SECONDS)
     return query
@@ -134,7 +135,7 @@ def test_available_now_reads_in_batches_and_resumes_from_checkpoint(
 def test_replays_uncommitted_first_batch(
     spark: Any, headrace_broker: EmbeddedBroker, headrace_topic: str, tmp_path: Path
 ) -> None:
-    """From `latest`: what that was is known only from the first run."""
+    """Starts at `latest`, which only the first run knows."""
     send(headrace_broker, headrace_topic, range(3))
     frame = reader(spark, headrace_broker, subscribe=headrace_topic, startingOffsets="latest")
     broken = Batches()

@@ -10,7 +10,7 @@ from headrace.testing.clock import ManualClock
 
 
 class FakeSpark:
-    """A Spark whose executors, of four cores each, come so many seconds after it began."""
+    """A Spark application whose executors, with four cores each, register at these seconds after its start."""
 
     def __init__(self, clock: ManualClock, come: list[float], master: str = "spark://m:7077", **conf: str) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ def clock() -> ManualClock:
 @pytest.mark.parametrize(
     ("come", "cores", "waited"),
     [
-        ([5, 5.5, 6], 12, 8),  # all that come within two seconds of each other
+        ([5, 5.5, 6], 12, 8),  # all executors that register within two seconds of each other
         ([0, 9], 4, 2),
         ([], 2, 30),
         ([29, 31, 32], 4, 30),
@@ -69,4 +69,4 @@ def test_does_not_wait_for_local_dynamic_or_old_clusters(clock: ManualClock) -> 
     running: Any = FakeSpark(clock, [1, 2])
     clock.advance(120_000)
     assert count_executor_cores(running, clock) == 8
-    assert clock.time_ms() == began_ms + 120_000, "it has been running for long"
+    assert clock.time_ms() == began_ms + 120_000, "does not wait in an old application"

@@ -65,11 +65,11 @@ def test_rejects_invalid_pipelines(make: Callable[[], Pipeline], said: str) -> N
 def test_decorator_creates_a_pipeline() -> None:
     @pipeline(sources={"orders": "raw_orders"}, outputs={"paid": "paid"}, settings={"least": 1})
     def paid_orders(orders: Any) -> Any:
-        """Orders that were paid."""
+        """Paid orders."""
         return {"paid": orders}
 
     assert isinstance(paid_orders, Pipeline)
-    assert (paid_orders.name, paid_orders.summary) == ("paid-orders", "Orders that were paid.")
+    assert (paid_orders.name, paid_orders.summary) == ("paid-orders", "Paid orders.")
     (made,) = paid_orders.flows
     assert (made.name, made.sources, made.prepare) == ("paid-orders", {"orders": Topic("raw_orders")}, None)
 

@@ -55,4 +55,4 @@ def test_page_escapes_its_texts() -> None:
     for tag in ("<b>", "<f>", "<g>"):
         assert tag not in page
     assert "a &lt;b&gt;" in page
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "the page needs nothing from elsewhere"
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "the page is self-contained"

@@ -146,7 +146,7 @@ def test_replay_returns_the_same_marks(files: FilesInMemory, clock: ManualClock)
     assert again.mark_batch(1, batch) == first, "long after, in a new process"
     more = visits((4, 200, 21, 0), (5, 200, 21, 0))
     assert again.mark_batch(2, more) == bytes([DUPLICATE, 0])
-    assert again.mark_batch(3, more) == bytes([0, DUPLICATE]), "log time goes on after the replay"
+    assert again.mark_batch(3, more) == bytes([0, DUPLICATE]), "log time continues after the replay"
 
 
 def test_window_may_change_between_runs(files: FilesInMemory, clock: ManualClock) -> None:

@@ -24,7 +24,7 @@ HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())
 
 
 class Log(FakeRanges):
-    """Of one partition; `trouble` is raised when its offset is reached."""
+    """A client for one partition. It raises `trouble` at its offset."""
 
     def __init__(self, begin: int, end: int, trouble: dict[int, Exception] | None = None):
         super().__init__()
@@ -111,7 +111,7 @@ def test_deleted_topic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_quick_ack_leaks_no_file_handles() -> None:
-    """Nothing to see but that no file handle is left behind."""
+    """The socket option itself is not observable; the test checks that no file handle leaks."""
     import os
 
     before = len(os.listdir("/proc/self/fd"))

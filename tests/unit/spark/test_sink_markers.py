@@ -12,7 +12,7 @@ from headrace.spark.markers import Marker, NotDeterministicError, check_replay, 
 
 
 class Offsets:
-    """An admin client that knows groups and their offsets."""
+    """An admin client with fixed groups and offsets."""
 
     def __init__(self, groups: dict[str, dict[TopicPartition, OffsetAndMetadata]], **errors: Any):
         self.groups = groups

@@ -37,7 +37,7 @@ TYPES = {
 
 
 def struct(text: str) -> StructType:
-    """Of "name type, name type"."""
+    """Returns the schema of "name type, name type"."""
     made = StructType()
     for column in text.split(", "):
         name, kind = column.split(" ")

@@ -169,7 +169,7 @@ def test_some_known_devices_claim_to_be_new(clean: list[Block]) -> None:
     for event in parsed(clean, LOG):
         visits[event["common"]["mid"]][event["common"]["sid"]] = event["common"]["is_new"]
     flags = [list(each.values()) for each in visits.values()]
-    assert any("1" in each[1:] for each in flags), "a device that says so again"
+    assert any("1" in each[1:] for each in flags), "some known devices claim to be new"
     assert sum(each.count("1") for each in flags) < sum(each.count("0") for each in flags)
 
 
@@ -186,7 +186,7 @@ def test_broken_events_match_their_share_and_have_all_kinds() -> None:
 
 
 def is_sound(topic: int, value: Value) -> bool:
-    """Whether a pipeline can use an event, the slow way."""
+    """Returns whether an event is valid, with a slow and obvious check."""
     try:
         event = json.loads(value or "")
     except ValueError:
@@ -236,7 +236,7 @@ def test_late_events_have_an_earlier_time() -> None:
     assert behind == pytest.approx(stream.generated.late, rel=0.05)
     assert 350 < stream.generated.late < 750
     times = [event["ts"] for event in parsed(blocks, DB)]
-    assert times == sorted(times), "a database tells its changes in order"
+    assert times == sorted(times), "a database reports its changes in order"
 
 
 @pytest.mark.parametrize(
