@@ -142,7 +142,7 @@ def test_number_of_tasks(spark: Any, headrace_broker: EmbeddedBroker, headrace_t
     ("options", "words"),
     [
         ({"kafka.bootstrap.servers": "", "subscribe": "x"}, "'kafka.bootstrap.servers' is missing"),
-        ({}, "no topic is named"),
+        ({}, "no topic to read"),
         ({"subscribe": "x", "kafka.auto.offset.reset": "latest"}, "set the option 'startingOffsets'"),
         ({"subscribe": "x", "minPartitions": "0"}, "'minPartitions' is '0'"),
         ({"subscribe": "x", "failOnDataLoss": "perhaps"}, "expected 'true' or 'false'"),

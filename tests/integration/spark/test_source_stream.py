@@ -223,9 +223,9 @@ def _is_waiting(query: Any) -> bool:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"endingOffsets": "latest"}, "'endingOffsets' cannot be set in a stream"),
+        ({"endingOffsets": "latest"}, "'endingOffsets' cannot be set for a stream"),
         ({"minOffsetsPerTrigger": 5, "maxOffsetsPerTrigger": 4}, "is higher than"),
-        ({"startingOffsets": '{"elsewhere": {"0": 1}}'}, "has to name all partitions"),
+        ({"startingOffsets": '{"elsewhere": {"0": 1}}'}, "must name exactly the partitions"),
     ],
 )
 def test_invalid_options_end_the_query(
