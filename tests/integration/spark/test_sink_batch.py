@@ -96,7 +96,7 @@ def test_failed_write_leaves_no_records(spark: Any, bootstrap: str, headrace_top
     for column, words in [
         (expr(f"if(value = 19, null, '{headrace_topic}')").alias("topic"), "'topic' is null"),
         (expr("if(value = 19, -1, 0)").alias("partition"), "'partition' contains -1"),
-        (expr("if(value = 19, 7, 0)").alias("partition"), "'partition' has 7"),
+        (expr("if(value = 19, 7, 0)").alias("partition"), "'partition' contains 7"),
     ]:
         options = {} if "topic" in words else {"topic": headrace_topic}
         with pytest.raises(PySparkException, match=words):
