@@ -28,7 +28,7 @@ from headrace.common.errors import HeadraceError
 from headrace.common.logs import REQUEST_LOGGER, SLOW_REQUEST_LOGGER
 from headrace.common.metrics import Counter, Histogram, Metrics
 from headrace.net.connection import ServerConnection
-from headrace.net.transport import Reply
+from headrace.net.transport import Frame
 from headrace.protocol import Message, ProtocolError, decode, decode_request_header, encode_response
 from headrace.protocol.apis import APIS, ApiKey
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -119,9 +119,9 @@ def _services_of(handler: Handler) -> Iterable[str]:
 
 
 class ReplyPlace(Protocol):
-    """Takes one reply, such as `net.connection.ReplySlot`."""
+    """Takes one reply, such as `net.connection.ResponseSlot`."""
 
-    def send(self, reply: Reply) -> None: ...
+    def send(self, reply: Frame) -> None: ...
 
 
 def _delayed_operations(connection: ServerConnection) -> set[DelayedOperation]:
@@ -196,7 +196,7 @@ class RequestContext:
             _logger.exception("Closing the connection: cannot encode the response to %s", self)
             self.connection.close("a response that cannot be encoded")
             return
-        slot.send(cast(Reply, frame))
+        slot.send(cast(Frame, frame))
         self._dispatcher.request_completed(self)
 
     def close(self, reason: str) -> None:
@@ -264,7 +264,7 @@ class Dispatcher:
             return
         self._metrics[key].requests.value += 1
         if key != _PRODUCE or request.acks != 0:  # type: ignore[attr-defined]
-            context.slot = connection.expect_reply()
+            context.slot = connection.expect_response()
         if self.intercept is not None and (action := self.intercept(context)) is not None:
             kept = decode(api.request, version, bytearray(frame), position)  # it may be handled later
             action.apply(context, kept, lambda: self._handle(api, kept, context))
@@ -337,7 +337,7 @@ class Dispatcher:
             )
             return
         # A client cannot know the supported versions yet: version 0 is the one that all clients can read (KIP-511).
-        context.slot = context.connection.expect_reply()
+        context.slot = context.connection.expect_response()
         context.api_version = 0
         context.reply(ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[api_version_entry(context.api)]))
 

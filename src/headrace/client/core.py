@@ -75,7 +75,7 @@ class ClientCore(Generic[C_co]):
                 setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
                 max_idle_ms=config.connections_max_idle_ms,
                 max_in_flight=max_in_flight or _max_in_flight(config),
-                max_reply_bytes=_max_response_bytes(config),
+                max_response_bytes=_max_response_bytes(config),
                 rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
             ),
             loop=self.loop,

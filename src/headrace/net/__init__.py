@@ -1,31 +1,32 @@
-"""Sockets: frames in, replies out, in order.
+"""Sockets of server and client: frames in, responses out, in order.
 
-Exported here is the server's side, on plain TCP; it knows sizes and connections, not what the bytes mean. The client's
-side is `broker_pool`, which speaks the protocol as far as connections need it, and TLS; it shares `transport`.
+This package exports the server's side, on plain TCP, which deals with sizes and connections but not with the content of
+frames. The client's side is `broker_pool`: it speaks the protocol as far as connections need it, supports TLS and
+shares `transport`.
 
-Names are imported when they are first used: a client has no server in its memory.
+Names are imported on first use, so a client does not load the server.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.net.connection import FrameHandler, ReplySlot, ServerConnection
+    from headrace.net.connection import FrameHandler, ResponseSlot, ServerConnection
     from headrace.net.limits import Limits
     from headrace.net.listeners import BindError, BoundListener, Listener
     from headrace.net.server import SocketServer
-    from headrace.net.transport import FileSlice, Part, Reply
+    from headrace.net.transport import FileSlice, Frame, Part
 
 __all__ = [
     "BindError",
     "BoundListener",
     "FileSlice",
+    "Frame",
     "FrameHandler",
     "Limits",
     "Listener",
     "Part",
-    "Reply",
-    "ReplySlot",
+    "ResponseSlot",
     "ServerConnection",
     "SocketServer",
 ]
@@ -38,8 +39,8 @@ _HOMES = {
     "Limits": "limits",
     "Listener": "listeners",
     "Part": "transport",
-    "Reply": "transport",
-    "ReplySlot": "connection",
+    "Frame": "transport",
+    "ResponseSlot": "connection",
     "ServerConnection": "connection",
     "SocketServer": "server",
 }

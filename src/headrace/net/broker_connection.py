@@ -1,12 +1,12 @@
-"""One connection from a client to a broker: requests out, replies in, matched by their order and correlation ids.
+"""One connection from a client to a broker: sends requests, and matches responses by order and correlation id.
 
-Belongs to the loop that made it; nothing here may be called from another thread.
+Owner: the loop that created it; no other thread may call anything here.
 
-- Any number of requests may be in flight; replies come in the order of the requests (Kafka promises that), so a reply
-  is for the oldest request that waits, and its correlation id must say so.
-- A request whose reply does not come in time costs the connection, as in Kafka's clients: what came later could not be
-  told from what is late. Its own error is RequestTimedOutError, all others in flight get KafkaConnectionError.
-- Every future that `send` returned is completed exactly once: with the reply, or with an error.
+- Any number of requests may be in flight. Brokers respond in the order of the requests, so a response belongs to the
+  oldest request in flight, and its correlation id must match.
+- A request without a response in time closes the connection, as in Kafka's clients: later responses could not be told
+  from the late one. The request fails with RequestTimedOutError, all others in flight with KafkaConnectionError.
+- Every future that `send` returns is completed exactly once, with the response or with an error.
 """
 
 import asyncio
@@ -22,34 +22,34 @@ from headrace.net.errors import IncompatibleBrokerVersion, KafkaConnectionError
 from headrace.net.framing import InvalidFrameError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
-from headrace.net.replies import ReplyMemory, ReplyReader, body_position
-from headrace.net.transport import Part, Reply, reply_size
+from headrace.net.responses import ResponseMemory, ResponseReader, body_position
+from headrace.net.transport import Frame, Part, frame_size
 from headrace.protocol import APIS, Api, ApiKey, Message, ProtocolError, decode, encode_request
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-__all__ = ["BrokerConnection", "ClientTransport", "ReplyFuture"]
+__all__ = ["BrokerConnection", "ClientTransport", "ResponseFuture"]
 
 _logger = logging.getLogger(__name__)
 
-ReplyFuture = asyncio.Future[Any]
-"""Of the reply's message; of None for a request without a reply."""
+ResponseFuture = asyncio.Future[Any]
+"""The future of a response message; of None for a request without a response."""
 
 SOFTWARE_NAME = "headrace"
 _NEVER = float("inf")
 _LARGEST_COPY = 64 * 1024
-"""Larger batches of records go to the socket from where they are."""
+"""Record batches above this size are sent without copying them into the frame."""
 _LARGEST_PIECE = 1024 * 1024
-"""A large reply is received in pieces of about this size. Each costs a turn at the GIL, which in a blocking client the
-user's thread has to give up; the system keeps what has come until then."""
+"""A large response is received in chunks of about this size. Each chunk acquires the GIL, which the application's
+thread has to release in a blocking client; the kernel buffers the bytes until then."""
 _correlation_id = struct.Struct(">i").unpack_from
 _error_code = struct.Struct(">h").unpack_from
 
 
 class ClientTransport(Protocol):
-    """What a connection asks of its transport: `headrace.net.transport.PlainTransport`, or what `dialer` makes of
-    asyncio's for TLS. `send` is called only while writing is not paused."""
+    """The interface of a connection's transport: `headrace.net.transport.PlainTransport`, or the TLS transport of
+    `dialer`. `send` is called only while writing is not paused."""
 
-    def send(self, reply: Reply) -> None: ...
+    def send(self, response: Frame) -> None: ...
 
     def resume_reading(self) -> None: ...
 
@@ -58,13 +58,13 @@ class ClientTransport(Protocol):
     def abort(self) -> None: ...
 
 
-class _Waiting:
+class _InFlightRequest:
     """A request in flight."""
 
     __slots__ = ("api", "correlation_id", "deadline", "future", "sent_at", "version")
 
     def __init__(
-        self, api: Api, version: int, correlation_id: int, future: ReplyFuture, sent_at: float, deadline: float
+        self, api: Api, version: int, correlation_id: int, future: ResponseFuture, sent_at: float, deadline: float
     ):
         self.api = api
         self.version = version
@@ -75,23 +75,23 @@ class _Waiting:
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """Made by `BrokerLink`, and given to a transport by the dialer. Ready when `negotiate` has returned."""
+    """Created by `BrokerLink` and attached to a transport by the dialer. Usable once `negotiate` has returned."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         node: Node,
         client_id: str,
-        max_reply_bytes: int,
-        memory: ReplyMemory,
+        max_response_bytes: int,
+        memory: ResponseMemory,
         stats: LinkStats,
         on_lost: Callable[["BrokerConnection", KafkaConnectionError | None], None],
-        on_reply: Callable[["BrokerConnection", int, Message], None],
+        on_response: Callable[["BrokerConnection", int, Message], None],
     ):
         self.node = node
         self.closed = False
         self.versions: dict[int, tuple[int, int]] = {}
-        """What the broker serves: lowest and highest version, by API."""
+        """The lowest and highest version that the broker supports, by API key."""
         self._chosen: dict[tuple[int, int | None, int | None], int] = {}
         self.features: dict[str, int] = {}
         """Finalized features and their levels (KIP-584)."""
@@ -100,11 +100,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._client_id = client_id
         self._stats = stats
         self._on_lost = on_lost
-        self._on_reply = on_reply
-        self._reader = ReplyReader(max_reply_bytes, memory)
-        self._waiting: deque[_Waiting] = deque()
+        self._on_response = on_response
+        self._reader = ResponseReader(max_response_bytes, memory)
+        self._in_flight_requests: deque[_InFlightRequest] = deque()
         self._next_id = 0
-        self._wanted_bytes = 1
+        self._wake_bytes = 1
         self._transport: ClientTransport | None = None
         self._blocked = True
         self._queue: list[bytes | list[bytes | memoryview]] = []
@@ -118,51 +118,52 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their replies."""
-        return len(self._waiting)
+        """The number of requests without a response."""
+        return len(self._in_flight_requests)
 
     @property
     def waited_seconds(self) -> float:
-        """How long the oldest request in flight has waited."""
-        return self._loop.time() - self._waiting[0].sent_at if self._waiting else 0.0
+        """The age of the oldest request in flight."""
+        return self._loop.time() - self._in_flight_requests[0].sent_at if self._in_flight_requests else 0.0
 
     @property
     def queued(self) -> int:
-        """Requests that the socket has not taken yet."""
+        """The number of requests not written to the socket yet."""
         return len(self._queue)
 
     def version_for(self, api_key: int, min_version: int | None = None, max_version: int | None = None) -> int:
-        """The highest version of an API that both sides know, within bounds. Raises UnsupportedVersionError."""
-        question = (api_key, min_version, max_version)
-        version = self._chosen.get(question)
+        """Returns the highest version of an API that both sides support, within bounds. Raises
+        UnsupportedVersionError."""
+        bounds = (api_key, min_version, max_version)
+        version = self._chosen.get(bounds)
         if version is None:
-            version = self._chosen[question] = self._choose(*question)
+            version = self._chosen[bounds] = self._choose(*bounds)
         return version
 
     def _choose(self, api_key: int, min_version: int | None, max_version: int | None) -> int:
         api = APIS[ApiKey(api_key)]
-        served = self.versions.get(api_key)
-        if served is None:
-            raise IncompatibleBrokerVersion(f"{self.node} does not serve {api.name}")
-        low = max(api.first_version, served[0], min_version or 0)
-        high = min(api.last_version, served[1], api.last_version if max_version is None else max_version)
+        supported = self.versions.get(api_key)
+        if supported is None:
+            raise IncompatibleBrokerVersion(f"{self.node} does not support {api.name}")
+        low = max(api.first_version, supported[0], min_version or 0)
+        high = min(api.last_version, supported[1], api.last_version if max_version is None else max_version)
         if low > high:
-            wanted_low, wanted_high = max(api.first_version, min_version or 0), api.last_version
+            required_low, required_high = max(api.first_version, min_version or 0), api.last_version
             if max_version is not None:
-                wanted_high = min(wanted_high, max_version)
+                required_high = min(required_high, max_version)
             raise IncompatibleBrokerVersion(
-                f"{self.node} serves {api.name} in versions {served[0]} to {served[1]}, and one of {wanted_low} to "
-                f"{wanted_high} is needed"
+                f"{self.node} supports {api.name} versions {supported[0]} to {supported[1]}, but this client requires "
+                f"one of {required_low} to {required_high}"
             )
         return high
 
-    def send(self, request: Message, version: int, timeout_ms: float, expect_response: bool = True) -> ReplyFuture:
-        """Sends a request now, or when the socket takes it. The future may be cancelled: the reply is dropped then.
+    def send(self, request: Message, version: int, timeout_ms: float, expect_response: bool = True) -> ResponseFuture:
+        """Sends a request, now or when the socket is writable. Cancelling the future drops the response.
 
-        What cannot be encoded raises at once and costs nothing.
+        Raises at once, without affecting the connection, if the request cannot be encoded.
         """
         loop = self._loop
-        future: ReplyFuture = loop.create_future()
+        future: ResponseFuture = loop.create_future()
         if self.closed:
             future.set_exception(KafkaConnectionError(f"the connection to {self.node} is closed"))
             return future
@@ -171,10 +172,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         frame = encode_request(request, version, correlation_id, self._client_id, _LARGEST_COPY)
         self._next_id = correlation_id + 1 & 0x7FFFFFFF
         self.last_used = now = loop.time()
-        self._stats.request(api.key, reply_size(frame))
+        self._stats.request(api.key, frame_size(frame))
         if expect_response:
             deadline = now + timeout_ms / 1000
-            self._waiting.append(_Waiting(api, version, correlation_id, future, now, deadline))
+            self._in_flight_requests.append(_InFlightRequest(api, version, correlation_id, future, now, deadline))
             if deadline < self._timer_at:
                 self._set_timer(deadline)
         if self._blocked:
@@ -187,28 +188,28 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return future
 
     async def negotiate(self, software_version: str, timeout_ms: float) -> None:
-        """Learns what the broker serves (KIP-35). A broker that does not know our version of the question says so in
-        version 0, with the versions that it knows (KIP-511)."""
+        """Requests the broker's API versions (KIP-35). A broker that does not support our version of ApiVersions
+        responds in version 0, with the versions that it supports (KIP-511)."""
         api = APIS[ApiKey.API_VERSIONS]
         version = api.last_version
         while True:
             request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version)
-            reply: ApiVersionsResponse = await self.send(request, version, timeout_ms)
-            if reply.error_code != UnsupportedVersionError.code or version == 0:
+            response: ApiVersionsResponse = await self.send(request, version, timeout_ms)
+            if response.error_code != UnsupportedVersionError.code or version == 0:
                 break
-            known = [each.max_version for each in reply.api_keys if each.api_key == ApiKey.API_VERSIONS]
+            known = [each.max_version for each in response.api_keys if each.api_key == ApiKey.API_VERSIONS]
             version = max(0, min(known[0], version - 1)) if known else 0
-        if reply.error_code:
-            raise KafkaConnectionError(f"{self.node} refused to tell its versions: error code {reply.error_code}")
+        if response.error_code:
+            raise KafkaConnectionError(f"{self.node} did not return its API versions: error code {response.error_code}")
         self._chosen.clear()
-        self.versions = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
-        self.features = {each.name: each.max_version_level for each in reply.finalized_features}
+        self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        self.features = {each.name: each.max_version_level for each in response.finalized_features}
 
     def close(self, reason: str = "this client closed it") -> None:
-        """Drops the connection; what is in flight fails."""
+        """Closes the connection; requests in flight fail."""
         self._fail(KafkaConnectionError(f"the connection to {self.node} was closed: {reason}", sent=True))
 
-    # ---- what the transport calls
+    # ---- called by the transport
 
     def connection_made(self, transport: Any) -> None:
         if self.closed:
@@ -225,26 +226,26 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._stats.rx_bytes += nbytes
         try:
-            for reply in self._reader.updated(nbytes):
-                self._reply(reply)
+            for response in self._reader.updated(nbytes):
+                self._response(response)
             self._await_more()
         except (InvalidFrameError, ProtocolError) as error:
             self._stats.rx_errors += 1
-            self._fail(KafkaConnectionError(f"{self.node} sent what is no reply: {error}", sent=True))
+            self._fail(KafkaConnectionError(f"{self.node} sent an invalid response: {error}", sent=True))
         except Exception as error:
-            # A mistake of ours. Nothing that follows can be trusted, and those who wait must be told.
-            _logger.exception("closing the connection to %s: its reply could not be handled", self.node)
-            self._fail(KafkaConnectionError(f"a reply of {self.node} could not be handled: {error!r}", sent=True))
+            # A bug of ours. The rest of the stream cannot be trusted, and all waiting callers must fail.
+            _logger.exception("Closing the connection to %s: failed to handle its response", self.node)
+            self._fail(KafkaConnectionError(f"failed to handle a response of {self.node}: {error!r}", sent=True))
 
     def _await_more(self) -> None:
-        """Of a large reply much is to come: it is received in large pieces."""
+        """Receives the rest of a large response in large chunks."""
         wanted = min(max(1, self._reader.missing_bytes), _LARGEST_PIECE)
-        if wanted != self._wanted_bytes and self._transport is not None and not self.closed:
-            self._wanted_bytes = wanted
+        if wanted != self._wake_bytes and self._transport is not None and not self.closed:
+            self._wake_bytes = wanted
             self._transport.wake_at(wanted)
 
     def eof_received(self) -> bool:
-        within = " within a reply" if self._reader.buffered_bytes else ""
+        within = " within a response" if self._reader.buffered_bytes else ""
         self._fail(KafkaConnectionError(f"{self.node} closed the connection{within}", sent=True))
         return False
 
@@ -259,7 +260,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         why = f": {error}" if error is not None else ""
         self._fail(KafkaConnectionError(f"the connection to {self.node} was lost{why}", sent=True))
 
-    # ---- inside
+    # ---- sending and receiving
 
     def _flush(self) -> None:
         if self._queue and not self._blocked and self._transport is not None:
@@ -269,16 +270,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 parts += [frame] if isinstance(frame, bytes) else frame
             self._transport.send(parts)
 
-    def _reply(self, data: Buffer) -> None:
+    def _response(self, data: Buffer) -> None:
         if self.closed:
             return
-        if not self._waiting:
-            raise ProtocolError("a reply that nobody waits for")
-        waiting = self._waiting[0]
+        if not self._in_flight_requests:
+            raise ProtocolError("a response without a request")
+        request = self._in_flight_requests[0]
         correlation_id: int = _correlation_id(data)[0]
-        if correlation_id != waiting.correlation_id:
-            raise ProtocolError(f"a reply with correlation id {correlation_id}, expected {waiting.correlation_id}")
-        api, version = waiting.api, waiting.version
+        if correlation_id != request.correlation_id:
+            raise ProtocolError(f"a response with correlation id {correlation_id}, expected {request.correlation_id}")
+        api, version = request.api, request.version
         if api.key == ApiKey.API_VERSIONS:
             position = 4
             if len(data) >= 6 and _error_code(data, 4)[0] == UnsupportedVersionError.code:
@@ -286,38 +287,38 @@ class BrokerConnection(asyncio.BufferedProtocol):
         else:
             position = body_position(data, api.is_flexible(version))
         message = decode(api.response, version, data, position)
-        self._waiting.popleft()
+        self._in_flight_requests.popleft()
         self.last_used = now = self._loop.time()
-        self._stats.reply(now - waiting.sent_at)
-        if not waiting.future.done():
-            waiting.future.set_result(message)
-        self._on_reply(self, api.key, message)
+        self._stats.response(now - request.sent_at)
+        if not request.future.done():
+            request.future.set_result(message)
+        self._on_response(self, api.key, message)
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._loop.call_at(at, self._look_at_deadlines)
+        self._timer = self._loop.call_at(at, self._check_deadlines)
 
-    def _look_at_deadlines(self) -> None:
+    def _check_deadlines(self) -> None:
         self._timer = None
         self._timer_at = _NEVER
-        if not self._waiting:
+        if not self._in_flight_requests:
             return
-        first = min(self._waiting, key=lambda waiting: waiting.deadline)
+        first = min(self._in_flight_requests, key=lambda request: request.deadline)
         if first.deadline > self._loop.time():
             self._set_timer(first.deadline)
             return
         self._stats.request_timeouts += 1
         seconds = first.deadline - first.sent_at
-        text = f"{self.node} did not answer {first.api.name} in {seconds:.3f} s"
+        text = f"{self.node} did not respond to {first.api.name} within {seconds * 1000:.0f} ms"
         if not first.future.done():
             first.future.set_exception(RequestTimedOutError(text))
             first.future.exception()
         self._fail(KafkaConnectionError(f"{text}, so the connection was closed", sent=True))
 
     def _fail(self, error: KafkaConnectionError) -> None:
-        """The end: once, whoever brings it about."""
+        """Closes the connection and fails all requests in flight. Later calls do nothing."""
         if self.closed:
             return
         self.closed = True
@@ -326,11 +327,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
-            if not each.future.done():
-                each.future.set_exception(KafkaConnectionError(str(error), sent=True))
-                each.future.exception()  # who has gone away in the meantime does not want to be told
+        requests, self._in_flight_requests = self._in_flight_requests, deque()
+        for request in requests:
+            if not request.future.done():
+                request.future.set_exception(KafkaConnectionError(str(error), sent=True))
+                request.future.exception()  # retrieved, in case no caller waits any more
         if self._transport is not None:
             self._transport.abort()
         self._on_lost(self, error)

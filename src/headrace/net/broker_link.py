@@ -1,10 +1,10 @@
-"""The way to one broker, for one purpose: at most one connection at a time, made when it is needed and made again.
+"""The link to one broker for one purpose: at most one connection at a time, created when needed and re-created.
 
     IDLE -> CONNECTING -> READY -> (lost) IDLE, after a wait
               `-> (failed) IDLE, after a longer wait
 
-Belongs to the loop. Waits before a broker is dialled again grow exponentially with jitter, and so does the time that a
-connection may take to come up (KIP-144, KIP-601); both begin anew when a connection has come up.
+Owner: the loop. The wait before reconnecting and the time allowed for establishing a connection grow exponentially,
+with jitter (KIP-144, KIP-601); both are reset when a connection is established.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from typing import Protocol
 from headrace.common.backoff import Backoff
 from headrace.common.errors import KafkaError
 from headrace.common.ids import Random
-from headrace.net.broker_connection import BrokerConnection, ReplyFuture
+from headrace.net.broker_connection import BrokerConnection, ResponseFuture
 from headrace.net.dialer import Dialer
 from headrace.net.errors import KafkaConnectionError, NodeNotReadyError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
-from headrace.net.replies import ReplyMemory
+from headrace.net.responses import ResponseMemory
 from headrace.protocol import Message
 
 _logger = logging.getLogger(__name__)
 
 
 class LinkState(Enum):
-    """Values are librdkafka's names in its statistics."""
+    """The state of a link. The values are librdkafka's names in its statistics."""
 
     IDLE = "INIT"
     WAITING = "TRY_CONNECT"
@@ -41,7 +41,7 @@ class LinkState(Enum):
 
 @dataclass(frozen=True)
 class NetSettings:
-    """What the pool and its connections go by; times in milliseconds."""
+    """The configuration of the pool and its connections."""
 
     client_id: str = ""
     software_version: str = "0"
@@ -51,23 +51,23 @@ class NetSettings:
     setup_timeout_ms: float = 10_000
     setup_timeout_max_ms: float = 30_000
     max_idle_ms: float = 540_000
-    """Negative: connections are never closed for being idle."""
+    """Negative: idle connections are never closed."""
     max_in_flight: int = 1000
-    """Requests that may wait for their replies on one connection."""
-    max_reply_bytes: int = 100_000_000
+    """The largest number of requests in flight on one connection."""
+    max_response_bytes: int = 100_000_000
     rebootstrap: bool = True
-    """Whether bootstrap addresses are tried again when no known broker can be reached."""
+    """Whether to return to the bootstrap addresses when no known broker is reachable."""
     authenticate: Callable[[BrokerConnection], Awaitable[None]] | None = None
-    """Called on a connection whose versions are known, before anything else is sent: where SASL comes in."""
+    """Called on a new connection after API versions are known and before other requests; the hook for SASL."""
 
 
 class PoolEvents(Protocol):
-    """What the pool tells; called on the loop, and must neither block nor raise."""
+    """The events of the pool. The methods are called on the loop and must neither block nor raise."""
 
     def connected(self, node: Node, purpose: str) -> None: ...
 
     def disconnected(self, node: Node, purpose: str, error: KafkaError | None) -> None:
-        """A connection that was ready is gone. Without an error it was closed for being idle, or with the client."""
+        """A ready connection was closed. The error is None if it was idle or the client closed it."""
 
     def connect_failed(self, node: Node, purpose: str, error: KafkaError) -> None: ...
 
@@ -75,7 +75,7 @@ class PoolEvents(Protocol):
 
 
 class NoEvents:
-    """For who does not want to know."""
+    """Ignores all events."""
 
     def connected(self, node: Node, purpose: str) -> None: ...
 
@@ -87,6 +87,8 @@ class NoEvents:
 
 
 class BrokerLink:
+    """See the state diagram above. Requests wait here for a connection, for throttling, and for their turn."""
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -94,7 +96,7 @@ class BrokerLink:
         purpose: str,
         settings: NetSettings,
         dialer: Dialer,
-        memory: ReplyMemory,
+        memory: ResponseMemory,
         random: Random,
         events: PoolEvents,
     ):
@@ -104,13 +106,13 @@ class BrokerLink:
         self.state = LinkState.IDLE
         self.state_since = loop.time()
         self.failures = 0
-        """Attempts that have failed since a connection last came up."""
+        """Failed attempts since a connection was last established."""
         self.retry_at = 0.0
-        """The broker is not dialled before this time of the loop."""
+        """The time of the loop's clock before which the broker is not dialled."""
         self.throttled_until = 0.0
         self.last_error: KafkaError | None = None
         self.connection: BrokerConnection | None = None
-        """The one that is ready."""
+        """The ready connection."""
         self._loop = loop
         self._settings = settings
         self._dialer = dialer
@@ -119,16 +121,16 @@ class BrokerLink:
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
         self._setup_timeout = Backoff(settings.setup_timeout_ms, settings.setup_timeout_max_ms, random)
         self._attempt = 0
-        self._hangs_up = False
-        """Whether it is us who hang up."""
+        self._is_disconnecting = False
+        """Whether this client is closing the connection."""
         self._connecting: asyncio.Task[BrokerConnection] | None = None
-        self._turns: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
 
-    # ---- what it is good for now
+    # ---- state
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request would be sent at once."""
+        """Whether a request can be sent at once."""
         connection = self.connection
         return (
             connection is not None
@@ -146,19 +148,21 @@ class BrokerLink:
 
     @property
     def load(self) -> int:
-        """Requests that are in flight or wait for their turn."""
-        return self.in_flight + len(self._turns)
+        """The number of requests in flight or waiting."""
+        return self.in_flight + len(self._waiters)
 
     # ---- requests
 
-    def send_now(self, request: Message, version: int, timeout_ms: float, expect_response: bool = True) -> ReplyFuture:
-        """Only if `is_ready`."""
+    def send_now(
+        self, request: Message, version: int, timeout_ms: float, expect_response: bool = True
+    ) -> ResponseFuture:
+        """Sends a request if `is_ready`. Raises NodeNotReadyError otherwise."""
         if not self.is_ready or self.connection is None:
-            raise NodeNotReadyError(f"there is no connection to {self.node} that takes a request now")
+            raise NodeNotReadyError(f"no connection to {self.node} can take a request now")
         return self.connection.send(request, version, timeout_ms, expect_response)
 
     async def ready(self) -> BrokerConnection:
-        """The connection, when it takes a request; made if there is none. Raises KafkaConnectionError if that fails."""
+        """Returns the connection once it can take a request; connects if necessary. Raises KafkaConnectionError."""
         while True:
             connection = self.connection or await self.connect()
             if connection.closed:
@@ -169,16 +173,16 @@ class BrokerLink:
             elif connection.in_flight < self._settings.max_in_flight:
                 return connection
             else:
-                turn: asyncio.Future[None] = self._loop.create_future()
-                self._turns.append(turn)
+                waiter: asyncio.Future[None] = self._loop.create_future()
+                self._waiters.append(waiter)
                 try:
-                    await turn
+                    await waiter
                 finally:
-                    if turn in self._turns:
-                        self._turns.remove(turn)
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
 
     async def connect(self) -> BrokerConnection:
-        """The connection, once it can be used. Everybody who waits for it waits for the same attempt."""
+        """Returns the connection once it is established. All callers share one attempt."""
         if self.connection is not None:
             return self.connection
         attempt = self.start_connecting()
@@ -187,16 +191,16 @@ class BrokerLink:
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if attempt.cancelled() and not (caller and caller.cancelling()):
-                raise KafkaConnectionError(f"the client has closed its connections to {self.node}") from None
+                raise KafkaConnectionError(f"the client closed its connections to {self.node}") from None
             raise
 
     def start_connecting(self) -> "asyncio.Task[BrokerConnection]":
-        """Begins an attempt (after the wait that is due) unless one is under way."""
+        """Starts an attempt to connect, after the back-off, unless one is in progress."""
         if self.state is LinkState.CLOSED:
-            raise KafkaConnectionError(f"the client has closed its connections to {self.node}")
+            raise KafkaConnectionError(f"the client closed its connections to {self.node}")
         if self._connecting is None:
             self._connecting = self._loop.create_task(self._connect())
-            self._connecting.add_done_callback(_look_at_outcome)
+            self._connecting.add_done_callback(_retrieve_outcome)
         return self._connecting
 
     async def _connect(self) -> BrokerConnection:
@@ -211,11 +215,11 @@ class BrokerLink:
                 self._loop,
                 self.node,
                 settings.client_id,
-                settings.max_reply_bytes,
+                settings.max_response_bytes,
                 self._memory,
                 self.stats,
                 self._lost,
-                self._replied,
+                self._received,
             )
             timeout_ms = self._setup_timeout.wait_ms(self.failures)
             try:
@@ -225,9 +229,9 @@ class BrokerLink:
                     if settings.authenticate is not None:
                         await settings.authenticate(connection)
             except BaseException as error:
-                connection.close("it did not come up")
+                connection.close("it could not be established")
                 if isinstance(error, TimeoutError):
-                    text = f"could not connect to {self.node}: it did not come up in {timeout_ms / 1000:.1f} s"
+                    text = f"could not connect to {self.node}: not established within {timeout_ms:.0f} ms"
                     raise self._failed(KafkaConnectionError(text)) from None
                 if isinstance(error, OSError):
                     text = f"could not connect to {self.node}: {str(error) or type(error).__name__}"
@@ -236,12 +240,14 @@ class BrokerLink:
                     raise self._failed(error) from None
                 raise
             if connection.closed:
-                raise self._failed(KafkaConnectionError(f"the connection to {self.node} was lost as it came up"))
+                raise self._failed(
+                    KafkaConnectionError(f"the connection to {self.node} was lost while it was being established")
+                )
             self.connection = connection
             self.failures = 0
             self.stats.connects += 1
             self._enter(LinkState.READY)
-            _logger.debug("connected to %s%s", self.node, f" for {self.purpose}" if self.purpose else "")
+            _logger.debug("Connected to %s%s", self.node, f" for {self.purpose}" if self.purpose else "")
             self._events.connected(self.node, self.purpose)
             return connection
         finally:
@@ -250,7 +256,7 @@ class BrokerLink:
                 self._enter(LinkState.IDLE)
 
     def _failed(self, error: KafkaError) -> KafkaError:
-        """Notes that an attempt failed, and when the next may be."""
+        """Notes a failed attempt, and schedules the next."""
         self._attempt += 1
         self.stats.tx_errors += 1
         self.last_error = error
@@ -263,11 +269,11 @@ class BrokerLink:
         self.retry_at = self._loop.time() + self._backoff.wait_seconds(self.failures)
         self.failures += 1
 
-    # ---- what connections call
+    # ---- called by connections
 
     def _lost(self, connection: BrokerConnection, error: KafkaConnectionError | None) -> None:
         if connection is not self.connection:
-            return  # one that never came up: the attempt tells
+            return  # never established: the attempt reports the error
         self.connection = None
         self.throttled_until = 0.0
         self.stats.disconnects += 1
@@ -276,64 +282,66 @@ class BrokerLink:
             self._wait_before_retry()
             self.last_error = error
             _logger.debug("%s", error)
-        self._events.disconnected(self.node, self.purpose, None if self._hangs_up else error)
-        self._wake_turns(len(self._turns))
+        self._events.disconnected(self.node, self.purpose, None if self._is_disconnecting else error)
+        self._wake_waiters(len(self._waiters))
 
-    def _replied(self, connection: BrokerConnection, api_key: int, message: Message) -> None:  # noqa: ARG002
+    def _received(self, connection: BrokerConnection, api_key: int, message: Message) -> None:  # noqa: ARG002
         throttle_ms = getattr(message, "throttle_time_ms", 0)
         if throttle_ms > 0:
-            # The broker reads nothing from us for so long, so what we sent would only look slow (KIP-219).
+            # The broker reads nothing from this connection for that long, so requests would only seem slow (KIP-219).
             self.stats.throttle.record(throttle_ms)
             self.throttled_until = max(self.throttled_until, self._loop.time() + throttle_ms / 1000)
             self._events.throttled(self.node, api_key, throttle_ms)
-        if self._turns:
-            self._wake_turns(1)
+        if self._waiters:
+            self._wake_waiters(1)
 
-    def _wake_turns(self, count: int) -> None:
-        while count and self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result(None)
+    def _wake_waiters(self, count: int) -> None:
+        while count and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 count -= 1
 
     def _enter(self, state: LinkState) -> None:
         self.state = state
         self.state_since = self._loop.time()
 
-    # ---- the end
+    # ---- closing
 
     def disconnect(self, reason: str) -> None:
-        """Drops the connection; another is made when one is needed."""
+        """Closes the connection. The next request opens another one."""
         connection = self.connection
         if connection is not None:
-            self._hangs_up = True
+            self._is_disconnecting = True
             connection.close(reason)
-            self._hangs_up = False
+            self._is_disconnecting = False
             self.retry_at = 0.0
             self.failures = 0
 
     def close_if_idle(self, idle_ms: float) -> None:
+        """Closes the connection if it has not been used for this long."""
         connection = self.connection
-        if connection is None or connection.in_flight or self._turns:
+        if connection is None or connection.in_flight or self._waiters:
             return
         if (self._loop.time() - connection.last_used) * 1000 >= idle_ms:
-            self.disconnect(f"it was idle for {idle_ms / 1000:.0f} s")
+            self.disconnect(f"idle for {idle_ms:.0f} ms")
 
     async def close(self) -> None:
+        """Closes the connection for good."""
         if self.state is LinkState.CLOSED:
             return
         self._enter(LinkState.CLOSED)
-        self._hangs_up = True
+        self._is_disconnecting = True
         connecting = self._connecting
         if self.connection is not None:
             self.connection.close()
-        self._wake_turns(len(self._turns))
+        self._wake_waiters(len(self._waiters))
         if connecting is not None:
             connecting.cancel()
             await asyncio.wait([connecting])
 
 
-def _look_at_outcome(task: "asyncio.Task[BrokerConnection]") -> None:
-    """An attempt that nobody waits for any more may fail in silence."""
+def _retrieve_outcome(task: "asyncio.Task[BrokerConnection]") -> None:
+    """Retrieves the exception of an attempt, in case no caller waits for it any more."""
     if not task.cancelled():
         task.exception()

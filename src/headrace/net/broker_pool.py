@@ -1,14 +1,14 @@
-"""All brokers that a client knows, and the connections to them.
+"""The brokers that a client knows, and the connections to them.
 
     pool = BrokerPool([("localhost", 9092)], NetSettings())
-    reply = await pool.send_to_any(MetadataRequest(topics=None))
-    pool.set_nodes(nodes_of(reply))
-    reply = await pool.send(1, FetchRequest(...))
+    response = await pool.send_to_any(MetadataRequest(topics=None))
+    pool.set_nodes(nodes_of(response))
+    response = await pool.send(1, FetchRequest(...))
 
-Belongs to one loop; nothing here may be called from another thread. A broker is known by its id. Bootstrap addresses,
-whose ids nobody knows yet, have the ids -1, -2, and so on; the connection to one is taken over by the broker that turns
-out to have that address. A purpose (any text) keeps requests apart that would hold each other up: replies come in
-order, so a heartbeat behind a JoinGroup that waits for a rebalance needs a connection of its own.
+Owner: one loop; no other thread may call anything here. Brokers are identified by node id. Bootstrap addresses, whose
+node ids are unknown, have the ids -1, -2, and so on; a broker takes over the connection to its bootstrap address once
+it is known. A purpose (any text) separates requests that would delay each other: responses arrive in order, so a
+Heartbeat behind a JoinGroup that waits for a rebalance needs a separate connection.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from types import MappingProxyType
 from typing import Any
 
 from headrace.common.ids import Random, make_random
-from headrace.net.broker_connection import ReplyFuture
+from headrace.net.broker_connection import ResponseFuture
 from headrace.net.broker_link import BrokerLink, LinkState, NetSettings, NoEvents, PoolEvents
 from headrace.net.dialer import Dialer, SocketDialer
 from headrace.net.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 from headrace.net.nodes import Node
-from headrace.net.replies import ReplyMemory
+from headrace.net.responses import ResponseMemory
 from headrace.protocol import Message
 
 __all__ = ["BrokerPool", "NetSettings", "NoEvents", "Node", "PoolEvents"]
@@ -32,10 +32,12 @@ _logger = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 30.0
 _SLOW_SECONDS = 2.0
-"""A broker that has owed a reply for so long is better not asked if there is another one."""
+"""A broker whose response has been missing for this long is avoided if there is another broker."""
 
 
 class BrokerPool:
+    """The links to all known brokers, by node id and purpose."""
+
     def __init__(
         self,
         bootstrap: Iterable[tuple[str, int]],
@@ -49,7 +51,7 @@ class BrokerPool:
         self.settings = settings
         self._loop = loop or asyncio.get_running_loop()
         self._dialer = dialer or SocketDialer()
-        self._memory = ReplyMemory()
+        self._memory = ResponseMemory()
         self._random = random or make_random()
         self._events = events or NoEvents()
         self._bootstrap = {-1 - index: Node(-1 - index, *address) for index, address in enumerate(bootstrap)}
@@ -59,11 +61,11 @@ class BrokerPool:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self.closed = False
 
-    # ---- who is there
+    # ---- nodes
 
     @property
     def nodes(self) -> Mapping[int, Node]:
-        """The brokers that metadata has named."""
+        """The brokers from metadata."""
         return MappingProxyType(self._nodes)
 
     @property
@@ -74,11 +76,12 @@ class BrokerPool:
         return self._nodes.get(node_id) or self._bootstrap.get(node_id)
 
     def links(self) -> Iterable[BrokerLink]:
-        """Every way that was used so far; for statistics."""
+        """Returns all links, for statistics."""
         return tuple(self._links.values())
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
-        """What metadata says. Brokers that are not among them are forgotten; one that has moved is dialled there."""
+        """Replaces the brokers by those from metadata. Closes the connections to brokers that are gone or have
+        moved."""
         self._replace_nodes({node.id: node for node in nodes})
         if self._nodes:
             self._retire_bootstrap()
@@ -90,27 +93,27 @@ class BrokerPool:
                 continue
             node = new.get(node_id)
             if node is None:
-                self._drop(link_id, "metadata does not name this broker any more")
+                self._drop(link_id, "metadata no longer contains this broker")
             elif (node.host, node.port) != (link.node.host, link.node.port):
-                self._drop(link_id, f"the broker is at {node} now")
+                self._drop(link_id, f"the broker moved to {node}")
             else:
                 link.node = node
         self._nodes = new
 
     def add_node(self, node: Node) -> None:
-        """A broker that a reply has named beside metadata: a coordinator, a new leader."""
+        """Adds a broker that another response has named, such as a coordinator or a new leader."""
         if self._nodes.get(node.id) != node:
             self._replace_nodes({**self._nodes, node.id: node})
 
     def rebootstrap(self) -> None:
         """Forgets all brokers: the next request goes to the bootstrap addresses (KIP-1102)."""
         for link_id in [link_id for link_id in self._links if link_id[0] >= 0]:
-            self._drop(link_id, "the client begins again at its bootstrap servers")
+            self._drop(link_id, "the client rebootstraps")
         self._nodes = {}
 
     def _retire_bootstrap(self) -> None:
-        """Connections to bootstrap addresses become those of the brokers that have these addresses; others go, unless
-        they are busy, when they go for being idle."""
+        """Hands connections to bootstrap addresses over to the brokers at these addresses, and closes the others. Busy
+        ones are closed later, when they are idle."""
         by_address = {(node.host, node.port): node for node in self._nodes.values()}
         for link_id, link in list(self._links.items()):
             if link_id[0] >= 0 or link.connection is None:
@@ -121,7 +124,7 @@ class BrokerPool:
                 link.node = link.connection.node = node
                 self._links[node.id, link_id[1]] = link
             elif not link.load:
-                self._drop(link_id, "the brokers are known now")
+                self._drop(link_id, "the brokers are now known")
 
     # ---- requests
 
@@ -136,12 +139,11 @@ class BrokerPool:
         purpose: str = "",
         expect_response: bool = True,
     ) -> Any:
-        """The reply of a broker (its class goes with the request's); connects if needed, in the highest version that
-        both know.
+        """Sends a request in the highest common version and returns the response; connects if necessary.
 
-        Raises KafkaConnectionError (could not connect, or the connection was lost), RequestTimedOutError (no reply in
-        `timeout_ms`, counted from when the request is sent), UnsupportedVersionError. With `expect_response=False` (a
-        Produce with acks=0) returns None when it is written.
+        Raises KafkaConnectionError (could not connect, or the connection was lost), RequestTimedOutError (no response
+        within `timeout_ms` after the request was sent) or UnsupportedVersionError. With `expect_response=False`
+        (Produce with acks=0) returns None once the request is written.
         """
         link = self._link(node_id, purpose)
         connection = await link.ready()
@@ -159,11 +161,11 @@ class BrokerPool:
         max_version: int | None = None,
         purpose: str = "",
         expect_response: bool = True,
-    ) -> ReplyFuture:
-        """As `send` where no waiting is needed (`is_ready`): written within this call. Otherwise NodeNotReadyError."""
+    ) -> ResponseFuture:
+        """Sends a request within this call if the broker `is_ready`. Raises NodeNotReadyError otherwise."""
         link = self._links.get((node_id, purpose))
         if link is None or link.connection is None:
-            raise NodeNotReadyError(f"there is no connection to broker {node_id}")
+            raise NodeNotReadyError(f"no connection to broker {node_id}")
         version = link.connection.version_for(type(request).__api_key__, min_version, max_version)
         timeout = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         return link.send_now(request, version, timeout, expect_response)
@@ -177,7 +179,7 @@ class BrokerPool:
         max_version: int | None = None,
         purpose: str = "",
     ) -> Any:
-        """The reply of the broker that has the least to do."""
+        """Sends a request to the least loaded broker and returns the response."""
         return await self.send(
             self.least_loaded(purpose),
             request,
@@ -188,35 +190,35 @@ class BrokerPool:
         )
 
     async def connect(self, node_id: int, purpose: str = "") -> None:
-        """Returns when there is a connection that a request can be sent on. Raises KafkaConnectionError."""
+        """Waits for an established connection. Raises KafkaConnectionError."""
         await self._link(node_id, purpose).connect()
 
     def start_connecting(self, node_id: int, purpose: str = "") -> None:
-        """Sees to it that there will be a connection, without waiting. `PoolEvents` tells how it went."""
+        """Starts connecting without waiting. `PoolEvents` reports the outcome."""
         link = self._link(node_id, purpose)
         if link.connection is None:
             link.start_connecting()
 
     def disconnect(self, node_id: int, purpose: str = "", reason: str = "this client closed it") -> None:
-        """Drops the connection, if there is one; what is in flight fails."""
+        """Closes the connection, if there is one; requests in flight fail."""
         link = self._links.get((node_id, purpose))
         if link is not None:
             link.disconnect(reason)
 
-    # ---- what is known about a broker
+    # ---- state of a broker
 
     def is_ready(self, node_id: int, purpose: str = "") -> bool:
-        """Whether `send_now` would send: connected, below the limit of requests in flight, not throttled."""
+        """Returns whether `send_now` can send: connected, not throttled, and below the limit of requests in flight."""
         link = self._links.get((node_id, purpose))
         return link is not None and link.is_ready
 
     def is_backing_off(self, node_id: int, purpose: str = "") -> bool:
-        """Whether the last attempt to connect failed so recently that the next has to wait."""
+        """Returns whether the next attempt to connect has to wait after a failure."""
         link = self._links.get((node_id, purpose))
         return link is not None and link.is_backing_off
 
     def ready_in_ms(self, node_id: int, purpose: str = "") -> float:
-        """0 if a request could be sent, or a connection begun, now; else the wait for back-off or throttling."""
+        """Returns the wait for back-off or throttling; 0 if a request or an attempt to connect is possible now."""
         link = self._links.get((node_id, purpose))
         if link is None:
             return 0.0
@@ -230,7 +232,7 @@ class BrokerPool:
     def version(
         self, node_id: int, api_key: int, *, min_version: int | None = None, max_version: int | None = None
     ) -> int | None:
-        """The version of an API that requests to this broker have; None if it is not connected. Raises
+        """Returns the version of an API used with this broker; None if it is not connected. Raises
         UnsupportedVersionError."""
         for link in self._links.values():
             if link.node.id == node_id and link.connection is not None:
@@ -238,17 +240,19 @@ class BrokerPool:
         return None
 
     def features(self, node_id: int) -> dict[str, int]:
-        """Finalized features of the cluster, as this broker told them; empty if it is not connected."""
+        """Returns the finalized features that this broker reported; empty if it is not connected."""
         for link in self._links.values():
             if link.node.id == node_id and link.connection is not None:
                 return dict(link.connection.features)
         return {}
 
     def least_loaded(self, purpose: str = "") -> int:
-        """The id of the broker to ask what any can answer: one that is connected and has the fewest requests in flight;
-        else one that is being dialled; else one that may be dialled, best one that has not failed; else one that has
-        owed a reply for long. Ties are broken by chance. Bootstrap addresses are for when no broker is known or all are
-        in trouble."""
+        """Returns the id of the best broker for a request that any broker can handle.
+
+        In order of preference: a connected broker with the fewest requests in flight, a broker being dialled, one that
+        can be dialled and has not failed, one that has failed, and one whose response has been missing for long. Ties
+        are broken at random. Bootstrap addresses are used if no broker is known or all of them have problems.
+        """
         known = [self._rank(node_id, purpose) for node_id in self._nodes]
         best = min(known, default=None)
         if best is None or (best[0] >= _FAILED and self.settings.rebootstrap):
@@ -257,7 +261,7 @@ class BrokerPool:
             ranked = [self._rank(node_id, purpose) for node_id in others]
             best = min([*ranked, *known], default=None)
         if best is None:
-            raise KafkaConnectionError("there is no broker to ask: no bootstrap server was given")
+            raise KafkaConnectionError("no broker is known and no bootstrap server is configured")
         return best[-1]
 
     def _rank(self, node_id: int, purpose: str) -> tuple[int, float, float, int]:
@@ -275,7 +279,7 @@ class BrokerPool:
             return (_BACKING_OFF, link.retry_at, chance, node_id)
         return (_FAILED if link.failures else _FRESH, link.failures, chance, node_id)
 
-    # ---- inside
+    # ---- links
 
     def _link(self, node_id: int, purpose: str) -> BrokerLink:
         link = self._links.get((node_id, purpose))
@@ -306,7 +310,7 @@ class BrokerPool:
         return _SWEEP_SECONDS if idle_ms < 0 else min(_SWEEP_SECONDS, max(idle_ms / 2000, 0.01))
 
     def _sweep(self) -> None:
-        """Closes connections that nobody uses, and lets go of their memory."""
+        """Closes idle connections and frees their memory."""
         for link in self._links.values():
             if self.settings.max_idle_ms >= 0:
                 link.close_if_idle(self.settings.max_idle_ms)
@@ -314,7 +318,7 @@ class BrokerPool:
         self._sweep_timer = self._loop.call_later(self._sweep_seconds, self._sweep)
 
     async def close(self) -> None:
-        """Drops all connections; requests in flight fail."""
+        """Closes all connections; requests in flight fail."""
         self.closed = True
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()

@@ -1,13 +1,13 @@
-"""One connection of a server: frames go to the handler as they come, replies leave in the order of the requests.
+"""One connection of a server: passes frames to the handler, and sends responses in the order of the requests.
 
-Everything happens on the loop. A frame is handled within the read that completed it. A reply that is ready, and whose
-predecessors have left, goes to the socket within the call that made it ready.
+Everything happens on the loop. A frame is handled within the read that completes it. A response that is ready, and
+whose predecessors are sent, goes to the socket within the call that made it ready.
 
-Reading stops, for as long as one of these holds, and goes on with what was already received before it reads more:
+Reading pauses while one of the following holds, and then continues with the bytes received already:
 
-- more requests wait for their replies than `Limits.max_in_flight` (until half of them are answered);
-- the peer leaves more than `Limits.max_queued_bytes` of replies unread (until half of them are gone);
-- the connection had its share of this turn of the loop (until the next);
+- more than `Limits.max_in_flight` requests are without a response (until half of them have one);
+- the peer leaves more than `Limits.max_queued_bytes` of responses unread (until half of them are gone);
+- the connection has used up its share of this iteration of the loop (until the next one);
 - the server is paused or draining.
 """
 
@@ -19,16 +19,16 @@ from headrace.common.errors import HeadraceError
 from headrace.net.framing import FrameReader, InvalidFrameError, ReceiveMemory
 from headrace.net.limits import Limits
 from headrace.net.listeners import join_address
-from headrace.net.transport import IN_MEMORY, Part, Reply, reply_size
+from headrace.net.transport import IN_MEMORY, Frame, Part, frame_size
 
 _logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 
 _BLOCKED = 1
-"""The socket takes no more."""
+"""The socket is not writable."""
 _CORKED = 2
-"""More frames of the same bytes are being handled."""
+"""More frames of the same read are being handled."""
 
 _IN_FLIGHT = 1
 _SLOW_PEER = 2
@@ -37,36 +37,36 @@ _SERVER = 8
 _FINISHING = 16
 
 LINGER_SECONDS = 1.0
-"""For so long requests of a peer that has closed its direction may wait for their replies."""
+"""How long to wait for responses after the peer has closed its sending side."""
 
 _NOTHING = b""
-_JOIN_REPLIES_BYTES = 64 * 1024
+_JOIN_RESPONSES_BYTES = 64 * 1024
 _TURN_SECONDS = 0.02
-"""After so long with one connection's frames the others get their turn: some requests are dear."""
+"""The time after which other connections get their turn: some requests are expensive."""
 
 
-class ReplyError(HeadraceError):
-    """A reply that was answered before: a bug of the caller."""
+class ResponseError(HeadraceError):
+    """A request got a second response: a bug of the caller."""
 
 
 class FrameHandler(Protocol):
-    """Who understands the frames. What it raises costs the connection, and nothing else."""
+    """Handles the frames of connections. An exception closes the connection and has no other effect."""
 
     def connection_made(self, connection: "ServerConnection") -> None: ...
 
     def frame_received(self, connection: "ServerConnection", frame: memoryview) -> None:
-        """`frame` has no size field, may be written to, and is valid during the call only."""
+        """Handles a frame without its size field. It is writable, and valid only during the call."""
 
     def connection_lost(self, connection: "ServerConnection", error: Exception | None) -> None:
-        """Called once for each `connection_made`. Replies that are still due may be sent; they go nowhere."""
+        """Called once for each `connection_made`. Outstanding responses may still be sent, without effect."""
 
 
-class ReplyTransport(Protocol):
-    """What a connection asks of its transport. See `headrace.net.transport`."""
+class ResponseTransport(Protocol):
+    """The interface of a connection's transport. See `headrace.net.transport`."""
 
     pending_bytes: int
 
-    def send(self, reply: Reply) -> None: ...
+    def send(self, response: Frame) -> None: ...
 
     def pause_reading(self) -> None: ...
 
@@ -78,7 +78,7 @@ class ReplyTransport(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """What a connection asks of its server: memory, limits, and somebody to count."""
+    """The interface of a connection's server: memory, limits and counters."""
 
     memory: ReceiveMemory
     limits: Limits
@@ -92,45 +92,45 @@ class ConnectionOwner(Protocol):
     def connection_lost(self, connection: "ServerConnection") -> None: ...
 
 
-class ReplySlot:
-    """The place of one reply in its connection's order. Answered exactly once, by `send` or by `discard`."""
+class ResponseSlot:
+    """The place of one response in its connection's order. `send` or `discard` fills it exactly once."""
 
-    __slots__ = ("_next", "_reply", "_size", "connection")
+    __slots__ = ("_next", "_response", "_size", "connection")
 
     def __init__(self, connection: "ServerConnection"):
         self.connection = connection
-        self._next: ReplySlot | None = None
-        self._reply: Reply | None = None
+        self._next: ResponseSlot | None = None
+        self._response: Frame | None = None
         self._size = 0
 
     @property
     def answered(self) -> bool:
-        return self._reply is not None
+        return self._response is not None
 
-    def send(self, reply: Reply) -> None:
-        """A whole frame with its size field: bytes, or a list of bytes and slices of files."""
-        if self._reply is not None:
-            raise ReplyError(f"a request of {self.connection} was answered twice")
+    def send(self, response: Frame) -> None:
+        """Sends a whole frame with its size field: bytes, or a list of bytes and file slices."""
+        if self._response is not None:
+            raise ResponseError(f"a request of {self.connection} got a second response")
         connection = self.connection
         if connection._tail is self is connection._head and not (connection._waits or connection._holds):
-            # The one reply that is due, as it mostly is: straight to the socket.
-            self._reply = _NOTHING
+            # The usual case: the only outstanding response goes straight to the socket.
+            self._response = _NOTHING
             connection._head = connection._tail = None
             connection._due -= 1
-            if reply:
-                connection._server.bytes_out += reply_size(reply)
-                connection._transport.send(reply)
+            if response:
+                connection._server.bytes_out += frame_size(response)
+                connection._transport.send(response)
         else:
-            self._reply = reply
+            self._response = response
             connection._reply_ready(self)
 
     def discard(self) -> None:
-        """Leaves the request unanswered; the replies behind it go on."""
+        """Leaves the request without a response; later responses are sent."""
         self.send(_NOTHING)
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """Created by `SocketServer`. `context` is the handler's, for what it keeps about the connection."""
+    """A connection of `SocketServer`. `context` belongs to the handler."""
 
     __slots__ = (
         "_active",
@@ -172,17 +172,17 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.local = local
         self.context: Any = None
         self.closed = False
-        self._transport: ReplyTransport
+        self._transport: ResponseTransport
         self._frames = FrameReader(server.memory)
-        self._head: ReplySlot | None = None
-        """The oldest reply that has not been handed to the transport; they are a linked list."""
-        self._tail: ReplySlot | None = None
+        self._head: ResponseSlot | None = None
+        """The oldest response that is not handed to the transport; the head of a linked list."""
+        self._tail: ResponseSlot | None = None
         self._due = 0
         self._queued_bytes = 0
         self._waits = 0
-        """Why replies that are ready stay here, as bits."""
+        """The reasons to hold back ready responses, as bits."""
         self._holds = 0
-        """Why nothing is read, as bits."""
+        """The reasons to pause reading, as bits."""
         self._active = True
         self._last_active = now
         self._pending_seen = 0
@@ -190,11 +190,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     def __str__(self) -> str:
         return f"{join_address(*self.peer)} on {self.listener_name}"
 
-    # What a handler uses
+    # ---- for handlers
 
-    def expect_reply(self) -> ReplySlot:
-        """The place of the next reply."""
-        slot = ReplySlot(self)
+    def expect_response(self) -> ResponseSlot:
+        """Reserves the place of the next response."""
+        slot = ResponseSlot(self)
         if self._tail is None:
             self._head = slot
         else:
@@ -206,33 +206,33 @@ class ServerConnection(asyncio.BufferedProtocol):
         return slot
 
     @property
-    def replies_due(self) -> int:
-        """How many requests wait for an answer, or have one that waits for an earlier one or for the peer to read."""
+    def responses_due(self) -> int:
+        """The number of responses that are not ready, or wait for an earlier response or for the peer to read."""
         return self._due
 
     def close(self, reason: str) -> None:
-        """Drops the connection and every reply that has not left."""
+        """Closes the connection and drops unsent responses."""
         if not self.closed:
-            _logger.debug("closing the connection of %s: %s", self, reason)
+            _logger.debug("Connection %s: closing: %s", self, reason)
             self._transport.abort()
             self._closed()
 
     def finish(self, reason: str) -> None:
-        """Reads no more, and closes when the replies that are due have left."""
+        """Stops reading, and closes the connection once all outstanding responses are sent."""
         if not self.closed and not self._holds & _FINISHING:
-            _logger.debug("closing the connection of %s when its replies have left: %s", self, reason)
+            _logger.debug("Connection %s: closing after its outstanding responses: %s", self, reason)
             self._hold(_FINISHING)
             if self._head is None:
                 self._transport.close()
 
-    # What the transport calls
+    # ---- called by the transport
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         try:
             self._handler.connection_made(self)
         except Exception:
-            _logger.exception("refusing the connection of %s", self)
+            _logger.exception("Connection %s: refused because its setup failed", self)
             self.close("the handler failed")
         if not self.closed and not self._holds:
             transport.resume_reading()
@@ -254,12 +254,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._handler_failed()
 
     def eof_received(self) -> bool:
-        """A peer that has finished sending still gets the replies that are due, if they are ready soon.
+        """Lets a peer that has stopped sending receive the responses that are ready soon.
 
-        Mostly it is gone, and nobody would read what its requests wait for.
+        Usually the peer is gone and would not read later ones.
         """
         if self._frames.buffered_bytes:
-            _logger.debug("%s closed within a frame", self)
+            _logger.debug("Connection %s: closed by the peer within a frame", self)
         self.finish("the peer closed it")
         if self._head is not None:
             self._loop.call_later(LINGER_SECONDS, self._linger_is_over)
@@ -280,9 +280,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             self._handler.connection_lost(self, error)
         except Exception:
-            _logger.exception("after the connection of %s was lost", self)
+            _logger.exception("Connection %s: cleaning up after its end failed", self)
 
-    # What the server calls
+    # ---- called by the server
 
     def hold_reading(self) -> None:
         self._hold(_SERVER)
@@ -292,13 +292,13 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def quiet(self) -> bool:
-        """No reply is due, and none is on its way to the socket."""
+        """Whether no response is outstanding or unsent."""
         return self._head is None and not self._waits
 
     def idle_seconds(self, now: float) -> float:
-        """How long nothing has happened. Asked now and then, and sees only whether something did in between.
+        """Returns how long the connection has been idle, as far as successive calls can tell.
 
-        Waiting for the server is no idleness; waiting for a peer that does not read is.
+        Waiting for the server does not count as idle; waiting for a peer that does not read does.
         """
         pending = self._transport.pending_bytes
         if self._active or pending != self._pending_seen or self._waits_for_server:
@@ -309,19 +309,19 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def _waits_for_server(self) -> bool:
-        return self._head is not None and self._head._reply is None
+        return self._head is not None and self._head._response is None
 
     def _linger_is_over(self) -> None:
         if self._waits_for_server:
-            self.close("the peer closed it, and its replies are not ready")
+            self.close("the peer closed it, and its responses are not ready")
         elif self._head is not None:
-            # The peer reads: replies that are ready wait for it.
+            # The responses are ready, and the peer is still reading.
             self._loop.call_later(LINGER_SECONDS, self._linger_is_over)
 
-    # Frames
+    # ---- frames
 
     def _dispatch(self) -> None:
-        """Hands out the whole frames that are there, and puts the rest away."""
+        """Passes all complete frames to the handler and stores the rest."""
         frames = self._frames
         handler = self._handler
         server = self._server
@@ -333,7 +333,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 handler.frame_received(self, frame)
                 if self._holds or self.closed:
                     break
-                # Replies to the frames that follow in the same bytes leave together, when all are handled.
+                # The responses to further frames of the same read are sent together, after all are handled.
                 self._waits |= _CORKED
                 left -= 1
                 if not left or self._loop.time() > turn_ends:
@@ -343,7 +343,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             frames.settle()
         except InvalidFrameError as error:
             server.invalid_frames += 1
-            _logger.info("closing the connection of %s: %s", self, error)
+            _logger.info("Connection %s: closed because of an invalid frame: %s", self, error)
             self.close("invalid frame")
         except Exception:  # noqa: BLE001
             self._handler_failed()
@@ -353,7 +353,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._flush()
 
     def _handler_failed(self) -> None:
-        _logger.exception("closing the connection of %s: its request failed", self)
+        _logger.exception("Connection %s: closed because handling its request failed", self)
         self.close("the handler failed")
 
     def _hold(self, reason: int) -> None:
@@ -365,7 +365,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._holds & reason:
             self._holds &= ~reason
             if not self._holds:
-                # Not from here: this may be within a frame's handler.
+                # Deferred, because a frame handler may be running.
                 self._loop.call_soon(self._resume)
 
     def _resume(self) -> None:
@@ -375,59 +375,59 @@ class ServerConnection(asyncio.BufferedProtocol):
             if not self._holds and not self.closed:
                 self._transport.resume_reading()
 
-    # Replies
+    # ---- responses
 
-    def _reply_ready(self, slot: ReplySlot) -> None:
+    def _reply_ready(self, slot: ResponseSlot) -> None:
         if self.closed:
             return
         if self._head is slot and not self._waits:
             self._flush()
-        elif slot._reply:
-            slot._size = reply_size(slot._reply)
+        elif slot._response:
+            slot._size = frame_size(slot._response)
             self._queued_bytes += slot._size
             self._check_queue()
 
     def _flush(self) -> None:
-        """Sends the replies whose turn has come. Only if nothing keeps them."""
+        """Sends the responses that are next in order. Only if nothing holds them back."""
         transport = self._transport
         server = self._server
         slot = self._head
-        while slot is not None and (reply := slot._reply) is not None:
+        while slot is not None and (response := slot._response) is not None:
             following = self._take(slot)
-            if following is not None and following._reply is not None:
-                reply = self._gather(reply)
-            if reply:
-                server.bytes_out += reply_size(reply)
-                transport.send(reply)
+            if following is not None and following._response is not None:
+                response = self._gather(response)
+            if response:
+                server.bytes_out += frame_size(response)
+                transport.send(response)
                 if self._waits:
                     break
             slot = self._head
         if self._holds:
             self._flushed()
 
-    def _take(self, slot: ReplySlot) -> ReplySlot | None:
-        """Removes the oldest reply; returns the next."""
+    def _take(self, slot: ResponseSlot) -> ResponseSlot | None:
+        """Removes the oldest response; returns the next."""
         self._due -= 1
         self._queued_bytes -= slot._size
-        slot._reply = _NOTHING
+        slot._response = _NOTHING
         self._head = following = slot._next
         if following is None:
             self._tail = None
         return following
 
-    def _gather(self, first: Reply) -> list[Part]:
-        """A few replies as one."""
+    def _gather(self, first: Frame) -> list[Part]:
+        """Joins several responses into one write."""
         parts: list[Part] = []
-        reply: Reply | None = first
+        response: Frame | None = first
         size = 0
-        while reply is not None:
-            if isinstance(reply, IN_MEMORY):
-                parts.append(reply)
+        while response is not None:
+            if isinstance(response, IN_MEMORY):
+                parts.append(response)
             else:
-                parts.extend(reply)
-            size += reply_size(reply)
+                parts.extend(response)
+            size += frame_size(response)
             slot = self._head
-            if slot is None or size > _JOIN_REPLIES_BYTES or (reply := slot._reply) is None:
+            if slot is None or size > _JOIN_RESPONSES_BYTES or (response := slot._response) is None:
                 break
             self._take(slot)
         return parts
@@ -437,7 +437,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._hold(_SLOW_PEER)
 
     def _flushed(self) -> None:
-        """Some replies have left: looks whether reading may go on, or what waits for all of them may be done."""
+        """Runs after responses were sent: resumes reading, or finishes closing or draining."""
         holds = self._holds
         limits = self._server.limits
         if holds & _IN_FLIGHT and self._due <= limits.max_in_flight // 2:

@@ -1,7 +1,7 @@
-"""Makes connections: names to addresses, TCP, TLS. What the pool asks for; tests give another one.
+"""Establishes connections: name resolution, TCP, TLS. Tests replace it.
 
-A name may have several addresses. They are tried in turn, beginning with another one at each attempt, so that a dead
-address costs one attempt and not all of them.
+A host name may have several addresses. They are tried in turn, starting with a different one at each attempt, so a dead
+address delays one attempt and not all of them.
 """
 
 import asyncio
@@ -10,19 +10,21 @@ import ssl
 from typing import Any, Protocol
 
 from headrace.net.broker_connection import BrokerConnection
-from headrace.net.transport import IN_MEMORY, PlainTransport, Reply
+from headrace.net.transport import IN_MEMORY, Frame, PlainTransport
 
 _Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class Dialer(Protocol):
-    """Connects to an address and gives the connection to `connection`, whose `connection_made` has been called when
-    this returns. Raises OSError (ssl.SSLError is one)."""
+    """Connects `connection` to an address; its `connection_made` has been called when `dial` returns. Raises OSError,
+    such as ssl.SSLError."""
 
     async def dial(self, host: str, port: int, attempt: int, connection: BrokerConnection) -> None: ...
 
 
 class SocketDialer:
+    """Connects with sockets, optionally with TLS."""
+
     def __init__(
         self,
         ssl_context: ssl.SSLContext | None = None,
@@ -62,8 +64,8 @@ class SocketDialer:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             await loop.sock_connect(sock, address)
             if sock.getsockname() == sock.getpeername():
-                # On a port that nobody listens on, the system may connect a socket with itself.
-                raise ConnectionRefusedError(f"nobody listens on port {address[1]}")
+                # Without a listener on the port, the kernel may connect a socket to itself.
+                raise ConnectionRefusedError(f"no process listens on port {address[1]}")
         except BaseException:
             sock.close()
             raise
@@ -75,14 +77,14 @@ class SocketDialer:
         if self._ssl_context is None:
             connection.connection_made(PlainTransport(loop, sock, connection))
             return
-        # asyncio owns the socket from here on, also when this fails.
+        # From here on asyncio owns the socket, even if this fails.
         await loop.create_connection(
             lambda: _TlsProtocol(connection), sock=sock, ssl=self._ssl_context, server_hostname=host
         )
 
 
 class _TlsProtocol(asyncio.BufferedProtocol):
-    """Between asyncio's TLS transport and a connection, which is used to `PlainTransport`."""
+    """Adapts asyncio's TLS transport to a connection, which expects a `PlainTransport`."""
 
     def __init__(self, connection: BrokerConnection):
         self._connection = connection
@@ -118,20 +120,20 @@ class _TlsTransport:
         self.abort = transport.abort
 
     def resume_reading(self) -> None:
-        """It reads from the start."""
+        """Does nothing: asyncio's transport reads from the start."""
 
     def wake_at(self, size: int) -> None:
-        """TLS has records of its own, of 16 KB."""
+        """Does nothing: TLS delivers records of at most 16 KB."""
 
-    def send(self, reply: Reply) -> None:
-        if isinstance(reply, IN_MEMORY):
-            self._transport.write(reply)
+    def send(self, frame: Frame) -> None:
+        if isinstance(frame, IN_MEMORY):
+            self._transport.write(frame)
         else:
-            self._transport.writelines([part for part in reply if isinstance(part, IN_MEMORY)])
+            self._transport.writelines([part for part in frame if isinstance(part, IN_MEMORY)])
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[_Address]:
-    """The addresses of a host. One that is an address already needs no thread."""
+    """Returns the addresses of a host. An IP address needs no resolver thread."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
@@ -141,8 +143,8 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
-        raise OSError(f"{host!r} cannot be the name of a host: {error}") from None
+        raise OSError(f"invalid host name {host!r}: {error}") from None
     addresses: list[_Address] = list(dict.fromkeys((each[0], each[4]) for each in found))
     if not addresses:
-        raise OSError(f"the name {host} has no address")
+        raise OSError(f"host name {host!r} has no address")
     return addresses

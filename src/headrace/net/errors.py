@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a broker, before any protocol code comes back."""
+"""Errors of connections to brokers, which have no protocol code."""
 
 from headrace.common.errors import InvalidMetadataError, NetworkExceptionError, UnsupportedVersionError
 
@@ -6,9 +6,9 @@ __all__ = ["IncompatibleBrokerVersion", "KafkaConnectionError", "NodeNotReadyErr
 
 
 class KafkaConnectionError(InvalidMetadataError):
-    """A connection could not be made, or was lost. Whether requests that had no reply yet were carried out is unknown.
+    """A connection could not be established, or was lost.
 
-    `sent` tells whether the request may have reached the broker.
+    Requests in flight may or may not have been executed. `sent` tells whether the request may have reached the broker.
     """
 
     code, name = NetworkExceptionError.code, NetworkExceptionError.name
@@ -19,12 +19,12 @@ class KafkaConnectionError(InvalidMetadataError):
 
 
 class NodeNotReadyError(KafkaConnectionError):
-    """There is no connection to the broker that could take a request now."""
+    """No connection to the broker can take a request now."""
 
 
 class UnknownBrokerIdError(KafkaConnectionError):
-    """No broker of that id is known; new metadata may know it."""
+    """No broker with this id is known; a metadata refresh may add it."""
 
 
 class IncompatibleBrokerVersion(UnsupportedVersionError):
-    """A broker does not serve the request, or in no version that will do. Nothing was sent."""
+    """The broker does not support the API, or no suitable version of it. Nothing was sent."""

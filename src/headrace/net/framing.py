@@ -1,20 +1,20 @@
-"""Cuts frames out of a stream of bytes. Does no I/O: it says where bytes may be put, and is told how many came.
+"""Splits a stream of bytes into frames. Does no I/O: it provides the buffers, and is told how many bytes arrived.
 
     size: int32 (of what follows) | that many bytes | size | ...
 
-Memory. Nearly always the bytes of a read are whole frames, handled before anything else happens, so all connections of
-a loop read into one shared scratch buffer, and a connection between frames holds no memory at all. What is left at the
-end of a read goes one of two ways:
+Memory. The bytes of a read are nearly always whole frames, which are handled at once. So all connections of a loop read
+into one shared scratch buffer, and a connection holds no memory between frames. The rest of a read that is not a whole
+frame goes one of two ways:
 
-- The start of a small frame is carried to the front of the scratch buffer before the next read. Each frame is carried
-  once at most, so a sender that dribbles bytes causes no quadratic copying.
-- Else the rest is moved to a buffer of the connection's own, and what follows is received straight into it. That buffer
-  is mapped, not filled: a size that is claimed costs address space, and memory only as bytes arrive. It is kept for the
-  large frames that follow, which are then received without being copied at all, until small frames have taken over or
-  it has not been used for a while.
+- The start of a small frame is copied to the front of the scratch buffer before the next read. Each frame is copied at
+  most once, so a sender that trickles bytes causes no quadratic copying.
+- Otherwise the rest moves to a buffer of the connection, and further bytes are received directly into it. That buffer
+  is mapped but not touched: a claimed size costs address space, and memory only as bytes arrive. The connection keeps
+  it for further large frames, which are then received without copying, until small frames prevail or it is unused for a
+  while.
 
-Fresh memory is dear (a page fault for every 4 KB takes longer than receiving them), so buffers of the usual large size
-go round in `ReceiveMemory`.
+Fresh memory is expensive (a page fault per 4 KB takes longer than receiving them), so buffers of the usual large size
+are recycled by `ReceiveMemory`.
 """
 
 import mmap
@@ -25,16 +25,16 @@ from headrace.common.errors import HeadraceError
 
 SCRATCH_BYTES = 256 * 1024
 CARRY_BYTES = 64 * 1024
-"""A frame up to this size, with its size field, may be carried in the scratch buffer."""
+"""The largest frame, with its size field, that may be copied within the scratch buffer."""
 LARGE_BYTES = 1_310_720
-"""The usual size of a buffer of a connection's own: fits a request with a batch of `max.message.bytes`' default."""
+"""The usual size of a connection's buffer: fits a request with a batch of the default `max.message.bytes`."""
 _ROUND_BYTES = 1024 * 1024
 SMALL_RUN = 8
-"""So many reads in a row without a large frame, and a connection gives its buffer back."""
+"""The number of reads without a large frame after which a connection returns its buffer."""
 
 _size = struct.Struct(">i").unpack_from
 
-_STRANGERS = (
+_OTHER_PROTOCOLS = (
     (b"\x16\x03", "a TLS handshake; this listener does not speak TLS"),
     (b"GET ", "an HTTP request"),
     (b"POST", "an HTTP request"),
@@ -47,20 +47,20 @@ _STRANGERS = (
 
 
 class InvalidFrameError(HeadraceError):
-    """A size that no frame may have. Nothing after it can be understood."""
+    """A frame has an invalid size, so the rest of the stream cannot be read."""
 
 
 def _explain(prefix: bytes, size: int, max_bytes: int) -> str:
-    for start, name in _STRANGERS:
+    for start, name in _OTHER_PROTOCOLS:
         if prefix.startswith(start):
             return f"this looks like {name}"
     if size <= 0:
         return f"a frame of {size} bytes"
-    return f"a frame of {size} bytes, more than the {max_bytes} that are allowed (socket.request.max.bytes)"
+    return f"a frame of {size} bytes, larger than socket.request.max.bytes ({max_bytes})"
 
 
 class ReceiveMemory:
-    """The scratch buffer of a loop, and large buffers on their way from one connection to the next."""
+    """The scratch buffer of a loop, and its pool of large buffers."""
 
     __slots__ = ("_free", "_taken", "held_bytes", "holders", "keep_bytes", "max_frame_bytes", "max_free", "scratch")
 
@@ -68,7 +68,7 @@ class ReceiveMemory:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.max_frame_bytes = max_frame_bytes
         self.keep_bytes = keep_bytes
-        """Connections keep their buffers between frames as long as all of them together hold no more than this."""
+        """Connections keep their buffers between frames while all buffers together are not larger than this."""
         self.max_free = max_free
         self.held_bytes = 0
         self.holders: set[FrameReader] = set()
@@ -76,9 +76,9 @@ class ReceiveMemory:
         self._taken = False
 
     def take(self, size: int) -> memoryview:
-        """A buffer of at least that size, whose content is undefined."""
+        """Returns a buffer of at least this size with undefined content."""
         if size > CARRY_BYTES:
-            # Rounded up, so that a frame that is a little larger than the one before fits too.
+            # Rounded up, so that a slightly larger frame also fits.
             size = LARGE_BYTES if size <= LARGE_BYTES else -(-size // _ROUND_BYTES) * _ROUND_BYTES
         buffer = self._free.pop() if size == LARGE_BYTES and self._free else _map(size)
         self.held_bytes += len(buffer)
@@ -91,7 +91,7 @@ class ReceiveMemory:
             self._free.append(buffer)
 
     def trim(self) -> None:
-        """Lets go of what nobody has used since the last time."""
+        """Frees the buffers that were not used since the last call."""
         for holder in list(self.holders):
             holder.release_if_unused()
         if not self._taken:
@@ -102,17 +102,17 @@ class ReceiveMemory:
 def _map(size: int) -> memoryview:
     buffer = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        # A huge page would cost 2 MB for the first byte. Kernels without huge pages refuse the advice.
+        # A huge page would cost 2 MB for the first byte. Kernels without huge pages reject the advice.
         with suppress(OSError):
             buffer.madvise(mmap.MADV_NOHUGEPAGE)
     return memoryview(buffer)
 
 
 class FrameReader:
-    """One connection's stream: `get_buffer`, `updated`, then `next_frame` until there is none, then `settle`.
+    """The stream of one connection: call `get_buffer`, `updated`, `next_frame` until it returns None, then `settle`.
 
-    Who stops before there is none goes on with `next_frame` later, and calls `settle` again. A frame is a view of
-    memory that is used again: it is valid until `settle` is called.
+    A caller that stops earlier continues with `next_frame` later and calls `settle` again. A frame is a view of reused
+    memory, valid until `settle` is called.
     """
 
     __slots__ = ("_carry", "_end", "_memory", "_need", "_own", "_small_run", "_start", "_used", "_view")
@@ -120,13 +120,13 @@ class FrameReader:
     def __init__(self, memory: ReceiveMemory):
         self._memory = memory
         self._view = memory.scratch
-        """Where the bytes from `_start` to `_end` are: the scratch buffer or `_own`."""
+        """The memory of the bytes from `_start` to `_end`: the scratch buffer or `_own`."""
         self._own: memoryview | None = None
         self._carry = b""
         self._start = 0
         self._end = 0
         self._need = 0
-        """The size of the frame at `_start` with its size field, once it is known that it is not whole; else 0."""
+        """The size of the incomplete frame at `_start` with its size field; 0 if unknown."""
         self._small_run = 0
         self._used = False
 
@@ -136,11 +136,11 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that were received and not yet handed out."""
+        """The number of received bytes that were not returned as a frame yet."""
         return len(self._carry) if self._own is None else self._end - self._start
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be put. Only between `settle` and `updated`."""
+        """Returns the memory for the next bytes. Call it only between `settle` and `updated`."""
         own = self._own
         if own is None:
             carry = self._carry
@@ -153,12 +153,12 @@ class FrameReader:
             scratch[:length] = carry
             return scratch[length:]
         if self._need:
-            # Not beyond the end of this frame: so the next one starts at the front, and is not moved.
+            # Not beyond the end of this frame, so that the next one starts at the front and is not moved.
             return own[self._end : self._start + self._need]
         return own[self._end :]
 
     def updated(self, size: int) -> memoryview | None:
-        """Bytes have come. If they are just one frame, as they mostly are, returns it, and `settle` is not needed."""
+        """Notes received bytes. Returns the frame if they are exactly one frame, as usual; then skip `settle`."""
         if self._own is None and not self._carry and size > 4:
             scratch = self._view
             if size - 4 == _size(scratch)[0] <= self._memory.max_frame_bytes:
@@ -167,7 +167,7 @@ class FrameReader:
         return None
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its size field, writable."""
+        """Returns the next complete frame without its size field, writable; None if there is none."""
         start = self._start
         if self._end - start < 4:
             return None
@@ -187,7 +187,7 @@ class FrameReader:
         return view[start + 4 : stop]
 
     def settle(self) -> None:
-        """Puts away what is left, whole frames included. The scratch buffer is free for others afterwards."""
+        """Stores the remaining bytes, including complete frames, so that others may use the scratch buffer."""
         start, end = self._start, self._end
         left = end - start
         if self._own is not None:
@@ -218,7 +218,7 @@ class FrameReader:
             self._start, self._end = 0, left
 
     def _move(self, size: int) -> None:
-        """To another buffer of the connection's own."""
+        """Moves the bytes to a new buffer of the connection."""
         left = self._end - self._start
         buffer = self._memory.take(size)
         buffer[:left] = self._view[self._start : self._end]
@@ -230,7 +230,7 @@ class FrameReader:
         self._small_run = 0
 
     def release_if_unused(self) -> None:
-        """Gives the buffer back if it is empty and nothing has come since the last time."""
+        """Returns the buffer if it is empty and was not used since the last call."""
         if not self._used and self._start == self._end:
             self._release()
         self._used = False
@@ -243,7 +243,7 @@ class FrameReader:
             self._view = self._memory.scratch
 
     def close(self) -> None:
-        """Forgets everything."""
+        """Drops all bytes and returns the buffer."""
         self._start = self._end = self._need = 0
         self._carry = b""
         self._release()

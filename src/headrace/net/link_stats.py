@@ -1,10 +1,10 @@
-"""What is counted about the connections to one broker; statistics with librdkafka's names are made from it."""
+"""The counters of the connections to one broker, for the statistics."""
 
 from headrace.common.metrics import Histogram
 
 
 class LinkStats:
-    """Plain counters over all connections of a link; the loop adds, anybody may read."""
+    """Counters of all connections of a link. The loop updates them; any thread may read them."""
 
     __slots__ = (
         "connects",
@@ -25,7 +25,7 @@ class LinkStats:
         self.tx = 0
         self.tx_bytes = 0
         self.tx_errors = 0
-        """Attempts to connect that failed, and connections that were lost with requests in flight."""
+        """Failed attempts to connect, and connections lost with requests in flight."""
         self.rx = 0
         self.rx_bytes = 0
         self.rx_errors = 0
@@ -33,17 +33,19 @@ class LinkStats:
         self.disconnects = 0
         self.request_timeouts = 0
         self.requests: dict[int, int] = {}
-        """Requests sent, by API."""
+        """The number of requests by API key."""
         self.latency = Histogram()
-        """Seconds from a request to its reply."""
+        """Seconds between a request and its response."""
         self.throttle = Histogram()
-        """Milliseconds that replies have asked to wait."""
+        """Throttle times of responses in milliseconds."""
 
     def request(self, api_key: int, size: int) -> None:
+        """Counts a request."""
         self.tx += 1
         self.tx_bytes += size
         self.requests[api_key] = self.requests.get(api_key, 0) + 1
 
-    def reply(self, seconds: float) -> None:
+    def response(self, seconds: float) -> None:
+        """Counts a response."""
         self.rx += 1
         self.latency.record(seconds)

@@ -1,4 +1,4 @@
-"""Listening sockets: a listener's name and address made into sockets that are bound, or a clear error."""
+"""Listening sockets: binds the addresses of a listener, or raises a clear error."""
 
 import errno
 import os
@@ -13,12 +13,12 @@ _PORT_TRIES = 20
 
 
 class BindError(HeadraceError):
-    """A listener that cannot be opened; the message names it and the reason."""
+    """A listener cannot be opened; the message names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What is asked for. An empty host means every address of the machine; port 0 any free port."""
+    """A configured listener. An empty host stands for all addresses of the machine, port 0 for any free port."""
 
     name: str
     host: str
@@ -30,7 +30,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class BoundListener:
-    """What a listener got: its host as it was asked for, and the real port."""
+    """An open listener: its configured host and its actual port."""
 
     listener: str
     host: str
@@ -45,15 +45,15 @@ def join_address(host: str, port: int) -> str:
 
 
 def open_listener(listener: Listener, limits: Limits) -> list[socket.socket]:
-    """Sockets that listen, one for each address that the host has, all on the same port."""
+    """Returns listening sockets, one for each address of the host, all on the same port."""
     addresses = _resolve(listener)
     for attempt in range(_PORT_TRIES):
         try:
             return _bind_all(listener, addresses, limits)
         except OverflowError:
-            raise BindError(f"cannot listen on {listener}: there is no such port") from None
+            raise BindError(f"cannot listen on {listener}: invalid port: expected 0 to 65535") from None
         except OSError as error:
-            # With port 0 the first address chooses the port, and another address may have it taken.
+            # With port 0, the port chosen for the first address may be in use at another address.
             again = error.errno == errno.EADDRINUSE and listener.port == 0 and attempt + 1 < _PORT_TRIES
             if not again:
                 raise BindError(f"cannot listen on {listener}: {_reason(error)}") from error
@@ -91,7 +91,7 @@ def _bind_all(
             except OSError as error:
                 if error.errno != errno.EADDRNOTAVAIL:
                     raise
-                # Such as ::1 of localhost on a machine without IPv6.
+                # For example ::1 for localhost on a machine without IPv6.
                 missing = error
                 opened.remove(sock)
                 sock.close()
@@ -110,10 +110,10 @@ def _bind(sock: socket.socket, host: str, port: int, limits: Limits) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if sock.family == socket.AF_INET6:
-        # As Java does: the wildcard takes IPv4 as well, if the system can.
+        # As in Java: the wildcard address also accepts IPv4, if the system supports it.
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
-    # Set here, before connections are made, since the window's scale is agreed when one is; they inherit it.
+    # Set before listening, because the window scale is negotiated when a connection is established.
     if limits.send_buffer_bytes >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
     if limits.receive_buffer_bytes >= 0:
@@ -126,7 +126,7 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "the port is in use"
     if error.errno == errno.EACCES:
-        return "permission denied (ports below 1024 need a privilege)"
+        return "permission denied (ports below 1024 require privileges)"
     if error.errno == errno.EADDRNOTAVAIL:
         return "this machine does not have that address"
     return os.strerror(error.errno) if error.errno is not None else str(error)

@@ -1,4 +1,4 @@
-"""Where brokers are: ids, addresses, and how users write them."""
+"""Brokers and their addresses, and how users write addresses."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ DEFAULT_PORT = 9092
 
 
 class Node(NamedTuple):
-    """A broker. Bootstrap addresses, whose ids nobody knows yet, have ids below zero, as in Kafka's clients."""
+    """A broker. Bootstrap addresses, whose node ids are unknown, have negative ids, as in Kafka's clients."""
 
     id: int
     host: str
@@ -22,7 +22,7 @@ class Node(NamedTuple):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `host`, `host:port`, `[::1]:9092` or `PLAINTEXT://host:port`."""
+    """Parses `host`, `host:port`, `[::1]:9092` or `PLAINTEXT://host:port`."""
     rest = text.strip().rpartition("://")[2].rstrip("/")
     if rest.startswith("["):
         host, bracket, port = rest[1:].partition("]")
@@ -45,7 +45,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_addresses(texts: Iterable[str]) -> list[tuple[str, int]]:
-    found = list(dict.fromkeys(parse_address(text) for text in texts))
-    if not found:
+    """Parses `bootstrap.servers`; drops duplicates."""
+    addresses = list(dict.fromkeys(parse_address(text) for text in texts))
+    if not addresses:
         raise ConfigError("bootstrap.servers is empty: expected host:port, one or more")
-    return found
+    return addresses

@@ -1,8 +1,8 @@
 """The sockets of a server: listens, admits connections within limits, closes idle ones, and stops in order.
 
-Owned by the loop that `start` runs on; nothing here may be called from another thread.
+Owner: the loop that `start` runs on; no other thread may call anything here.
 
-Counters are plain attributes, since to add to one is all that busy code can afford; `metrics` shows them as gauges.
+Counters are plain attributes, because hot code can afford no more than an addition; `metrics` shows them as gauges.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from headrace.net.transport import PlainTransport
 _logger = logging.getLogger(__name__)
 
 RESERVED_FILES = 256
-"""Descriptors that connections leave to others."""
+"""The file descriptors reserved for other uses than connections."""
 _ACCEPTS_PER_TURN = 32
 _ACCEPT_RETRY_SECONDS = 1.0
 _TRIM_SECONDS = 1.0
 _MAX_IDLE_CHECK_SECONDS = 30.0
-_COMPLAINT_SECONDS = 10.0
+_LOG_INTERVAL_SECONDS = 10.0
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -39,8 +39,8 @@ class _Listening:
     sock: socket.socket
 
 
-class _Complaints:
-    """Logs a kind of trouble at most every few seconds, with how often it came meanwhile."""
+class _RateLimitedLog:
+    """Logs each kind of problem at most every few seconds, with the number of suppressed lines."""
 
     def __init__(self, clock: Clock):
         self._clock = clock
@@ -49,16 +49,16 @@ class _Complaints:
 
     def log(self, kind: str, message: str) -> None:
         now = self._clock.monotonic()
-        if kind in self._last and now - self._last[kind] < _COMPLAINT_SECONDS:
+        if kind in self._last and now - self._last[kind] < _LOG_INTERVAL_SECONDS:
             self._silent[kind] = self._silent.get(kind, 0) + 1
             return
         self._last[kind] = now
         silent = self._silent.pop(kind, 0)
-        _logger.warning("%s%s", message, f" ({silent} more like this since the last time)" if silent else "")
+        _logger.warning("%s%s", message, f" ({silent} more such events since the last line)" if silent else "")
 
 
 class SocketServer:
-    """Several listeners, one handler. `start`, then `stop_accepting`, `drain` and `close`, in this order."""
+    """A server with several listeners and one handler. Call `start`, then `stop_accepting`, `drain` and `close`."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class SocketServer:
         self.limits = limits
         self.memory = ReceiveMemory(limits.request_max_bytes)
         self.endpoints: list[BoundListener] = []
-        """Where the listeners really listen, in their order; from `start` on."""
+        """The open listeners, in order; empty before `start`."""
         self.connections: set[ServerConnection] = set()
         self.connections_total = 0
         self.rejected = 0
-        """Connections beyond a limit."""
+        """The number of connections refused because of a limit."""
         self.idle_closed = 0
         self.invalid_frames = 0
         self.frames_in = 0
@@ -84,7 +84,7 @@ class SocketServer:
         self._listeners = listeners
         self._handler = handler
         self._clock = clock
-        self._complaints = _Complaints(clock)
+        self._problems = _RateLimitedLog(clock)
         self._loop: asyncio.AbstractEventLoop
         self._listening: list[_Listening] = []
         self._accepting = False
@@ -95,7 +95,7 @@ class SocketServer:
         self._per_ip: dict[str, int] = {}
         self._locals: dict[Address, Address] = {}
         self._busy: set[ServerConnection] = set()
-        """Connections that a drain waits for."""
+        """The connections that `drain` waits for."""
         self._drained: asyncio.Future[None] | None = None
         self._all_lost: asyncio.Future[None] | None = None
         if metrics is not None:
@@ -106,7 +106,7 @@ class SocketServer:
         return len(self.connections)
 
     async def start(self) -> None:
-        """Binds every listener, or none and raises `BindError`."""
+        """Opens all listeners, or none and raises BindError."""
         self._loop = asyncio.get_running_loop()
         try:
             for listener in self._listeners:
@@ -121,10 +121,10 @@ class SocketServer:
         self._trim()
         self._check_idle()
 
-    # Accepting
+    # ---- accepting
 
     def stop_accepting(self) -> None:
-        """Closes the listeners' sockets. Connections stay."""
+        """Closes the listening sockets. Connections stay open."""
         self._stop_listening()
         for listening in self._listening:
             listening.sock.close()
@@ -153,17 +153,17 @@ class SocketServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._complaints.log("accept", f"cannot accept connections on {listening.name}: {error.strerror}")
+                self._problems.log("accept", f"Listener {listening.name}: cannot accept connections: {error.strerror}")
                 if error.errno in _OUT_OF_RESOURCES:
-                    # The socket stays readable: without a pause the loop would spin.
+                    # The socket stays readable; without a pause the loop would spin.
                     self._stop_listening()
                     self._accept_retry = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._start_accepting)
                 return
             try:
                 self._admit(sock, address, listening.name)
             except OSError as error:
-                # Such as a peer that is gone already.
-                _logger.debug("a connection on %s ended before it began: %s", listening.name, error)
+                # For example because the peer is already gone.
+                _logger.debug("Listener %s: a connection failed during setup: %s", listening.name, error)
                 sock.close()
 
     def _admit(self, sock: socket.socket, address: tuple[str, int], listener_name: str) -> None:
@@ -172,8 +172,8 @@ class SocketServer:
         reason = self._refusal(host, sock.fileno())
         if reason is not None:
             self.rejected += 1
-            self._complaints.log(
-                reason[0], f"refusing a connection of {join_address(*peer)} on {listener_name}: {reason[1]}"
+            self._problems.log(
+                reason[0], f"Listener {listener_name}: refused a connection from {join_address(*peer)}: {reason[1]}"
             )
             sock.close()
             return
@@ -191,38 +191,39 @@ class SocketServer:
         connection.connection_made(PlainTransport(self._loop, sock, connection))
 
     def _refusal(self, host: str, fd: int) -> tuple[str, str] | None:
-        """A kind and a text, if a connection of that host would be one too many."""
-        # Descriptors are given out from below: those above are what is left. Logs need some, or they go offline.
+        """Returns the kind of limit and the reason if a connection from this host must be refused."""
+        # The kernel assigns the lowest free descriptor. Without descriptors, log directories would go offline.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if most != resource.RLIM_INFINITY and fd >= most - min(RESERVED_FILES, most // 4):
-            return "files", f"the process may have {most} open files, and the rest is for logs"
+            return "files", f"the process is limited to {most} open files, and the rest is reserved for logs"
         if len(self.connections) >= self.limits.max_connections:
-            return "max.connections", f"there are {len(self.connections)} (max.connections)"
+            return "max.connections", f"{len(self.connections)} connections are open (max.connections)"
         limit = self.limits.per_ip(host)
         if self._per_ip.get(host, 0) >= limit:
-            return "max.connections.per.ip", f"its address has {limit} already (max.connections.per.ip)"
+            return "max.connections.per.ip", f"{limit} connections from its address are open (max.connections.per.ip)"
         return None
 
     # Pausing, for tests of clients
 
     def pause(self) -> None:
-        """Neither accepts nor reads until `resume`, as a process that is stopped. Replies that are due still leave."""
+        """Stops accepting and reading until `resume`, like a stopped process. Outstanding responses are still sent."""
         self._paused = True
         self._stop_listening()
         for connection in self.connections:
             connection.hold_reading()
 
     def resume(self) -> None:
+        """Ends a pause."""
         if self._paused:
             self._paused = False
             self._start_accepting()
             for connection in self.connections:
                 connection.resume_held_reading()
 
-    # Stopping
+    # ---- stopping
 
     async def drain(self, timeout: float) -> bool:
-        """Reads no more, and waits until the replies that are due have left; False if some have not by then."""
+        """Stops reading and waits until outstanding responses are sent. Returns False if some are not sent in time."""
         self.stop_accepting()
         for connection in self.connections:
             connection.hold_reading()
@@ -232,7 +233,11 @@ class SocketServer:
             try:
                 await asyncio.wait_for(self._drained, timeout)
             except TimeoutError:
-                _logger.warning("%d connections still had replies due after %s seconds", len(self._busy), timeout)
+                _logger.warning(
+                    "Stopping: %d connections still have unsent responses after %s seconds; they are dropped",
+                    len(self._busy),
+                    timeout,
+                )
                 return False
             finally:
                 self._drained = None
@@ -240,7 +245,7 @@ class SocketServer:
         return True
 
     async def close(self) -> None:
-        """Drops what is left. Returns when the handler knows that every connection is lost."""
+        """Closes all connections. Returns after the handler was told of every closed connection."""
         self.stop_accepting()
         for timer in (self._trimmer, self._idle_check):
             if timer is not None:
@@ -253,7 +258,7 @@ class SocketServer:
             await self._all_lost
         self.memory.trim()
 
-    # What connections call
+    # ---- called by connections
 
     def connection_quiet(self, connection: ServerConnection) -> None:
         self._busy.discard(connection)
@@ -272,14 +277,14 @@ class SocketServer:
         if not self.connections and self._all_lost is not None and not self._all_lost.done():
             self._loop.call_soon(self._all_lost.set_result, None)
 
-    # Now and then
+    # ---- periodic work
 
     def _trim(self) -> None:
         self._trimmer = self._loop.call_later(_TRIM_SECONDS, self._trim)
         self.memory.trim()
 
     def _check_idle(self) -> None:
-        """At each twentieth of the time: that is how late it may be."""
+        """Checks for idle connections every twentieth of the limit, which is how late the check may be."""
         seconds = _MAX_IDLE_CHECK_SECONDS
         if self.limits.idle_ms >= 0:
             seconds = max(min(seconds, self.limits.idle_ms / 20_000), 0.01)
@@ -287,7 +292,7 @@ class SocketServer:
         self.close_idle()
 
     def close_idle(self) -> None:
-        """Closes connections that nothing has happened on for too long."""
+        """Closes connections that have been idle for too long."""
         limit = self.limits.idle_ms / 1000
         if self._paused or limit < 0:
             return
@@ -309,5 +314,5 @@ class SocketServer:
 
 
 def _plain_host(host: str) -> str:
-    """An IPv4 peer of a socket that takes both kinds is `::ffff:10.0.0.1`; limits and logs want `10.0.0.1`."""
+    """Returns `10.0.0.1` for `::ffff:10.0.0.1`, the address of an IPv4 peer on a dual-stack socket."""
     return host[7:] if host.startswith("::ffff:") and "." in host else host

@@ -1,11 +1,11 @@
-"""A plain TCP socket on the loop. Drives an `asyncio.BufferedProtocol` as asyncio's transport does, and sends replies.
+"""A plain TCP socket on the loop. Drives an `asyncio.BufferedProtocol` like asyncio's transport, and sends frames.
 
-Why not asyncio's: its buffer cannot hold a stretch of a file, and it owns the socket's writability, so that `sendfile`
-beside it has nothing to wait on but private parts. This one sends parts of both kinds from one place, and an idle
-connection takes 1.2 KB instead of 2.0. What is not here (TLS) can still be asyncio's: the protocol sees no difference.
+Why not asyncio's transport: its buffer cannot hold file slices, and it owns the socket's write events, so `sendfile`
+would have to rely on private attributes. This one sends both kinds of parts, and an idle connection takes 1.2 KB
+instead of 2.0. TLS can still use asyncio's transport: the protocol sees no difference.
 
-The owner of the protocol calls `send` only while nothing is pending: `pause_writing` says that something is,
-`resume_writing` that it has left.
+The owner of the protocol calls `send` only while nothing is pending: `pause_writing` reports pending bytes,
+`resume_writing` that they are sent.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from typing import Any, Protocol
 _logger = logging.getLogger(__name__)
 
 READS_PER_TURN = 2
-"""Reads of one connection, if each fills its buffer, before others get their turn."""
+"""The number of reads of one connection, if each fills its buffer, before others get their turn."""
 TURN_BYTES = 2 * 1024 * 1024
-"""Bytes that are sent to one connection before others get their turn."""
+"""The number of bytes sent to one connection before others get their turn."""
 JOIN_BYTES = 64 * 1024
-"""Small parts are joined up to this size: copying them costs less than another call of the system."""
+"""Small parts are joined up to this size: copying them is cheaper than another system call."""
 SMALL_SLICE_BYTES = 32 * 1024
-"""A slice up to this size is read and joined with its neighbours: `sendfile` costs more for each call, up to here."""
+"""A file slice up to this size is read and joined with its neighbours: a `sendfile` call would cost more."""
 
 
 def _can_wait() -> bool:
-    """Whether the system makes room for what is waited for. Linux does since 4.18; without, a connection could wait for
-    more than its buffer holds."""
+    """Returns whether the kernel enlarges the receive buffer for SO_RCVLOWAT, as Linux does since 4.18. Otherwise a
+    connection could wait for more bytes than its buffer holds."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
     return found is not None and (int(found[1]), int(found[2])) >= (4, 18)
 
@@ -49,11 +49,11 @@ _NETWORK_ERRORS = {
     errno.ENETUNREACH,
     errno.ENETDOWN,
 }
-"""The peer or the way to it is gone: nobody's fault here."""
+"""Errors of the network or the peer, which are not logged."""
 
 
 class FileSlice(Protocol):
-    """A stretch of a file, as `headrace.storage.fetch_slice.FetchSlice` is."""
+    """A part of a file, such as `headrace.storage.fetch_slice.FetchSlice`."""
 
     def __len__(self) -> int: ...
 
@@ -63,13 +63,13 @@ class FileSlice(Protocol):
 
 
 Part = bytes | bytearray | memoryview | FileSlice
-Reply = bytes | bytearray | memoryview | Sequence[Part]
+Frame = bytes | bytearray | memoryview | Sequence[Part]
 
 IN_MEMORY = (bytes, bytearray, memoryview)
 
 
 class TransportUser(Protocol):
-    """What the transport calls: an `asyncio.BufferedProtocol`."""
+    """The interface of the transport's protocol: an `asyncio.BufferedProtocol`."""
 
     def get_buffer(self, sizehint: int) -> memoryview: ...
 
@@ -85,11 +85,11 @@ class TransportUser(Protocol):
 
 
 class ShortSliceError(Exception):
-    """A file has fewer bytes than a reply has promised."""
+    """A file has fewer bytes than the frame's size says."""
 
 
 class PlainTransport(asyncio.Transport):
-    """Owns the socket. `connection_lost` is called once, in a turn of its own, after the socket is closed."""
+    """Owns the socket. Calls `connection_lost` once, in a separate iteration of the loop, after closing the socket."""
 
     __slots__ = (
         "_closing",
@@ -105,7 +105,7 @@ class PlainTransport(asyncio.Transport):
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, protocol: TransportUser):
-        # Without asyncio's dictionary of extra information: the protocol knows its addresses.
+        # Without asyncio's dictionary of extra information; the protocol knows its addresses.
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
@@ -114,15 +114,15 @@ class PlainTransport(asyncio.Transport):
         self._writing = False
         self._closing = False
         self._parts: list[Part] = []
-        """What is not sent yet, last part first."""
+        """The unsent parts, last part first."""
         self._sent = 0
-        """Bytes of the last of `_parts` that are gone."""
+        """The number of bytes sent of the last of `_parts`."""
         self.pending_bytes = 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._sock if name == "socket" else default
 
-    # Reading
+    # ---- reading
 
     def is_reading(self) -> bool:
         return self._reading
@@ -142,7 +142,7 @@ class PlainTransport(asyncio.Transport):
                 self._drop(error)
 
     def wake_at(self, size: int) -> None:
-        """Reading goes on when so many bytes have come, or the connection ends; 1 for as soon as anything has."""
+        """Delivers bytes once this many have arrived, or the connection ends; 1: as soon as any byte arrives."""
         if _CAN_WAIT and not self._closing:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
@@ -166,29 +166,29 @@ class PlainTransport(asyncio.Transport):
             if size < len(buffer) or not self._reading:
                 return
 
-    # Writing
+    # ---- writing
 
-    def send(self, reply: Reply) -> None:
-        """Sends what the socket takes; the rest follows by itself. Only while nothing is pending."""
+    def send(self, frame: Frame) -> None:
+        """Sends a frame; bytes that the socket does not take are sent later. Call it only while nothing is pending."""
         if self._closing:
             return
-        if isinstance(reply, bytes):
+        if isinstance(frame, bytes):
             try:
-                sent = self._sock.send(reply)
+                sent = self._sock.send(frame)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
                 self._drop(error)
                 return
-            if sent == len(reply):
+            if sent == len(frame):
                 return
-            self._parts.append(reply)
+            self._parts.append(frame)
             self._sent = sent
-            self.pending_bytes = len(reply) - sent
+            self.pending_bytes = len(frame) - sent
         else:
-            self._parts = [reply] if isinstance(reply, IN_MEMORY) else [part for part in reversed(reply) if len(part)]
+            self._parts = [frame] if isinstance(frame, IN_MEMORY) else [part for part in reversed(frame) if len(part)]
             self._sent = 0
-            self.pending_bytes = reply_size(reply)
+            self.pending_bytes = frame_size(frame)
             if not self._pump():
                 return
         if self._parts:
@@ -206,20 +206,21 @@ class PlainTransport(asyncio.Transport):
                 self._protocol.resume_writing()
 
     def _pump(self) -> bool:
-        """Sends until the socket is full, nothing is left, or the turn is over. False: the connection is gone."""
+        """Sends until the socket is full, nothing is left, or the turn is over. Returns False if the connection
+        failed."""
         parts = self._parts
         turn = TURN_BYTES
         try:
             while parts and turn > 0:
                 part = parts[-1] if self._sent else _join_next(parts)
                 if isinstance(part, IN_MEMORY):
-                    # MSG_MORE: do not put the head of a reply on the wire before the records that follow.
+                    # MSG_MORE: keep the start of a frame until the records that follow.
                     data = memoryview(part)[self._sent :] if self._sent else part
                     sent = self._sock.send(data, socket.MSG_MORE if len(parts) > 1 else 0)
                 else:
                     sent = part.send_to(self._fd, self._sent)
                     if sent == 0:
-                        raise ShortSliceError(f"a file ended after {self._sent} of {len(part)} bytes of a reply")
+                        raise ShortSliceError(f"a file ended after {self._sent} of {len(part)} bytes of a response")
                 turn -= sent
                 self.pending_bytes -= sent
                 self._sent += sent
@@ -229,21 +230,23 @@ class PlainTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             pass
         except Exception as error:
-            # Whatever it is, half a reply is out, and nothing may follow it.
+            # A part of the frame is sent, so nothing may follow it.
             if not (isinstance(error, OSError) and error.errno in _NETWORK_ERRORS):
                 expected = isinstance(error, OSError | ShortSliceError)
-                _logger.error("a reply broke off, so its connection is closed: %s", error, exc_info=not expected)
+                _logger.error(
+                    "Closing a connection: sending a response failed midway: %s", error, exc_info=not expected
+                )
             self._drop(error)
             return False
         return True
 
-    # The end
+    # ---- closing
 
     def is_closing(self) -> bool:
         return self._closing
 
     def close(self) -> None:
-        """Reads no more, sends what is pending, and is gone then."""
+        """Stops reading, and closes the socket once all pending bytes are sent."""
         if self._closing:
             return
         self.pause_reading()
@@ -252,6 +255,7 @@ class PlainTransport(asyncio.Transport):
             self._drop(None)
 
     def abort(self) -> None:
+        """Closes the socket at once."""
         self._drop(None)
 
     def _drop(self, error: Exception | None) -> None:
@@ -267,16 +271,16 @@ class PlainTransport(asyncio.Transport):
         self._fd = -1
         self._sock.close()
         self._loop.call_soon(self._protocol.connection_lost, error)
-        # It has this transport too: without the cycle both go when they are done with, not when garbage is collected.
+        # Breaks the reference cycle, so that both objects are freed without the garbage collector.
         del self._protocol
 
 
-def reply_size(reply: Reply) -> int:
-    return len(reply) if isinstance(reply, IN_MEMORY) else sum(map(len, reply))
+def frame_size(frame: Frame) -> int:
+    return len(frame) if isinstance(frame, IN_MEMORY) else sum(map(len, frame))
 
 
 def _join_next(parts: list[Part]) -> Part:
-    """Makes the small ones among the next parts one part; returns what is next then."""
+    """Joins the next small parts into one; returns the next part."""
     run: list[bytes | bytearray | memoryview] = []
     size = 0
     while parts:
@@ -289,7 +293,7 @@ def _join_next(parts: list[Part]) -> Part:
         elif len(part) <= SMALL_SLICE_BYTES and size <= JOIN_BYTES:
             data = part.read()
             if len(data) != len(part):
-                raise ShortSliceError(f"a file has {len(data)} of {len(part)} bytes of a reply")
+                raise ShortSliceError(f"a file has {len(data)} of {len(part)} bytes of a response")
             run.append(data)
         else:
             break

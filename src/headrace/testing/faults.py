@@ -118,7 +118,7 @@ class Faults:
         code = error if isinstance(error, int) else getattr(error, "code", None)
         if not isinstance(code, int):
             raise TypeError(f"{error!r} is not an error: expected a class of headrace.errors or an error code")
-        return self._add(api, ReplyError(code), times, when)
+        return self._add(api, ResponseError(code), times, when)
 
     def drop_connection(
         self, api: ApiKey, times: int | None = None, when: Callable[[RequestContext], bool] | None = None
@@ -193,7 +193,7 @@ class Delay:
         asyncio.get_running_loop().call_later(self.ms / 1000, resume)
 
 
-class ReplyError:
+class ResponseError:
     """Responds with an error."""
 
     def __init__(self, code: int):

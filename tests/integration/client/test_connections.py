@@ -87,7 +87,7 @@ def test_a_reply_that_is_lost_is_timed_out_and_asked_for_again(broker: EmbeddedB
     async def main() -> None:
         async with open_core(broker.bootstrap_servers, request_timeout_ms=200) as core:
             with broker.faults.drop_reply(ApiKey.METADATA, times=1) as fault:
-                with pytest.raises(RequestTimedOutError, match=r"did not answer Metadata in 0.200 s"):
+                with pytest.raises(RequestTimedOutError, match=r"did not respond to Metadata within 200 ms"):
                     await core.pool.send_to_any(MetadataRequest(topics=[]))
                 assert fault.hits == 1
             assert (await core.metadata.update_brokers(PATIENCE_MS)).nodes
@@ -180,7 +180,7 @@ def test_a_name_that_is_none() -> None:
             with pytest.raises(KafkaConnectionError, match=r"could not connect to no-such-host.invalid:9092"):
                 await ask(core)
         async with open_core(f"{'x' * 70}.example:9092") as core:
-            with pytest.raises(KafkaConnectionError, match="cannot be the name of a host"):
+            with pytest.raises(KafkaConnectionError, match="invalid host name"):
                 await ask(core)
 
     run(main())
@@ -244,7 +244,7 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     ("answer", "setup_ms", "words"),
     [
         (speak_http, 60_000, "looks like an HTTP server"),
-        (say_nothing, 200, "it did not come up in"),
+        (say_nothing, 200, "not established within"),
         (hang_up, 60_000, "closed the connection|was lost"),
     ],
 )

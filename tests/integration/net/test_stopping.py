@@ -66,7 +66,7 @@ def test_a_drain_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
                 peer.close()
 
     asyncio.run(scenario())
-    assert "1 connections still had replies due" in caplog.text
+    assert "1 connections still have unsent responses" in caplog.text
 
 
 def test_a_drain_does_not_wait_for_a_peer_that_is_gone() -> None:

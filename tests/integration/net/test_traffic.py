@@ -41,7 +41,7 @@ class Files(Recorder):
         position, size = map(int, payload.split())
         part = FileSlice(self.fd, position, size)
         self.slices.append(part)
-        connection.expect_reply().send([struct.pack(">i", size + 8) + b"head", part, b"tail"])
+        connection.expect_response().send([struct.pack(">i", size + 8) + b"head", part, b"tail"])
 
 
 def expected(fd: int, position: int, size: int) -> bytes:
@@ -169,7 +169,7 @@ def test_a_file_that_is_shorter_than_promised(data_file: int, caplog: pytest.Log
             peer.close()
 
     asyncio.run(scenario())
-    assert "a reply broke off" in caplog.text
+    assert "sending a response failed midway" in caplog.text
 
 
 def test_a_peer_that_has_finished_sending_gets_its_replies(data_file: int) -> None:
@@ -222,7 +222,7 @@ def test_connections_leave_nothing_behind(data_file: int) -> None:
             connection.context = []
 
         def frame_received(self, connection: ServerConnection, frame: memoryview) -> None:
-            connection.context.append(connection.expect_reply())
+            connection.context.append(connection.expect_response())
             if len(connection.context) == 2:
                 connection.context.pop().send([struct.pack(">i", MB), FileSlice(data_file, 0, MB)])
                 connection.context.pop().send(b"")

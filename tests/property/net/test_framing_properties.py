@@ -91,7 +91,7 @@ def test_replies_in_order_whatever_happens_when(data: st.DataObject) -> None:
         kind, number = request[:1], request[1:]
         if kind == b"n":
             return
-        slot = connection.expect_reply()
+        slot = connection.expect_response()
         if kind == b"x":
             waiting.append(slot.discard)
             return
@@ -135,4 +135,4 @@ def test_replies_in_order_whatever_happens_when(data: st.DataObject) -> None:
         wired.loop.turn()
     assert wired.transport.sent == b"".join(expected)
     assert len(handler.frames) == number
-    assert (wired.transport.reading, wired.connection.replies_due) == (True, 0)
+    assert (wired.transport.reading, wired.connection.responses_due) == (True, 0)

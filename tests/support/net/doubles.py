@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from headrace.common.clock import Clock, SystemClock
-from headrace.net import FrameHandler, Limits, Listener, ReplySlot, ServerConnection, SocketServer
+from headrace.net import FrameHandler, Limits, Listener, ResponseSlot, ServerConnection, SocketServer
 from headrace.net.framing import FrameReader, ReceiveMemory
 
 DEADLINE_SECONDS = 30.0
@@ -143,7 +143,7 @@ class Recorder:
 
     def __init__(self, on_frame: Callable[[ServerConnection, bytes], object] | None = None) -> None:
         self.frames: list[bytes] = []
-        self.slots: list[ReplySlot] = []
+        self.slots: list[ResponseSlot] = []
         self.made: list[ServerConnection] = []
         self.lost: list[tuple[ServerConnection, Exception | None]] = []
         self.on_frame = on_frame or (lambda connection, payload: None)
@@ -163,12 +163,12 @@ class Recorder:
 
     def defer(self, connection: ServerConnection, payload: bytes) -> None:
         """An `on_frame` that answers nothing yet."""
-        self.slots.append(connection.expect_reply())
+        self.slots.append(connection.expect_response())
 
 
 def echo(connection: ServerConnection, payload: bytes) -> None:
     """An `on_frame` that answers at once."""
-    connection.expect_reply().send(frame(payload))
+    connection.expect_response().send(frame(payload))
 
 
 class Wired:

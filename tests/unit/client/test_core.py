@@ -77,7 +77,7 @@ async def test_settings_reach_the_connections() -> None:
 @virtual
 async def test_a_fetch_as_large_as_allowed_fits_a_reply() -> None:
     core = make(CONSUMER_KEYS, **{"fetch.max.bytes": 500_000_000})
-    assert core.pool.settings.max_reply_bytes > 500_000_000
+    assert core.pool.settings.max_response_bytes > 500_000_000
     await core.close()
 
 

@@ -14,7 +14,7 @@ from headrace.net.broker_connection import BrokerConnection
 from headrace.net.errors import KafkaConnectionError
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
-from headrace.net.replies import ReplyMemory
+from headrace.net.responses import ResponseMemory
 from headrace.protocol import ApiKey, Message, encode_response
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
@@ -26,7 +26,7 @@ NODE = Node(1, "host", 9092)
 class Wire:
     """A connection that is up, and the broker at its other end."""
 
-    def __init__(self, broker: FakeBroker | None = None, max_reply_bytes: int = 1_000_000):
+    def __init__(self, broker: FakeBroker | None = None, max_response_bytes: int = 1_000_000):
         self.broker = broker or FakeBroker(1, "host", 9092)
         self.stats = LinkStats()
         self.lost: list[KafkaConnectionError | None] = []
@@ -35,8 +35,8 @@ class Wire:
             asyncio.get_running_loop(),
             NODE,
             "me",
-            max_reply_bytes,
-            ReplyMemory(),
+            max_response_bytes,
+            ResponseMemory(),
             self.stats,
             lambda _, error: self.lost.append(error),
             lambda _, __, message: self.replies.append(message),
@@ -95,7 +95,7 @@ def test_a_connection_that_is_cut_at_every_byte_of_a_reply() -> None:
         if at == len(reply):
             assert (await future).cluster_id == "here"
         else:
-            within = " within a reply" if at else ""
+            within = " within a response" if at else ""
             with pytest.raises(KafkaConnectionError, match=f"closed the connection{within}$") as caught:
                 await future
             assert caught.value.sent
@@ -123,7 +123,9 @@ def test_a_reply_that_does_not_come_costs_the_connection() -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
         slow, other = wire.ask(1000), wire.ask(5000)
-        with pytest.raises(RequestTimedOutError, match=r"host:9092 \(broker 1\) did not answer Metadata in 1.000 s"):
+        with pytest.raises(
+            RequestTimedOutError, match=r"host:9092 \(broker 1\) did not respond to Metadata within 1000 ms"
+        ):
             await slow
         assert loop.time() - started == pytest.approx(1.0)
         with pytest.raises(KafkaConnectionError, match="so the connection was closed"):
@@ -174,7 +176,7 @@ def test_a_reply_out_of_order_closes_the_connection() -> None:
     async def main() -> None:
         wire = Wire()
         wire.broker.on(ApiKey.METADATA, lambda _: encode_response(MetadataResponse(), 12, 77))
-        with pytest.raises(KafkaConnectionError, match="a reply with correlation id 77, expected 0"):
+        with pytest.raises(KafkaConnectionError, match="a response with correlation id 77, expected 0"):
             await wire.ask()
         assert wire.connection.closed
 
@@ -186,7 +188,7 @@ def test_a_reply_that_nobody_asked_for_closes_the_connection() -> None:
         wire = Wire()
         wire.transport.deliver(struct.pack(">ii", 4, 0))
         assert wire.connection.closed
-        assert "a reply that nobody waits for" in str(wire.lost[0])
+        assert "a response without a request" in str(wire.lost[0])
 
     in_virtual_time(main())
 
@@ -195,7 +197,7 @@ def test_a_reply_that_cannot_be_read_closes_the_connection() -> None:
     async def main() -> None:
         wire = Wire()
         wire.broker.on(ApiKey.METADATA, lambda _: struct.pack(">iib", 7, 0, 0) + b"\xff\xff")
-        with pytest.raises(KafkaConnectionError, match="sent what is no reply: MetadataResponse"):
+        with pytest.raises(KafkaConnectionError, match="sent an invalid response: MetadataResponse"):
             await wire.ask()
         assert wire.stats.rx_errors == 1
 
@@ -214,7 +216,7 @@ def test_what_is_no_broker_is_named() -> None:
 
 def test_a_large_reply_is_received_in_large_pieces() -> None:
     async def main() -> None:
-        wire = Wire(max_reply_bytes=5_000_000)
+        wire = Wire(max_response_bytes=5_000_000)
         name = "x" * 32_000
         message = MetadataResponse(cluster_id="here", topics=[MetadataResponseTopic(name=name) for _ in range(80)])
         wire.broker.on(ApiKey.METADATA, lambda _: None)
@@ -238,9 +240,9 @@ def test_a_large_reply_is_received_in_large_pieces() -> None:
 
 def test_a_reply_that_is_larger_than_allowed_closes_the_connection() -> None:
     async def main() -> None:
-        wire = Wire(max_reply_bytes=1000)
+        wire = Wire(max_response_bytes=1000)
         wire.broker.on(ApiKey.METADATA, lambda _: MetadataResponse(cluster_id="x" * 2000))
-        with pytest.raises(KafkaConnectionError, match=r"more than the 1000 that are allowed"):
+        with pytest.raises(KafkaConnectionError, match=r"larger than receive.message.max.bytes \(1000\)"):
             await wire.ask()
 
     in_virtual_time(main())
@@ -309,9 +311,11 @@ def test_the_highest_version_that_both_know() -> None:
         assert version_for(ApiKey.METADATA, max_version=5) == 5
         assert version_for(ApiKey.HEARTBEAT) == 4
         assert version_for(ApiKey.METADATA, min_version=7) == 7
-        with pytest.raises(UnsupportedVersionError, match=r"Metadata in versions 2 to 7, and one of 8 to 13 is needed"):
+        with pytest.raises(
+            UnsupportedVersionError, match=r"Metadata versions 2 to 7, but this client requires one of 8 to 13"
+        ):
             version_for(ApiKey.METADATA, min_version=8)
-        with pytest.raises(UnsupportedVersionError, match=r"and one of 0 to 1 is needed"):
+        with pytest.raises(UnsupportedVersionError, match=r"requires one of 0 to 1"):
             version_for(ApiKey.METADATA, max_version=1)
 
     in_virtual_time(main())
@@ -320,7 +324,7 @@ def test_the_highest_version_that_both_know() -> None:
 def test_an_api_that_the_broker_does_not_serve() -> None:
     async def main() -> None:
         wire = Wire()
-        with pytest.raises(UnsupportedVersionError, match=r"host:9092 \(broker 1\) does not serve Heartbeat"):
+        with pytest.raises(UnsupportedVersionError, match=r"host:9092 \(broker 1\) does not support Heartbeat"):
             wire.connection.version_for(ApiKey.HEARTBEAT)
 
     in_virtual_time(main())

@@ -187,7 +187,7 @@ async def test_a_connection_that_does_not_come_up_is_given_up_and_gets_longer_ne
     net.brokers[0].hangs = True
     for wanted in (1.0, 2.0, 3.0, 3.0):
         since = now()
-        with pytest.raises(KafkaConnectionError, match="it did not come up in"):
+        with pytest.raises(KafkaConnectionError, match="not established within"):
             await net.pool.send(1, REQUEST)
         assert wanted * 0.8 <= elapsed(since) <= wanted * 1.2
     await net.pool.close()
@@ -197,7 +197,7 @@ async def test_a_connection_that_does_not_come_up_is_given_up_and_gets_longer_ne
 async def test_a_broker_that_does_not_tell_its_versions_is_given_up() -> None:
     net = Net(setup_timeout_ms=1000)
     net.brokers[0].on(ApiKey.API_VERSIONS, lambda _: None)
-    with pytest.raises(KafkaConnectionError, match="it did not come up in"):
+    with pytest.raises(KafkaConnectionError, match="not established within"):
         await net.pool.send(1, REQUEST)
     assert not net.brokers[0].transports
     await net.pool.close()

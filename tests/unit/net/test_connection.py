@@ -5,7 +5,7 @@ import pytest
 from tests.support.net.doubles import Recorder, Wired, echo, frame
 
 from headrace.net import Limits, ServerConnection
-from headrace.net.connection import ReplyError
+from headrace.net.connection import ResponseError
 
 
 def test_frames_reach_the_handler_and_replies_the_peer() -> None:
@@ -39,7 +39,7 @@ def test_replies_leave_in_the_order_of_requests() -> None:
     slots[5].send([b"5", b"five"])
     slots[4].send(b"4")
     assert wired.transport.sent == b"012345five"
-    assert wired.connection.replies_due == 0
+    assert wired.connection.responses_due == 0
 
 
 def test_a_late_reply_and_one_at_once() -> None:
@@ -65,9 +65,9 @@ def test_a_reply_is_sent_once(others: int) -> None:
     assert not slot.answered
     slot.send(b"1")
     assert slot.answered
-    with pytest.raises(ReplyError, match=r"10\.0\.0\.1:5000 on PLAINTEXT was answered twice"):
+    with pytest.raises(ResponseError, match=r"10\.0\.0\.1:5000 on PLAINTEXT got a second response"):
         slot.send(b"2")
-    with pytest.raises(ReplyError):
+    with pytest.raises(ResponseError):
         slot.discard()
     for first in handler.slots[:-1]:
         first.send(b"0")
@@ -83,7 +83,7 @@ def test_a_discarded_reply_lets_the_next_pass() -> None:
     handler.slots[0].discard()
     assert wired.transport.sent == b"B"
     handler.slots[2].discard()
-    assert (wired.transport.sent, wired.connection.replies_due) == (b"B", 0)
+    assert (wired.transport.sent, wired.connection.responses_due) == (b"B", 0)
 
 
 def test_a_request_without_a_reply() -> None:
@@ -246,7 +246,7 @@ class TestClosing:
         wired.connection.close("enough")
         handler.slots[1].send(b"B")
         handler.slots[0].send(b"A")
-        with pytest.raises(ReplyError):
+        with pytest.raises(ResponseError):
             handler.slots[0].send(b"A")
         assert wired.transport.sent == b""
 
@@ -266,7 +266,7 @@ class TestClosing:
             assert wired.connection.closed
             assert handler.frames == [b"a"]
         assert caplog.text.count("ZeroDivisionError") == 2
-        assert "closing the connection of 10.0.0.1:5000 on PLAINTEXT: its request failed" in caplog.text
+        assert "Connection 10.0.0.1:5000 on PLAINTEXT: closed because handling its request failed" in caplog.text
 
     def test_a_handler_that_fails_on_a_new_connection(self, caplog: pytest.LogCaptureFixture) -> None:
         class Refuses(Recorder):
@@ -276,14 +276,14 @@ class TestClosing:
         handler = Refuses()
         wired = Wired(handler)
         assert (wired.connection.closed, wired.transport.reading) == (True, False)
-        assert "refusing the connection of 10.0.0.1:5000" in caplog.text
+        assert "Connection 10.0.0.1:5000 on PLAINTEXT: refused because its setup failed" in caplog.text
 
     @pytest.mark.parametrize(
         ("data", "reason"),
         [
             (struct.pack(">i", 0), "a frame of 0 bytes"),
             (struct.pack(">i", -5), "a frame of -5 bytes"),
-            (struct.pack(">i", 1_000_001), "a frame of 1000001 bytes, more than the 1000000 that are allowed"),
+            (struct.pack(">i", 1_000_001), "a frame of 1000001 bytes, larger than socket.request.max.bytes (1000000)"),
             (b"GET / HTTP/1.1\r\n\r\n", "this looks like an HTTP request"),
         ],
     )
@@ -294,7 +294,7 @@ class TestClosing:
         wired.receive(frame(b"good") + data)
         assert wired.connection.closed
         assert handler.frames == [b"good"]
-        assert f"closing the connection of 10.0.0.1:5000 on PLAINTEXT: {reason}" in caplog.text
+        assert f"Connection 10.0.0.1:5000 on PLAINTEXT: closed because of an invalid frame: {reason}" in caplog.text
         assert wired.server.invalid_frames == 1
 
     def test_finish_sends_what_is_due(self) -> None:

@@ -159,7 +159,7 @@ async def test_without_any_answer_it_is_the_time_that_is_out() -> None:
     loop = asyncio.get_running_loop()
     since = loop.time()
     with pytest.raises(
-        KafkaTimeoutError, match=r"creating topics took longer than 3000 ms; the last error: .*did not answer"
+        KafkaTimeoutError, match=r"creating topics took longer than 3000 ms; the last error: .*did not respond"
     ):
         await lab.admin.create_topics(["a"], timeout_ms=3000)
     assert 2.0 <= loop.time() - since <= 3.01
@@ -387,7 +387,9 @@ async def test_what_an_old_broker_cannot_do_is_said_at_once() -> None:
     lab = Lab()
     lab.brokers[0].versions |= {ApiKey.LEAVE_GROUP: (0, 2), ApiKey.LIST_GROUPS: (0, 3), ApiKey.LIST_OFFSETS: (1, 6)}
     lab.cluster.set_topic("a")
-    with pytest.raises(UnsupportedVersionError, match="LeaveGroup in versions 0 to 2, and one of 3 to 5 is needed"):
+    with pytest.raises(
+        UnsupportedVersionError, match="LeaveGroup versions 0 to 2, but this client requires one of 3 to 5"
+    ):
         await lab.admin.remove_group_members("g", ["m"])
     with pytest.raises(UnsupportedVersionError, match="ListGroups"):
         await lab.admin.list_groups(states_filter=["Stable"])

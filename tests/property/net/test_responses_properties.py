@@ -12,7 +12,7 @@ from headrace.common.errors import KafkaError
 from headrace.net.broker_connection import BrokerConnection
 from headrace.net.link_stats import LinkStats
 from headrace.net.nodes import Node
-from headrace.net.replies import ReplyMemory, ReplyReader
+from headrace.net.responses import ResponseMemory, ResponseReader
 from headrace.protocol import ApiKey, encode_response
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 
@@ -24,7 +24,7 @@ SIZES = st.one_of(st.integers(4, 50), st.integers(15_000, 20_000), st.integers(6
 def test_what_goes_in_comes_out(sizes: list[int], chunks: list[int]) -> None:
     payloads = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     stream = memoryview(b"".join(struct.pack(">i", len(each)) + each for each in payloads))
-    reader = ReplyReader(1_000_000, ReplyMemory())
+    reader = ResponseReader(1_000_000, ResponseMemory())
     found = []
     turn = 0
     while stream:
@@ -61,7 +61,7 @@ def test_whatever_comes_everybody_who_waits_is_told(changes: list[tuple[int, int
             Node(1, "host", 9092),
             "me",
             1_000_000,
-            ReplyMemory(),
+            ResponseMemory(),
             LinkStats(),
             lambda *_: None,
             lambda *_: None,

@@ -3,13 +3,13 @@ import struct
 import pytest
 
 from headrace.net.framing import InvalidFrameError
-from headrace.net.replies import (
+from headrace.net.responses import (
     MAPPED_BYTES,
     ROUND_BYTES,
     SCRATCH_BYTES,
     SMALL_BYTES,
-    ReplyMemory,
-    ReplyReader,
+    ResponseMemory,
+    ResponseReader,
     body_position,
 )
 
@@ -18,7 +18,7 @@ def frame(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-def feed(reader: ReplyReader, data: bytes, chunk: int | None = None) -> list[bytes]:
+def feed(reader: ResponseReader, data: bytes, chunk: int | None = None) -> list[bytes]:
     """What comes out if so many bytes arrive at a time."""
     replies: list[bytes] = []
     view = memoryview(data)
@@ -39,7 +39,7 @@ def payload(size: int) -> bytes:
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 7, 1000, None])
 def test_replies_come_out_whole_however_they_arrive(chunk: int | None) -> None:
     payloads = [payload(4), payload(100), payload(5), payload(3000)]
-    reader = ReplyReader(10_000)
+    reader = ResponseReader(10_000)
     assert feed(reader, b"".join(map(frame, payloads)), chunk) == payloads
     assert reader.buffered_bytes == 0
 
@@ -48,19 +48,19 @@ def test_replies_come_out_whole_however_they_arrive(chunk: int | None) -> None:
 @pytest.mark.parametrize("chunk", [1000, None])
 def test_replies_of_sizes_around_the_limits(size: int, chunk: int | None) -> None:
     payloads = [payload(10), payload(size), payload(20), payload(size)]
-    assert feed(ReplyReader(2_000_000), b"".join(map(frame, payloads)), chunk) == payloads
+    assert feed(ResponseReader(2_000_000), b"".join(map(frame, payloads)), chunk) == payloads
 
 
 def test_a_split_at_every_byte() -> None:
     payloads = [payload(4), payload(30), payload(9)]
     stream = b"".join(map(frame, payloads))
     for first in range(len(stream) + 1):
-        reader = ReplyReader(10_000)
+        reader = ResponseReader(10_000)
         assert feed(reader, stream[:first]) + feed(reader, stream[first:]) == payloads
 
 
 def test_a_large_reply_is_received_straight_into_memory_of_its_own() -> None:
-    reader = ReplyReader(10_000_000)
+    reader = ResponseReader(10_000_000)
     feed(reader, struct.pack(">i", 1_000_000) + b"abcd")
     first = reader.get_buffer()
     assert len(first) == 1_000_000 - 4
@@ -75,7 +75,7 @@ def test_a_large_reply_is_received_straight_into_memory_of_its_own() -> None:
 
 
 def test_a_small_reply_survives_what_comes_next() -> None:
-    reader = ReplyReader(10_000)
+    reader = ResponseReader(10_000)
     (first,) = feed(reader, frame(b"first"))
     feed(reader, frame(b"other"))
     assert first == b"first"
@@ -88,14 +88,14 @@ def test_a_small_reply_survives_what_comes_next() -> None:
         (b"\x15\x03\x03\x00\x02\x02\x0a", "security.protocol=SSL"),
         (b"SSH-2.0-OpenSSH", "an SSH server"),
         (b"220 mail", "a mail or FTP server"),
-        (b"\xff\xff\xff\xff", "a reply of -1 bytes"),
-        (b"\x00\x00\x00\x03", "a reply of 3 bytes"),
-        (b"\x7f\xff\xff\xff", "more than the 10000 that are allowed"),
+        (b"\xff\xff\xff\xff", "a response of -1 bytes"),
+        (b"\x00\x00\x00\x03", "a response of 3 bytes"),
+        (b"\x7f\xff\xff\xff", r"larger than receive.message.max.bytes \(10000\)"),
     ],
 )
 def test_what_is_no_reply_is_named(prefix: bytes, words: str) -> None:
     with pytest.raises(InvalidFrameError, match=words):
-        feed(ReplyReader(10_000), prefix)
+        feed(ResponseReader(10_000), prefix)
 
 
 def test_tags_in_a_header_are_passed_over() -> None:
@@ -116,7 +116,7 @@ def test_a_header_that_breaks_off_is_refused(header: bytes) -> None:
 
 
 def test_a_buffer_that_nobody_looks_at_is_used_again() -> None:
-    memory = ReplyMemory()
+    memory = ResponseMemory()
     first = memory.take(100_000)
     number = id(first.obj)
     part = first[10:20]
@@ -130,7 +130,7 @@ def test_a_buffer_that_nobody_looks_at_is_used_again() -> None:
 
 
 def test_views_of_any_kind_keep_a_buffer() -> None:
-    memory = ReplyMemory()
+    memory = ResponseMemory()
     view = memory.take(100_000)
     view[:3] = b"abc"
     kept = memoryview(view)[:3].cast("b")
@@ -144,7 +144,7 @@ def test_views_of_any_kind_keep_a_buffer() -> None:
 
 @pytest.mark.parametrize("size", [MAPPED_BYTES - ROUND_BYTES, MAPPED_BYTES, 3 * MAPPED_BYTES + 1])
 def test_mapped_buffers_are_used_again_like_others(size: int) -> None:
-    memory = ReplyMemory()
+    memory = ResponseMemory()
     view = memory.take(size)
     assert len(view) == size
     view[-1] = 7
@@ -160,14 +160,14 @@ def test_mapped_buffers_are_used_again_like_others(size: int) -> None:
 
 
 def test_buffers_are_not_much_larger_than_what_they_are_for() -> None:
-    memory = ReplyMemory()
+    memory = ResponseMemory()
     large = memory.take(10_000_000)
     del large
     assert len(memory.take(100_000).obj) < 300_000  # type: ignore[arg-type]
 
 
 def test_no_more_is_held_than_allowed() -> None:
-    memory = ReplyMemory(max_count=3, max_bytes=1_000_000)
+    memory = ResponseMemory(max_count=3, max_bytes=1_000_000)
     views = [memory.take(100_000) for _ in range(10)]
     assert memory.held_bytes <= 3 * (100_000 + ROUND_BYTES)
     assert len({id(view.obj) for view in views}) == 10
@@ -177,7 +177,7 @@ def test_no_more_is_held_than_allowed() -> None:
 
 
 def test_what_is_not_used_is_let_go() -> None:
-    memory = ReplyMemory()
+    memory = ResponseMemory()
     memory.take(100_000)
     memory.trim()
     assert memory.held_bytes > 0

@@ -1,14 +1,14 @@
-"""Cuts replies out of a stream of bytes, each into memory of its own. Does no I/O; see `framing` for the server's side.
+"""Splits a stream of bytes into responses, each in its own memory. Does no I/O. The server's side is `framing`.
 
     size: int32 (of what follows) | correlation id: int32 | tags, in flexible versions | the message | size | ...
 
-A reply is handed over: record bytes in it are views that stay valid as long as somebody holds them. Small replies are
-copied out of a scratch buffer. A large one gets a buffer of its size as soon as that is known, and what has not come
-yet is received straight into it.
+The caller owns a response: record bytes in it are views that stay valid as long as they are referenced. Small responses
+are copied out of a scratch buffer. A large response gets a buffer as soon as its size is known, and the rest of it is
+received directly into that buffer.
 
-Fresh memory is dear (it is cleared, and each page of it faults), so large buffers are used again when nobody has a view
-of them any more. A view refers to its buffer, so the count of references tells; other threads may only drop some. Very
-large ones are mapped, in huge pages where the system has them, which fault a tenth as long.
+Fresh memory is expensive (it is zeroed, and every page faults), so large buffers are reused when no view of them is
+left. A view holds a reference to its buffer, so the reference count tells; other threads can only drop references. Very
+large buffers are mapped, in huge pages where available, which cost a tenth of the page faults.
 """
 
 import mmap
@@ -22,25 +22,25 @@ from headrace.net.framing import InvalidFrameError
 SCRATCH_BYTES = 64 * 1024
 ROUND_BYTES = 64 * 1024
 SMALL_BYTES = 16 * 1024
-"""A reply up to this size waits in the scratch buffer until it is whole."""
+"""A response up to this size stays in the scratch buffer until it is complete."""
 MAPPED_BYTES = 2 * 1024 * 1024
 
 _size = struct.Struct(">i").unpack_from
 
-_STRANGERS = (
-    (b"\x15\x03", "an alert of TLS: the port wants TLS (security.protocol=SSL)"),
+_OTHER_PROTOCOLS = (
+    (b"\x15\x03", "a TLS alert: the port expects TLS (security.protocol=SSL)"),
     (b"\x16\x03", "a TLS handshake"),
     (b"HTTP", "an HTTP server"),
     (b"SSH-", "an SSH server"),
     (b"220 ", "a mail or FTP server"),
     (b"220-", "a mail or FTP server"),
     (b"-ERR", "a Redis server"),
-    (b"\x00\x00\x00\x00", "no Kafka broker"),
+    (b"\x00\x00\x00\x00", "something other than a Kafka broker"),
 )
 
 
-class ReplyMemory:
-    """Large buffers of a client, in use and free. Belongs to the loop."""
+class ResponseMemory:
+    """The large buffers of a client, used and free. Owner: the loop."""
 
     __slots__ = ("_buffers", "_taken", "max_bytes", "max_count")
 
@@ -51,12 +51,12 @@ class ReplyMemory:
         self._taken = 0
 
     def take(self, size: int) -> memoryview:
-        """Room for so many bytes, whose content is undefined."""
+        """Returns a buffer of this size with undefined content."""
         self._taken += 1
         for index in range(len(self._buffers)):
             length = len(self._buffers[index])
             if size <= length <= 2 * size + ROUND_BYTES and getrefcount(self._buffers[index]) == _FREE:
-                # To the end: those at the front have not been used for longest.
+                # Moved to the end; the least recently used buffer is at the front.
                 self._buffers.append(self._buffers.pop(index))
                 return memoryview(self._buffers[-1])[:size]
         buffer = _new_buffer(-(-size // ROUND_BYTES) * ROUND_BYTES)
@@ -72,7 +72,7 @@ class ReplyMemory:
         return sum(map(len, self._buffers))
 
     def trim(self) -> None:
-        """Lets go of everything if nothing was taken since the last time."""
+        """Frees all buffers if none was taken since the last call."""
         if not self._taken:
             self._buffers.clear()
         self._taken = 0
@@ -88,41 +88,41 @@ def _new_buffer(size: int) -> bytearray | mmap.mmap:
 
 
 _FREE = 2
-"""References to a buffer that nobody has a view of: the list's, and that of the call that counts."""
+"""The reference count of a buffer without views: the list's reference, and that of the counting call."""
 
 
-class ReplyReader:
-    """One connection's stream: `get_buffer` says where bytes may be put, `updated` returns what replies are whole."""
+class ResponseReader:
+    """The stream of one connection: `get_buffer` provides memory, `updated` returns complete responses."""
 
     __slots__ = ("_end", "_filled", "_large", "_max_bytes", "_memory", "_scratch")
 
-    def __init__(self, max_bytes: int, memory: ReplyMemory | None = None):
+    def __init__(self, max_bytes: int, memory: ResponseMemory | None = None):
         self._max_bytes = max_bytes
-        self._memory = memory or ReplyMemory()
+        self._memory = memory or ResponseMemory()
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._end = 0
-        """What the scratch buffer holds: nothing, or the start of a reply."""
+        """The length of the incomplete response at the start of the scratch buffer."""
         self._large: memoryview | None = None
         self._filled = 0
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of a reply that is not whole yet."""
+        """The number of bytes received of an incomplete response."""
         return self._end if self._large is None else self._filled + 4
 
     @property
     def missing_bytes(self) -> int:
-        """What a large reply still lacks."""
+        """The number of bytes missing from a large response."""
         return 0 if self._large is None else len(self._large) - self._filled
 
     def get_buffer(self) -> memoryview:
-        """Never empty, and never beyond the end of a large reply."""
+        """Returns memory for the next bytes: never empty, and not beyond the end of a large response."""
         if self._large is not None:
             return self._large[self._filled :]
         return self._scratch[self._end :]
 
     def updated(self, size: int) -> "list[Buffer]":
-        """The replies that so many more bytes have completed, without their size fields."""
+        """Notes received bytes, and returns the responses that they complete, without their size fields."""
         if self._large is not None:
             self._filled += size
             if self._filled < len(self._large):
@@ -132,7 +132,7 @@ class ReplyReader:
         return self._cut(self._end + size)
 
     def _cut(self, end: int) -> "list[Buffer]":
-        replies: list[Buffer] = []
+        responses: list[Buffer] = []
         scratch = self._scratch
         start = 0
         while end - start >= 4:
@@ -141,7 +141,7 @@ class ReplyReader:
                 raise InvalidFrameError(_explain(bytes(scratch[start : start + 4]), size, self._max_bytes))
             stop = start + 4 + size
             if stop <= end:
-                replies.append(bytes(scratch[start + 4 : stop]))
+                responses.append(bytes(scratch[start + 4 : stop]))
                 start = stop
                 continue
             if size > SMALL_BYTES:
@@ -153,29 +153,29 @@ class ReplyReader:
         self._end = end - start
         if start and self._end:
             scratch[: self._end] = bytes(scratch[start:end])
-        return replies
+        return responses
 
 
 def _explain(prefix: bytes, size: int, max_bytes: int) -> str:
-    for start, name in _STRANGERS:
+    for start, name in _OTHER_PROTOCOLS:
         if prefix.startswith(start):
-            return f"what answers looks like {name}"
+            return f"the peer looks like {name}"
     if size < 4:
-        return f"a reply of {size} bytes"
-    return f"a reply of {size} bytes, more than the {max_bytes} that are allowed (receive.message.max.bytes)"
+        return f"a response of {size} bytes"
+    return f"a response of {size} bytes, larger than receive.message.max.bytes ({max_bytes})"
 
 
-def body_position(reply: Buffer, has_tags: bool) -> int:
-    """Where the message begins, behind the header. Tags there are passed over; none has a meaning yet."""
+def body_position(response: Buffer, has_tags: bool) -> int:
+    """Returns the position of the message after the header. Skips header tags; none is defined yet."""
     if not has_tags:
         return 4
-    count, position = _unsigned(reply, 4)
+    count, position = _unsigned(response, 4)
     for _ in range(count):
-        _, position = _unsigned(reply, position)
-        size, position = _unsigned(reply, position)
+        _, position = _unsigned(response, position)
+        size, position = _unsigned(response, position)
         position += size
-    if position > len(reply):
-        raise InvalidFrameError("a reply whose header is longer than itself")
+    if position > len(response):
+        raise InvalidFrameError("a response with a header longer than itself")
     return position
 
 
@@ -183,7 +183,7 @@ def _unsigned(data: Buffer, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(data) or shift > 28:
-            raise InvalidFrameError("a reply whose header breaks off")
+            raise InvalidFrameError("a response with a truncated header")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
