@@ -1,5 +1,5 @@
-"""This producer with other projects' clients on the same topics: they read what it writes, keys meet in the same
-partitions, transactional ids are shared.
+"""The producer with other projects' clients: they read its records, choose the same partitions, and fence by
+transactional ID.
 
 Runs against Headrace, and with HEADRACE_COMPAT_BROKER=kafka against Apache Kafka.
 """
@@ -70,7 +70,7 @@ def new_topic(broker: Broker) -> Iterator[NewTopic]:
 
 @pytest.fixture
 def other(request: pytest.FixtureRequest, broker: Broker) -> Client:
-    """A client of another project by its name."""
+    """Returns another project's client by name."""
     if request.param == JavaKafkaClients.name:
         return JavaKafkaClients(request.getfixturevalue("java"))
     return {each.name: each for each in (Confluent, KafkaPython, Aiokafka)}[request.param](broker.bootstrap)
@@ -80,7 +80,7 @@ def make(broker: Broker, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": broker.bootstrap, **settings})
 
 
-# ---- what it writes
+# ---- record formats and partitions
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_asyncio_producer(broker: Broker, new_topic: NewTopic) -> None:
     assert values == [b"%d" % n for n in range(1000)] + [b"row"] * 10
 
 
-# ---- how it behaves
+# ---- behavior
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
@@ -174,7 +174,7 @@ def test_acks_configs(broker: Broker, new_topic: NewTopic, acks: str) -> None:
             [-1] * 100 if acks == "0" else list(range(100))
         )
     reader = Confluent(broker.bootstrap)
-    eventually(lambda: len(reader.read(topic, [0])) == 100, "all are there")
+    eventually(lambda: len(reader.read(topic, [0])) == 100, "all records are written")
 
 
 def test_log_append_time(broker: Broker, new_topic: NewTopic) -> None:

@@ -1,4 +1,4 @@
-"""The blocking producer with a real broker: what it sends, how it waits, how it ends."""
+"""The blocking producer with a real broker: sending, waiting, closing, Arrow tables."""
 
 import asyncio
 import itertools
@@ -60,7 +60,7 @@ def make(broker: EmbeddedBroker, **settings: Any) -> Producer:
 
 
 class TestSenderTurns:
-    """With much to send, `send` gives the loop its turns."""
+    """With a large backlog, `send` lets the sender's thread run."""
 
     def test_send_waits_for_sender_with_large_backlog(
         self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +81,7 @@ class TestSenderTurns:
             monkeypatch.setattr(producer_module, "_BACKLOG_BYTES", 0)
             for number in range(1000, 2000):
                 producer.send(topic, b"%01000d" % number, partition=0)
-            assert turns >= 60  # one for each batch
+            assert turns >= 60  # one per batch
         assert read_values(broker, topic, 0) == [b"%01000d" % number for number in range(2000)]
 
     def test_send_continues_while_broker_is_paused(
@@ -101,7 +101,7 @@ class TestSenderTurns:
     def test_callback_sends_with_large_backlog(
         self, broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """They run on the loop, which cannot wait for itself."""
+        """Callbacks run on the loop, which must not wait for itself."""
         monkeypatch.setattr(producer_module, "_BACKLOG_BYTES", 0)
         monkeypatch.setattr(producer_module, "_SENDER_TURN_SECONDS", PATIENCE)
         done = threading.Event()
@@ -124,7 +124,7 @@ def test_broker_stores_record_as_sent(broker: EmbeddedBroker, topic: str, acks: 
         assert (metadata.topic, metadata.partition, metadata.timestamp) == (topic, 1, 1_700_000_000_123)
         assert metadata.offset == (-1 if acks == "0" else 0)
         assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 5)
-    eventually(lambda: len(read_records(broker, topic, 1)) == 1, "the record is there")
+    eventually(lambda: len(read_records(broker, topic, 1)) == 1, "the record is written")
     (record,) = read_records(broker, topic, 1)
     assert (record.key, record.value, record.headers) == (b"key", b"value", (("a", b"1"), ("a", None)))
     assert record.timestamp == 1_700_000_000_123
@@ -302,8 +302,8 @@ def test_close_with_zero_timeout_fails_queued_records(broker: EmbeddedBroker, to
     producer = make(broker)
     producer.send(topic, b"first").get(timeout_ms=PATIENCE_MS)
     broker.pause()
-    sent = producer.send(topic, b"on the wire")
-    eventually(lambda: producer._core.sender.in_flight_count == 1, "it is on the wire")
+    sent = producer.send(topic, b"in flight")
+    eventually(lambda: producer._core.sender.in_flight_count == 1, "the batch is in flight")
     waiting = producer.send(topic, b"waiting", partition=2)
     producer.close(timeout_ms=0)
     for future in (sent, waiting):
@@ -431,24 +431,24 @@ def test_send_arrow_splits_batches_too_large_for_topic(broker: EmbeddedBroker) -
     assert read_values(broker, topic) == [b"%d" % n for n in range(2000)]
 
 
-@pytest.mark.parametrize("wrong", [3, -1, 2**40])
-def test_send_arrow_checks_partitions_before_first_row(broker: EmbeddedBroker, topic: str, wrong: int) -> None:
+@pytest.mark.parametrize("partition", [3, -1, 2**40])
+def test_send_arrow_checks_partitions_before_first_row(broker: EmbeddedBroker, topic: str, partition: int) -> None:
     rows = 20_000
     values = pa.array([b"v" * 500] * rows, pa.binary())
-    partitions = pa.array([*(n % 3 for n in range(rows - 1)), wrong])
+    partitions = pa.array([*(n % 3 for n in range(rows - 1)), partition])
     data = pa.table({"value": values, "partition": partitions})
     with make(broker) as producer:
-        for each in (data, data.to_batches()[0]):
-            with pytest.raises(IllegalArgumentError, match=f"contains {wrong}, but the topic has 3 partitions"):
-                producer.send_arrow(topic, each)
+        for rows_to_send in (data, data.to_batches()[0]):
+            with pytest.raises(IllegalArgumentError, match=f"contains {partition}, but the topic has 3 partitions"):
+                producer.send_arrow(topic, rows_to_send)
         with pytest.raises(IllegalArgumentError, match="has type string: expected integers"):
             producer.send_arrow(topic, table(1, partition=pa.array(["0"])))
         producer.flush(timeout_ms=PATIENCE_MS)
-    assert [read_values(broker, topic, partition) for partition in range(3)] == [[], [], []]
+    assert [read_values(broker, topic, number) for number in range(3)] == [[], [], []]
 
 
 def too_large_at_the_end() -> pa.Table:
-    """Three batches that will do, and a row that will not."""
+    """Returns three valid batches of rows and a row that is too large."""
     values = [b"%06d" % n + b"v" * 1000 for n in range(3000)]
     return pa.table({"value": pa.array([*values, b"v" * 2_000_000], pa.binary())})
 
@@ -462,7 +462,7 @@ def test_send_arrow_error_after_first_rows_fails_future(broker: EmbeddedBroker, 
         assert future.value is None
         written = sum(part.rows for part in future.acknowledged)
         assert 2000 <= written <= 3000
-        with pytest.raises(MessageSizeTooLargeError):  # nothing was sent, so it is raised
+        with pytest.raises(MessageSizeTooLargeError):  # raised, because no row was sent
             producer.send_arrow(topic, too_large_at_the_end().slice(3000), partition=0)
         assert producer._core.buffers.available_bytes == producer.config.buffer_memory
     assert len(read_values(broker, topic)) == written
@@ -475,7 +475,7 @@ def test_send_arrow_without_memory_for_last_rows(broker: EmbeddedBroker, topic: 
         broker.pause()
         try:
             future = producer.send_arrow(topic, data, partition=0)
-            assert not future.is_done, "some rows are on their way"
+            assert not future.is_done, "some rows should be in flight"
         finally:
             broker.resume()
         with pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms"):

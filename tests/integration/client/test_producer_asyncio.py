@@ -53,7 +53,7 @@ def test_futures_can_be_awaited(broker: EmbeddedBroker, topic: str) -> None:
         future = await producer.send(topic, b"0", key=b"k", partition=0)
         assert not future.is_done
         assert (await future).offset == 0
-        assert (await future).offset == 0, "also when it is done"
+        assert (await future).offset == 0, "a completed future can be awaited again"
         assert (await producer.send_and_wait(topic, b"1", partition=0)).offset == 1
         assert await producer.partitions_for(topic) == {0, 1}
         assert (await producer.metrics())["type"] == "producer"

@@ -1,5 +1,5 @@
-"""What can go wrong between a producer and a broker: with idempotence no record is lost, doubled or out of order, and
-futures tell the truth."""
+"""Faults between an idempotent producer and a broker: no record is lost, duplicated or out of order, and futures are
+right."""
 
 import itertools
 import subprocess
@@ -45,7 +45,7 @@ QUICK: dict[str, Any] = {
     "reconnect.backoff.ms": 1,
     "reconnect.backoff.max.ms": 20,
 }
-"""Many small batches on the way at once."""
+"""Configs for many small batches in flight."""
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ def value(number: int) -> bytes:
     return b"%06d" % number + b"v" * 60
 
 
-def check_whole(broker: EmbeddedBroker, topic: str, futures: list[FutureRecordMetadata]) -> None:
-    """Every record is in partition 0, once, in order, and where its future says."""
+def check_complete(broker: EmbeddedBroker, topic: str, futures: list[FutureRecordMetadata]) -> None:
+    """Checks that partition 0 has every record once, in order, at its future's offset."""
     assert [future.get(timeout_ms=PATIENCE_MS).offset for future in futures] == list(range(len(futures)))
     assert read_values(broker, topic) == [value(number) for number in range(len(futures))]
 
@@ -97,7 +97,7 @@ def test_retries_retriable_produce_errors(broker: EmbeddedBroker, topic: str, er
     with make(broker) as producer:
         fault = broker.faults.error(ApiKey.PRODUCE, error, times=5)
         futures = [producer.send(topic, value(number), partition=0) for number in range(100)]
-        check_whole(broker, topic, futures)
+        check_complete(broker, topic, futures)
         assert fault.hits == 5
 
 
@@ -111,7 +111,7 @@ def test_retries_retriable_produce_errors(broker: EmbeddedBroker, topic: str, er
         lambda faults: faults.drop_connection(ApiKey.INIT_PRODUCER_ID, times=2),
         lambda faults: faults.delay(ApiKey.PRODUCE, 5, times=20),
     ],
-    ids=["cut before", "cut after", "written and refused", "no metadata", "no id", "slow"],
+    ids=["request lost", "response lost", "written with error", "no metadata", "no producer id", "slow"],
 )
 def test_survives_lost_connections_and_responses(
     broker: EmbeddedBroker, topic: str, strike: Callable[[Any], Any]
@@ -119,12 +119,12 @@ def test_survives_lost_connections_and_responses(
     with make(broker) as producer:
         fault = strike(broker.faults)
         futures = [producer.send(topic, value(number), partition=0) for number in range(200)]
-        check_whole(broker, topic, futures)
+        check_complete(broker, topic, futures)
         assert fault.hits >= 1
 
 
 def test_retries_after_request_timeout(broker: EmbeddedBroker, topic: str) -> None:
-    """The records are in the log; the reply never comes."""
+    """The records are in the log, but there is no response."""
     with make(broker, request_timeout_ms=200) as producer:
         producer.send(topic, value(0), partition=0).get(timeout_ms=PATIENCE_MS)
         lost = broker.faults.drop_reply(ApiKey.PRODUCE, times=1)
@@ -142,7 +142,7 @@ def test_lost_sequence_bumps_epoch_without_loss(broker: EmbeddedBroker, topic: s
         futures[0].get(timeout_ms=PATIENCE_MS)
         broker.faults.error(ApiKey.PRODUCE, error, times=1)
         futures += [producer.send(topic, value(number), partition=0) for number in range(1, 30)]
-        check_whole(broker, topic, futures)
+        check_complete(broker, topic, futures)
         assert producer._core.idempotence is not None
         assert producer._core.idempotence.sequences.identity.epoch >= 1
 
@@ -172,19 +172,19 @@ def test_random_faults(broker: EmbeddedBroker, topic: str, seed: int) -> None:
                 producer.flush(timeout_ms=PATIENCE_MS)
         producer.flush(timeout_ms=PATIENCE_MS)
         faults.clear()
-        check_whole(broker, topic, futures)
+        check_complete(broker, topic, futures)
 
 
 def test_survives_cut_at_every_byte_of_responses() -> None:
-    """A connection dies after each possible number of bytes of what the broker says, from the first byte of ApiVersions
-    to the last of a Produce reply."""
+    """Cuts a connection after each possible number of response bytes, from the first byte of ApiVersions to the last
+    one of a Produce response."""
     with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties, topics={"t": 1}) as broker:
         proxy.target = broker.address
         settings = {"bootstrap.servers": proxy.bootstrap_servers, **QUICK}
         with Producer(settings) as producer:
             futures = [producer.send("t", value(0))]
             futures[0].get(timeout_ms=PATIENCE_MS)
-            # One connection that does everything: how much the broker says on it until a record is acknowledged.
+            # The number of response bytes on a new connection until a record is acknowledged.
             before = proxy.replied_bytes
             proxy.cut_now()
             futures.append(producer.send("t", value(1)))
@@ -196,7 +196,7 @@ def test_survives_cut_at_every_byte_of_responses() -> None:
                 futures.append(producer.send("t", value(len(futures))))
                 futures[-1].get(timeout_ms=PATIENCE_MS)
             assert proxy.cuts >= whole
-        check_whole(broker, "t", futures)
+        check_complete(broker, "t", futures)
 
 
 def test_survives_broker_restarts(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_survives_broker_restarts(tmp_path: Path) -> None:
             broker.restart(clean=clean)
             futures += [producer.send("t", value(len(futures) + n)) for n in range(20)]
         producer.flush(timeout_ms=PATIENCE_MS)
-        check_whole(broker, "t", futures)
+        check_complete(broker, "t", futures)
 
 
 def test_futures_are_correct_after_delivery_timeouts(broker: EmbeddedBroker, topic: str) -> None:
@@ -226,7 +226,7 @@ def test_futures_are_correct_after_delivery_timeouts(broker: EmbeddedBroker, top
     values = read_values(broker, topic)
     assert [values[offset] for offset in offsets] == [value(number) for number in range(10, 20)]
     assert offsets == sorted(offsets)
-    assert len(set(values)) == len(values), "a record is there twice"
+    assert len(set(values)) == len(values), "duplicate records"
     assert values == sorted(value for value in values if value)
 
 
@@ -246,7 +246,7 @@ def test_order_per_key_under_faults(broker: EmbeddedBroker, topic: str) -> None:
 
 
 def test_acknowledged_records_survive_broker_kill(tmp_path: Path) -> None:
-    """A broker in a process of its own is killed in the middle of it: what was acknowledged is there."""
+    """Kills a broker process while a producer sends: all acknowledged records are in the log."""
     with Headrace(tmp_path / "data", {"num.partitions": 1}) as process:
         settings = {**QUICK, "batch.size": 2000, "reconnect.backoff.max.ms": 50}
         with Producer({"bootstrap.servers": process.bootstrap, **settings}) as producer:
@@ -264,7 +264,9 @@ def test_acknowledged_records_survive_broker_kill(tmp_path: Path) -> None:
             try:
                 for _ in range(2):
                     so_far = len(futures)
-                    eventually(lambda so_far=so_far: len(futures) > so_far + 200, "the writer gets on")
+                    eventually(
+                        lambda so_far=so_far: len(futures) > so_far + 200, "the writer has sent 200 more records"
+                    )
                     process.kill()
                     process.start()
             finally:

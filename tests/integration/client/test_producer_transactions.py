@@ -1,4 +1,4 @@
-"""Transactions with a real broker: what readers of committed records see, fencing, and errors told apart."""
+"""Transactions with a real broker: visibility of committed records, fencing, and errors."""
 
 import dataclasses
 import itertools
@@ -47,7 +47,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"], autouse=True)
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The version of transactions (KIP-890): the broker has the second, and serves producers that have the first."""
+    """The transaction version (KIP-890) of the producer. The broker supports both."""
 
     async def answer(network: NetworkClient, transactional_id: str) -> int:
         return int(request.param)
@@ -209,21 +209,21 @@ def test_next_transaction_succeeds_after_abort(broker: EmbeddedBroker, topic: st
 
 
 def test_error_fails_commit_and_queued_batches(broker: EmbeddedBroker, topic: str) -> None:
-    """The batches behind the one that failed are not sent, and not waited for."""
+    """The commit neither sends nor awaits the batches behind the failed one."""
     with make(broker, topic, batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         producer.begin_transaction()
         producer.send(topic, b"first", partition=0)
         producer.flush(timeout_ms=PATIENCE_MS)
         broker.faults.error(ApiKey.PRODUCE, TopicAuthorizationFailedError, times=1)
         futures = []
-        with suppress(TopicAuthorizationFailedError):  # which may come as early as this
+        with suppress(TopicAuthorizationFailedError):  # `send` may raise it already
             for number in range(60):
                 futures.append(producer.send(topic, b"v" * 100, partition=number % 2))
         with pytest.raises(TopicAuthorizationFailedError) as caught:
             producer.commit_transaction()
         assert caught.value.abortable
-        # The error may have come before the commit began: then those that were on their way come back a moment later.
-        eventually(lambda: all(future.is_done for future in futures), "every record has an outcome", PATIENCE)
+        # If the error came before the commit, batches in flight complete a moment later.
+        eventually(lambda: all(future.is_done for future in futures), "every record is done", PATIENCE)
         assert any(future.failed() for future in futures)
         producer.abort_transaction()
     assert committed(broker, topic) == []

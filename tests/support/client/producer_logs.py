@@ -1,4 +1,4 @@
-"""What a broker's log has in the end, read with plain fetches."""
+"""Reads a broker's log with plain Fetch requests."""
 
 from tests.support.net.wire_calls import fetch
 from tests.support.net.wire_client import WireClient
@@ -11,28 +11,28 @@ READ_COMMITTED = 1
 
 
 def read_records(broker: EmbeddedBroker, topic: str, partition: int = 0, committed: bool = False) -> list[Record]:
-    """All records of a partition; with `committed`, without those of transactions that were aborted or are open."""
-    found: list[Record] = []
+    """Returns all records of a partition; with `committed`, without those of aborted and open transactions."""
+    records: list[Record] = []
     offset = 0
     with WireClient(broker.address) as client:
         while True:
-            reply = fetch(client, offset, topic, partition, isolation_level=READ_COMMITTED if committed else 0)
-            assert reply.error_code == 0, reply.error_code
-            end = reply.last_stable_offset if committed else reply.high_watermark
+            response = fetch(client, offset, topic, partition, isolation_level=READ_COMMITTED if committed else 0)
+            assert response.error_code == 0, response.error_code
+            end = response.last_stable_offset if committed else response.high_watermark
             aborted: dict[int, list[int]] = {}
-            for each in sorted(reply.aborted_transactions or (), key=lambda each: each.first_offset):
-                aborted.setdefault(each.producer_id, []).append(each.first_offset)
-            batches = split_batches(bytes(reply.records or b""), allow_partial=True)
+            for transaction in sorted(response.aborted_transactions or (), key=lambda aborted: aborted.first_offset):
+                aborted.setdefault(transaction.producer_id, []).append(transaction.first_offset)
+            batches = split_batches(bytes(response.records or b""), allow_partial=True)
             if offset >= end or not batches:
-                return found
+                return records
             for batch in batches:
                 offset = batch.next_offset
-                mine = aborted.get(batch.producer_id)
-                is_aborted = bool(mine) and batch.is_transactional and batch.base_offset >= mine[0]
+                first_offsets = aborted.get(batch.producer_id)
+                is_aborted = bool(first_offsets) and batch.is_transactional and batch.base_offset >= first_offsets[0]
                 if batch.is_control and is_aborted:
-                    mine.pop(0)
+                    first_offsets.pop(0)
                 elif not batch.is_control and not is_aborted:
-                    found += decode_rows(batch.records())
+                    records += decode_rows(batch.records())
 
 
 def read_values(broker: EmbeddedBroker, topic: str, partition: int = 0, committed: bool = False) -> list[bytes | None]:

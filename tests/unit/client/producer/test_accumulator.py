@@ -1,4 +1,4 @@
-"""What waits, what is due, and what goes into a request."""
+"""The accumulator: which batches are due and which go into a request."""
 
 import pytest
 from tests.support.client.producer_sim import SimProducer
@@ -13,7 +13,7 @@ RECORD = b"v" * 100
 
 
 def drained(producer: SimProducer, node_id: int = 1) -> list[tuple[int, int]]:
-    """Partition and record count of each batch that goes into one request."""
+    """Drains one request. Returns the partition and the record count of each batch."""
     now = producer.clock.monotonic()
     ready = producer.accumulator.ready(now)
     batches = producer.accumulator.drain(node_id, ready.by_leader.get(node_id, []), now)
@@ -109,7 +109,7 @@ def test_requests_respect_max_request_size_and_no_partition_starves() -> None:
         batches = drained(producer)
         assert len(batches) == 2
         seen += [partition for partition, _ in batches]
-    assert set(seen[:5]) == set(range(5)), f"all before any again: {seen}"
+    assert set(seen[:5]) == set(range(5)), f"a partition was drained twice before another one: {seen}"
 
 
 def test_batch_larger_than_max_request_size_is_sent_alone() -> None:
@@ -170,7 +170,7 @@ def test_all_batches_are_due_when_memory_is_exhausted() -> None:
     for partition in range(3):
         producer.put(RECORD, partition)
     assert drained(producer) == []
-    assert producer.send("t", b"v" * 300, partition=0) is None, "there should be no memory"
+    assert producer.send("t", b"v" * 300, partition=0) is None, "memory should be exhausted"
     producer.buffers.enqueue(450, lambda: None)
     assert len(drained(producer)) == 3
 
@@ -188,7 +188,7 @@ def test_flush_sends_and_waits_for_existing_batches_only() -> None:
     assert first.succeeded()
     assert not second.is_done
     producer.poll()
-    assert producer.cluster.in_flight() == 0, "a flush that is over hurries nobody"
+    assert producer.cluster.in_flight() == 0, "batches are due early although the flush has ended"
 
 
 def test_flush_waits_for_parts_of_split_batch() -> None:
@@ -229,9 +229,8 @@ def test_append_wakes_sender_only_if_next_check_is_too_late() -> None:
     assert producer.accumulator.next_check < NEVER
     before = producer.wakes
     producer.accumulator.set_leaders("u", [1])
-    producer.accumulator.topics = producer.accumulator.topics
     producer.send("u", RECORD)
-    assert producer.wakes == before, "the timer that is set comes first"
+    assert producer.wakes == before, "the sender was woken although its timer fires in time"
 
 
 def test_sticky_partition_changes_with_each_batch() -> None:
@@ -290,5 +289,4 @@ def test_forgets_topic_only_without_incomplete_batches() -> None:
     producer.cluster.respond()
     producer.accumulator.forget_topic("t")
     assert "t" not in producer.accumulator.topics
-    request = producer.send("t", RECORD)
-    assert request is None, "it has to be asked for again"
+    assert producer.send("t", RECORD) is None, "append should need new metadata"

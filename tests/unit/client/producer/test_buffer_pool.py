@@ -1,4 +1,4 @@
-"""The four cases of taking memory, and who gets what comes back."""
+"""The buffer pool: the four cases of allocation, and the order of waiters."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from headrace.client.producer.buffer_pool import BufferPool, MemoryWaiter
 from headrace.common.ids import make_random
 
 
-class Line:
-    """Remembers in which order waiters are served."""
+class Waiters:
+    """Records the order in which waiters are served."""
 
     def __init__(self, pool: BufferPool):
         self.pool = pool
@@ -45,7 +45,7 @@ def test_drops_free_buffers_for_larger_allocation() -> None:
     pool = BufferPool(100, 10)
     for buffer in [take(pool, 10) for _ in range(10)]:
         pool.give_back(buffer, 10)
-    take(pool, 35)  # four buffers' worth
+    take(pool, 35)  # drops four free buffers
     assert pool.available_bytes == 65
     assert len([pool.take(10) for _ in range(7)]) == 7
     assert pool.available_bytes <= 0 or pool.take(10) is None
@@ -54,15 +54,15 @@ def test_drops_free_buffers_for_larger_allocation() -> None:
 def test_waiter_gets_memory_in_pieces() -> None:
     pool = BufferPool(100, 10)
     held = [take(pool, 10) for _ in range(10)]
-    line = Line(pool)
-    waiter = line.add("large", 25)
+    waiters = Waiters(pool)
+    waiter = waiters.add("large", 25)
     assert pool.is_exhausted
     for buffer in held[:2]:
         pool.give_back(buffer, 10)
-    assert line.served == []
+    assert waiters.served == []
     assert waiter.granted_bytes == 20
     pool.give_back(held[2], 10)
-    assert line.served == ["large"]
+    assert waiters.served == ["large"]
     assert waiter.buffer is not None
     assert len(waiter.buffer) == 25
     assert pool.available_bytes == 5
@@ -72,44 +72,44 @@ def test_waiter_gets_memory_in_pieces() -> None:
 def test_waiters_are_served_in_order() -> None:
     pool = BufferPool(100, 10)
     held = [take(pool, 10) for _ in range(10)]
-    line = Line(pool)
-    line.add("large", 50)
-    line.add("small", 10)
+    waiters = Waiters(pool)
+    waiters.add("large", 50)
+    waiters.add("small", 10)
     pool.give_back(held.pop(), 10)
-    assert pool.take(1) is None, "who comes later takes what others wait for"
+    assert pool.take(1) is None, "a later caller took memory before the waiters"
     assert not pool.take_over(1)
-    assert line.served == []
+    assert waiters.served == []
     for _ in range(4):
         pool.give_back(held.pop(), 10)
-    assert line.served == ["large"]
+    assert waiters.served == ["large"]
     pool.give_back(held.pop(), 10)
-    assert line.served == ["large", "small"]
+    assert waiters.served == ["large", "small"]
 
 
 def test_waiter_for_usual_size_gets_returned_buffer() -> None:
     pool = BufferPool(20, 10)
     first, _ = take(pool, 10), take(pool, 10)
-    line = Line(pool)
-    waiter = line.add("usual", 10)
+    waiters = Waiters(pool)
+    waiter = waiters.add("usual", 10)
     pool.give_back(first, 10)
     assert waiter.buffer is first
 
 
 def test_grants_free_memory_at_once() -> None:
-    line = Line(BufferPool(100, 10))
-    assert line.add("now", 60).buffer is not None
-    assert line.served == ["now"]
+    waiters = Waiters(BufferPool(100, 10))
+    assert waiters.add("now", 60).buffer is not None
+    assert waiters.served == ["now"]
 
 
 def test_leaving_waiter_passes_memory_to_next() -> None:
     pool = BufferPool(20, 10)
     first, second = take(pool, 10), take(pool, 10)
-    line = Line(pool)
-    impatient = line.add("impatient", 20)
-    line.add("next", 10)
+    waiters = Waiters(pool)
+    impatient = waiters.add("impatient", 20)
+    waiters.add("next", 10)
     pool.give_back(first, 10)
     pool.leave(impatient)
-    assert line.served == ["next"]
+    assert waiters.served == ["next"]
     pool.give_back(second, 10)
     assert pool.available_bytes == 10
 
@@ -127,10 +127,10 @@ def test_counts_memory_without_buffer() -> None:
     pool = BufferPool(20, 10)
     assert pool.take_over(15)
     assert not pool.take_over(6)
-    line = Line(pool)
-    waiter = pool.enqueue(10, lambda: line.served.append("counted"), wants_buffer=False)
+    waiters = Waiters(pool)
+    waiter = pool.enqueue(10, lambda: waiters.served.append("counted"), wants_buffer=False)
     pool.give_back(None, 15)
-    assert line.served == ["counted"]
+    assert waiters.served == ["counted"]
     assert waiter.buffer is None
     assert pool.available_bytes == 10
 
@@ -165,7 +165,7 @@ class TestLargeBuffers:
         take(pool, 10)
         large = pool.exchange(10)
         assert large is not None
-        del large[25:]  # what was sent
+        del large[25:]  # as `finish_batch` shortens it
         pool.give_back(large, 40)
         assert (pool.available_bytes, pool.used_bytes) == (100, 0)
         take(pool, 10)
@@ -200,10 +200,10 @@ class TestLargeBuffers:
         pool = BufferPool(50, 10, 40)
         take(pool, 10)
         large = pool.exchange(10)
-        line = Line(pool)
-        line.add("first", 30)
+        waiters = Waiters(pool)
+        waiters.add("first", 30)
         pool.give_back(large, 40)
-        assert line.served == ["first"]
+        assert waiters.served == ["first"]
         assert pool.available_bytes == 20
 
 
@@ -214,7 +214,7 @@ def test_memory_is_conserved_in_random_operations() -> None:
         held: list[tuple[bytearray | None, int]] = []
         waiting: list[MemoryWaiter] = []
         for _ in range(300):
-            for waiter in [each for each in waiting if each.is_served]:
+            for waiter in [waiter for waiter in waiting if waiter.is_served]:
                 waiting.remove(waiter)
                 held.append((waiter.buffer, waiter.size))
             step = random.randrange(5)
@@ -234,7 +234,7 @@ def test_memory_is_conserved_in_random_operations() -> None:
                 if large is not None:
                     held[-1] = large, 200
             used = sum(size for _, size in held)
-            partly = sum(each.size if each.is_served else each.granted_bytes for each in waiting)
+            partly = sum(waiter.size if waiter.is_served else waiter.granted_bytes for waiter in waiting)
             assert pool.available_bytes + used + partly == 1000, f"seed {seed}"
             assert not waiting or waiting[0].is_served or pool.available_bytes < waiting[0].size, f"seed {seed}"
 

@@ -1,4 +1,4 @@
-"""Choosing partitions."""
+"""Partitioners."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Partitions of Arrow rows, against the slow way."""
+"""Partitions of Arrow rows, compared with those of single records."""
 
 import pyarrow as pa
 import pytest

@@ -1,5 +1,5 @@
-"""The sender against leaders that are simulated: what it does about every kind of answer, and in the end order and
-completeness whatever goes wrong."""
+"""The sender against simulated leaders: its reaction to each kind of response, and order and completeness under
+faults."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def offsets(futures: list[FutureRecordMetadata]) -> list[int]:
 
 
 def settle(producer: SimProducer, ms: int = 2000) -> None:
-    """Lets everything come to an end that can."""
+    """Polls and responds until all batches that can complete have completed."""
     for _ in range(ms // 50):
         producer.poll(50)
         for node_id in list(producer.cluster.waiting):
@@ -38,7 +38,7 @@ def settle(producer: SimProducer, ms: int = 2000) -> None:
 
 
 def started(**settings: Any) -> SimProducer:
-    """A producer that has had its first record acknowledged, so that it may have more in flight."""
+    """Returns a producer whose first record is acknowledged, so that several batches may be in flight."""
     producer = SimProducer(**settings)
     producer.put(b"first")
     producer.poll()
@@ -58,7 +58,7 @@ def test_sends_record_and_completes_future() -> None:
     assert producer.cluster.values() == [b"one"]
     assert producer.buffers.available_bytes == 1_000_000
     assert producer.accumulator.incomplete_count == producer.sender.in_flight_count == 0
-    assert batch.data is batch.buffer is None, "who keeps a future keeps no records"
+    assert batch.data is batch.buffer is None, "the future keeps the records in memory"
 
 
 @pytest.mark.parametrize("limit", [1, 5])
@@ -90,7 +90,7 @@ def test_one_request_in_flight_keeps_order_without_idempotence() -> None:
     assert producer.accumulator.topics["t"].queues[0].is_muted
     producer.cluster.cut()
     producer.poll(10)
-    assert producer.cluster.in_flight() == 0, "it should wait before it tries again"
+    assert producer.cluster.in_flight() == 0, "the retry should wait for the backoff"
     settle(producer)
     assert offsets(futures) == [0, 1, 2]
 
@@ -138,7 +138,7 @@ def test_uses_leader_named_in_response() -> None:
     assert producer.metadata.noted_leaders == [(TopicPartition("t", 0), 2)]
     producer.accumulator.set_leaders("t", [2])
     producer.poll()
-    assert producer.cluster.in_flight(2) == 1, "nothing is waited for where the leader is new"
+    assert producer.cluster.in_flight(2) == 1, "a retry at a new leader should not wait"
     producer.cluster.respond(2)
     assert future.succeeded()
 
@@ -190,7 +190,7 @@ def test_lost_sequence_restarts_in_new_epoch(error: type[KafkaError]) -> None:
     producer = SimProducer()
     producer.put(b"first")
     settle(producer)
-    producer.cluster.logs.clear()  # as if all replicas had lost it
+    producer.cluster.logs.clear()  # as if all replicas had lost the partition
     producer.cluster.refuse = lambda tp, batch: error if batch.producer_epoch == 0 else None
     futures = [producer.put(b"%d" % number + b"v" * 300) for number in range(3)]
     settle(producer)
@@ -237,7 +237,7 @@ def test_unsent_batch_expires() -> None:
     settle(producer)
     assert later.succeeded()
     assert producer.idempotence is not None
-    assert producer.idempotence.bumps == 0, "what was never sent leaves no doubt"
+    assert producer.idempotence.bumps == 0, "a batch that was never sent needs no epoch bump"
 
 
 def test_batch_in_flight_expires_and_releases_memory_with_response() -> None:
@@ -256,7 +256,7 @@ def test_batch_in_flight_expires_and_releases_memory_with_response() -> None:
     assert later.succeeded()
     assert producer.cluster.values() == [b"lost", b"later"]
     assert producer.idempotence is not None
-    assert producer.idempotence.bumps == 1, "nobody could tell whether the first was written"
+    assert producer.idempotence.bumps == 1, "the first batch may or may not have been written"
 
 
 def test_acks_0_completes_without_response() -> None:
@@ -295,8 +295,8 @@ def test_detects_slow_leaders() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_faults_keep_every_record_once_and_in_order(seed: int) -> None:
-    """Cuts before and after requests are carried out, refusals that pass, leaders that move: with all futures
-    acknowledged in the end, every partition has its records, in order, and each future tells where."""
+    """Injects lost requests and responses, retriable errors and leader changes. In the end all futures are
+    acknowledged, each partition has its records in order, and each future has the right offset."""
     random = make_random(seed)
     producer = SimProducer(
         partitions=3,
@@ -350,8 +350,7 @@ def test_random_faults_keep_every_record_once_and_in_order(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_futures_are_correct_after_delivery_timeouts(seed: int) -> None:
-    """With a delivery timeout that often strikes: nothing acknowledged is missing or doubled, nothing is out of
-    order."""
+    """With a short delivery timeout, no acknowledged record is missing, duplicated or out of order."""
     random = make_random(seed)
     producer = SimProducer(batch_bytes=250, delivery_timeout=1.0, random=random)
     cluster = producer.cluster
@@ -376,7 +375,7 @@ def test_futures_are_correct_after_delivery_timeouts(seed: int) -> None:
         if future.succeeded():
             offset = future.get(timeout_ms=0).offset
             assert log[offset] == value, f"seed {seed}"
-            assert log.count(value) == 1, f"seed {seed}: {value!r} is there twice"
+            assert log.count(value) == 1, f"seed {seed}: {value!r} is duplicated"
     assert log == sorted(log, key=int), f"seed {seed}: out of order"
-    assert len(set(log)) == len(log), f"seed {seed}: doubled"
+    assert len(set(log)) == len(log), f"seed {seed}: duplicates"
     assert producer.buffers.available_bytes == 1_000_000

@@ -16,7 +16,8 @@ def make(count: int, tp: TopicPartition = TP) -> ProducerBatch:
 
 
 def started(epoch: int = 0) -> Sequences:
-    """As after a first batch, so that more may be in flight: the next sequence is 0, which follows the highest."""
+    """Returns sequences after a first batch, so that several may be in flight. The next sequence is 0, after the
+    highest."""
     sequences = Sequences()
     sequences.set_identity(ProducerIdAndEpoch(5, epoch))
     sequences.of(TP).last_acked = 2**31 - 1
@@ -40,7 +41,7 @@ def test_first_batch_of_epoch_is_alone_in_flight() -> None:
     sequences.set_identity(ProducerIdAndEpoch(5, 0))
     (first,) = drain(sequences, 1)
     assert not sequences.may_drain(make(1))
-    assert sequences.may_drain(first), "it may be sent again"
+    assert sequences.may_drain(first), "it may be retried"
     sequences.handle_completed_batch(first)
     drain(sequences, 1, 1)
 
@@ -68,7 +69,7 @@ def test_retried_batches_keep_sequence_and_order() -> None:
     sequences = started()
     first, second = drain(sequences, 1, 1)
     assert sequences.may_drain(first)
-    assert not sequences.may_drain(second), "the one before it has no answer yet"
+    assert not sequences.may_drain(second), "the batch before it is not acknowledged yet"
     sequences.assign_sequence(first)
     assert first.base_sequence == 0
     sequences.handle_completed_batch(first)
@@ -102,7 +103,7 @@ def test_resolved_partition_needs_no_bump() -> None:
     sequences = started()
     first, second = drain(sequences, 1, 1)
     sequences.handle_failed_batch(first, known_unwritten=False)
-    sequences.handle_completed_batch(second)  # a leader takes nothing that does not follow, so the first is there
+    sequences.handle_completed_batch(second)  # leaders accept batches in sequence only, so the first one was written
     assert sequences.resolve() == []
     assert sequences.may_drain(make(1))
     assert not sequences.must_bump
@@ -130,8 +131,8 @@ def test_other_partitions_change_epoch_when_empty() -> None:
     sequences.request_bump(TP)
     sequences.bump()
     assert (batch.producer_epoch, batch.base_sequence) == (0, 0)
-    assert sequences.may_drain(batch), "it may be sent again as it was"
-    assert not sequences.may_drain(make(1, other)), "new ones wait for the old epoch to be over"
+    assert sequences.may_drain(batch), "it may be retried in the old epoch"
+    assert not sequences.may_drain(make(1, other)), "new batches wait until the old epoch has none in flight"
     sequences.handle_completed_batch(batch)
     fresh = make(1, other)
     assert sequences.may_drain(fresh)

@@ -1,4 +1,4 @@
-"""The states of a transactional producer, against coordinators that say what the test wants."""
+"""The transaction manager and the idempotence manager, against simulated coordinators."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -61,18 +61,18 @@ S = TransactionState
 
 
 class Coordinators(NetworkClient):
-    """Answers every request; `errors` has what the next ones of a kind are answered with instead."""
+    """Responds to every request. `errors` are the errors of the next requests, by API."""
 
     def __init__(self, version: int):
         self.version = version
         self.epoch = -1
-        self.asked: list[tuple[str, Any, int | None, int | None]] = []
+        self.requests: list[tuple[str, Any, int | None, int | None]] = []
         self.forgotten: list[tuple[CoordinatorType, str]] = []
         self.errors: dict[str, list[type[KafkaError]]] = {}
         self.slept: list[float] = []
 
     def names(self) -> list[str]:
-        return [name for name, *_ in self.asked]
+        return [name for name, *_ in self.requests]
 
     async def send_to_any(self, request: Message) -> Any:
         return await self.send_to_coordinator(CoordinatorType.GROUP, "", request)
@@ -86,7 +86,7 @@ class Coordinators(NetworkClient):
         max_version: int | None = None,
     ) -> Any:
         name = type(request).__name__.removesuffix("Request")
-        self.asked.append((name, request, min_version, max_version))
+        self.requests.append((name, request, min_version, max_version))
         await asyncio.sleep(0.001)
         errors = self.errors.get(name, [])
         error = errors.pop(0) if errors else None
@@ -187,7 +187,7 @@ class Bench:
         return self.manager
 
     async def added(self) -> TransactionManager:
-        """In a transaction that has a partition."""
+        """Begins a transaction with one partition."""
         await self.begun()
         self.manager.maybe_add_partition(TP)
         self.manager.prepare()
@@ -217,10 +217,10 @@ def test_version_1_adds_partitions_before_writing() -> None:
         await manager.commit()
         assert manager.state is S.READY
         assert bench.coordinators.names() == ["InitProducerId", "AddPartitionsToTxn", "EndTxn"]
-        (_, request, _, highest) = bench.coordinators.asked[1]
+        (_, request, _, highest) = bench.coordinators.requests[1]
         assert [(topic.name, topic.partitions) for topic in request.v3_and_below_topics] == [("t", [0, 1])]
         assert highest == 3
-        (_, request, _, highest) = bench.coordinators.asked[2]
+        (_, request, _, highest) = bench.coordinators.requests[2]
         assert (request.producer_id, request.producer_epoch, request.committed, highest) == (7, 0, True, 4)
 
     with_bench(test)
@@ -234,7 +234,7 @@ def test_version_2_adds_no_partitions_and_takes_epoch_of_end_txn() -> None:
         assert manager.produce_versions() == (12, None)
         await manager.commit()
         assert bench.coordinators.names() == ["InitProducerId", "EndTxn"]
-        assert bench.coordinators.asked[1][2] == 5
+        assert bench.coordinators.requests[1][2] == 5
         assert manager.sequences.identity == (7, 1)
         manager.begin()
         manager.maybe_add_partition(TP)
@@ -293,9 +293,9 @@ def test_init_changes_transactional_id(version: int) -> None:
                 await manager.init("third")
             assert manager.transactional_id == name
             await manager.abort()
-        asked = [each[1] for each in bench.coordinators.asked if each[0] == "InitProducerId"]
-        assert [request.transactional_id for request in asked] == ["first", "second", "second"]
-        assert all(request.producer_id == -1 for request in asked)
+        requests = [request for name, request, *_ in bench.coordinators.requests if name == "InitProducerId"]
+        assert [request.transactional_id for request in requests] == ["first", "second", "second"]
+        assert all(request.producer_id == -1 for request in requests)
 
     with_bench(test, version)
 
@@ -309,7 +309,9 @@ def test_sends_offsets_to_transaction(version: int) -> None:
         await manager.commit()
         expected = ["InitProducerId", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"]
         assert bench.coordinators.names() == (expected if version == 1 else expected[:1] + expected[2:])
-        (_, request, lowest, highest) = next(each for each in bench.coordinators.asked if each[0] == "TxnOffsetCommit")
+        (_, request, lowest, highest) = next(
+            each for each in bench.coordinators.requests if each[0] == "TxnOffsetCommit"
+        )
         assert (lowest, highest) == ((3, 4) if version == 1 else (5, 5))
         assert (request.generation_id, request.member_id, request.group_instance_id) == (3, "member", "instance")
         part = request.topics[0].partitions[0]
@@ -409,7 +411,7 @@ def test_fatal_error_of_init() -> None:
 )
 def test_abortable_errors_require_abort_only(api: str, error: type[KafkaError], version: int) -> None:
     if version == 2 and api == "AddPartitionsToTxn":
-        api = "produce"  # there is no such request in version 2
+        api = "produce"  # version 2 does not send AddPartitionsToTxn
 
     async def test(bench: Bench) -> None:
         bench.coordinators.errors[api] = [error]
@@ -442,7 +444,7 @@ def test_abortable_errors_require_abort_only(api: str, error: type[KafkaError], 
         assert not bench.fatal
         names = bench.coordinators.names()
         assert names[-2:] == (["EndTxn", "InitProducerId"] if version == 1 else names[-2:])
-        assert manager.sequences.identity == (7, 1), "the next transaction has an epoch of its own"
+        assert manager.sequences.identity == (7, 1), "the next transaction needs a new epoch"
         manager.begin()
         manager.check_open()
 
@@ -474,7 +476,7 @@ def test_error_while_completing_batches_stops_commit() -> None:
         bench.on_complete = lambda: None
         await manager.abort()
         assert bench.completed == [False, True]
-        assert [request.committed for name, request, *_ in bench.coordinators.asked if name == "EndTxn"] == [False]
+        assert [request.committed for name, request, *_ in bench.coordinators.requests if name == "EndTxn"] == [False]
 
     with_bench(test)
 
@@ -504,7 +506,7 @@ def test_result_of_abandoned_call_is_not_returned_by_later_call() -> None:
             async with asyncio.timeout(0.05):
                 await manager.commit()
         await asyncio.sleep(10)
-        assert manager.state is S.READY, "it went on"
+        assert manager.state is S.READY, "the commit should have continued"
         manager.begin()
         bench.coordinators.errors["TxnOffsetCommit"] = [CoordinatorNotAvailableError]
         with pytest.raises(TimeoutError):
@@ -514,7 +516,7 @@ def test_result_of_abandoned_call_is_not_returned_by_later_call() -> None:
         await manager.commit()
         committed = [
             request.topics[0].partitions[0].committed_offset
-            for name, request, *_ in bench.coordinators.asked
+            for name, request, *_ in bench.coordinators.requests
             if name == "TxnOffsetCommit"
         ]
         assert committed == [1, 1, 2]
@@ -532,14 +534,14 @@ def idempotent(coordinators: Coordinators, fatal: list[BaseException]) -> Idempo
 
 def test_idempotent_producer_retries_init_producer_id() -> None:
     async def main() -> None:
-        calls, fatal = Coordinators(1), []
-        calls.errors["InitProducerId"] = [CoordinatorLoadInProgressError, KafkaConnectionError]
-        guard = idempotent(calls, fatal)
-        guard.prepare()
-        guard.prepare()
+        coordinators, fatal = Coordinators(1), []
+        coordinators.errors["InitProducerId"] = [CoordinatorLoadInProgressError, KafkaConnectionError]
+        manager = idempotent(coordinators, fatal)
+        manager.prepare()
+        manager.prepare()
         await asyncio.sleep(1)
-        assert calls.names() == ["InitProducerId"] * 3
-        assert guard.sequences.identity == (7, 0)
+        assert coordinators.names() == ["InitProducerId"] * 3
+        assert manager.sequences.identity == (7, 0)
         assert not fatal
 
     run(main())
@@ -547,28 +549,28 @@ def test_idempotent_producer_retries_init_producer_id() -> None:
 
 def test_idempotent_producer_fails_without_authorization() -> None:
     async def main() -> None:
-        calls, fatal = Coordinators(1), []
-        calls.errors["InitProducerId"] = [ClusterAuthorizationFailedError]
-        guard = idempotent(calls, fatal)
-        guard.prepare()
+        coordinators, fatal = Coordinators(1), []
+        coordinators.errors["InitProducerId"] = [ClusterAuthorizationFailedError]
+        manager = idempotent(coordinators, fatal)
+        manager.prepare()
         await asyncio.sleep(1)
-        guard.prepare()
+        manager.prepare()
         await asyncio.sleep(1)
         assert [type(error) for error in fatal] == [ClusterAuthorizationFailedError]
-        assert calls.names() == ["InitProducerId"]
+        assert coordinators.names() == ["InitProducerId"]
 
     run(main())
 
 
 def test_idempotent_producer_bumps_epoch_locally() -> None:
     async def main() -> None:
-        calls: Coordinators = Coordinators(1)
-        guard = idempotent(calls, [])
-        guard.prepare()
+        coordinators: Coordinators = Coordinators(1)
+        manager = idempotent(coordinators, [])
+        manager.prepare()
         await asyncio.sleep(1)
-        assert guard.reset_sequence(TP)
-        guard.prepare()
-        assert guard.sequences.identity == (7, 1)
-        assert calls.names() == ["InitProducerId"]
+        assert manager.reset_sequence(TP)
+        manager.prepare()
+        assert manager.sequences.identity == (7, 1)
+        assert coordinators.names() == ["InitProducerId"]
 
     run(main())
