@@ -330,12 +330,12 @@ def dumped(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Dump
     return Dumped(sites, dump_log(*files, print_data=True), dump_log(*indexes, index_sanity=True))
 
 
-def test_nothing_is_wrong(dumped: Dumped) -> None:
+def test_fuzzer_finds_nothing(dumped: Dumped) -> None:
     assert [problem for problem in dumped.dump.problems if not is_of_an_emptied_batch(problem)] == []
     assert dumped.dump.padding == {}
 
 
-def test_indexes_pass_the_check_of_a_starting_broker(dumped: Dumped) -> None:
+def test_kafka_accepts_indexes_at_start(dumped: Dumped) -> None:
     assert dumped.sanity.problems == []
     indexes = {
         str(file) for name in WRITERS for suffix in (".index", ".timeindex") for file in dumped.files(name, suffix)
@@ -344,13 +344,13 @@ def test_indexes_pass_the_check_of_a_starting_broker(dumped: Dumped) -> None:
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-def test_batches_are_the_ones_written(dumped: Dumped, name: str) -> None:
+def test_batches_equal_written_ones(dumped: Dumped, name: str) -> None:
     start = int(dumped.files(name, ".log")[0].stem)
     written = [batch for batch in dumped.sites[name].batches if batch.base_offset >= start]
     assert [batch_printed(batch) for batch in dumped.batches(name)] == [batch.printed for batch in written]
 
 
-def test_offsets_are_missing_only_where_none_were_written(dumped: Dumped) -> None:
+def test_offsets_have_only_expected_gaps(dumped: Dumped) -> None:
     with_gaps = {Path(file).parent.name for file, _, _ in dumped.dump.gaps}
     assert with_gaps <= {"far-0", "truncated-0", *(f"{name}-0" for name in CLEANED)}
 
@@ -361,7 +361,7 @@ def test_there_are_many_segments(dumped: Dumped, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in IN_ORDER if name not in ("truncated", "recovered", "restarted")])
-def test_indexes_hold_what_kafka_would_put_there(dumped: Dumped, name: str) -> None:
+def test_indexes_match_kafkas(dumped: Dumped, name: str) -> None:
     """Kafka's rule, in a segment that was written in one go: an entry for the batch that comes when more than
     `index.interval.bytes` lie behind the last entry, and the largest timestamp once more at the end."""
     interval = dumped.sites[name].log.config.index_interval_bytes
@@ -384,7 +384,7 @@ def test_indexes_hold_what_kafka_would_put_there(dumped: Dumped, name: str) -> N
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_snapshots_hold_the_producers_state(dumped: Dumped, name: str) -> None:
+def test_snapshots_have_producer_state(dumped: Dumped, name: str) -> None:
     fields = ("producerId", "producerEpoch", "coordinatorEpoch", "currentTxnFirstOffset", "lastTimestamp")
     of_batch = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")
     snapshots = dumped.files(name, ".snapshot")
@@ -418,7 +418,7 @@ def producers_at(site: Site, end: int) -> dict[int, tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-def test_transaction_indexes_list_what_was_aborted(dumped: Dumped, name: str) -> None:
+def test_transaction_indexes_list_aborted_transactions(dumped: Dumped, name: str) -> None:
     fields = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
     indexed = [entry for file in dumped.files(name, ".txnindex") for entry in dumped.entries(file, *fields)]
     began: dict[int, int] = {}
@@ -435,7 +435,7 @@ def test_transaction_indexes_list_what_was_aborted(dumped: Dumped, name: str) ->
 
 
 @pytest.mark.parametrize("name", CLEANED)
-def test_compaction_leaves_the_last_record_of_each_key(dumped: Dumped, name: str) -> None:
+def test_compaction_retains_last_record_of_each_key(dumped: Dumped, name: str) -> None:
     site = dumped.sites[name]
     cleaned_up_to = site.log.cleaned_up_to or 0
     written = {record.offset: record for record in site.records}
@@ -458,7 +458,7 @@ def test_compaction_leaves_the_last_record_of_each_key(dumped: Dumped, name: str
 
 
 @pytest.mark.parametrize("name", CLEANED)
-def test_compaction_keeps_what_producers_and_transactions_need(dumped: Dumped, name: str) -> None:
+def test_compaction_keeps_producer_and_transaction_state(dumped: Dumped, name: str) -> None:
     site = dumped.sites[name]
     batches = [batch for batch in dumped.batches(name) if batch.last < (site.log.cleaned_up_to or 0)]
     [only] = [batch for batch in batches if batch.fields["producerId"] == 71]

@@ -59,7 +59,7 @@ def opened(
         yield opened
 
 
-def test_all_partitions_are_opened(opened: Opened, kafka_files: KafkaFiles) -> None:
+def test_opens_all_partitions(opened: Opened, kafka_files: KafkaFiles) -> None:
     found = {(log.tp.topic, log.tp.partition) for log in opened.manager}
     assert found >= {*kafka_files.sample.records, ("__consumer_offsets", 0), ("__transaction_state", 0)}
     assert found == {
@@ -71,7 +71,7 @@ def test_all_partitions_are_opened(opened: Opened, kafka_files: KafkaFiles) -> N
         assert f"topic_id: {log.topic_id}" in (opened.source / str(log.tp) / "partition.metadata").read_text()
 
 
-def test_a_clean_stop_needs_no_scan_and_a_kill_no_repair(opened: Opened) -> None:
+def test_clean_shutdown_needs_no_scan_and_kill_no_repair(opened: Opened) -> None:
     was_clean = (opened.source / ".kafka_cleanshutdown").exists()
     for tp, report in opened.manager.load_reports.items():
         log = opened.log((tp.topic, tp.partition))
@@ -85,7 +85,7 @@ def test_a_clean_stop_needs_no_scan_and_a_kill_no_repair(opened: Opened) -> None
 
 @per_partition
 @pytest.mark.parametrize("max_bytes", [1, 700, 1024 * 1024])
-def test_every_record_is_read(opened: Opened, kafka_files: KafkaFiles, partition: Partition, max_bytes: int) -> None:
+def test_reads_every_record(opened: Opened, kafka_files: KafkaFiles, partition: Partition, max_bytes: int) -> None:
     expected = kafka_files.sample.records[partition]
     found = consume(opened.log(partition), max_bytes=max_bytes)
     assert [record.content for record in found] == [record.content for record in expected]
@@ -93,7 +93,7 @@ def test_every_record_is_read(opened: Opened, kafka_files: KafkaFiles, partition
 
 @per_partition
 @pytest.mark.parametrize("max_bytes", [1, 700, 1024 * 1024])
-def test_a_committed_reader_gets_what_was_committed(
+def test_read_committed_returns_committed_records(
     opened: Opened, kafka_files: KafkaFiles, partition: Partition, max_bytes: int
 ) -> None:
     expected = kafka_files.sample.committed(*partition)
@@ -102,7 +102,7 @@ def test_a_committed_reader_gets_what_was_committed(
 
 
 @pytest.mark.parametrize("topic", ["compacted", "compacted-deletes"])
-def test_a_compacted_log_has_the_last_value_of_each_key(opened: Opened, kafka_files: KafkaFiles, topic: str) -> None:
+def test_compacted_log_has_last_value_of_each_key(opened: Opened, kafka_files: KafkaFiles, topic: str) -> None:
     found = {record.key: record.value for record in consume(opened.log((topic, 0)), read_committed=True)}
     latest = kafka_files.sample.latest[topic, 0]
     assert {key: value for key, value in found.items() if value is not None} == {
@@ -111,7 +111,7 @@ def test_a_compacted_log_has_the_last_value_of_each_key(opened: Opened, kafka_fi
 
 
 @per_partition
-def test_offsets_by_timestamp_are_kafkas(opened: Opened, kafka_files: KafkaFiles, partition: Partition) -> None:
+def test_offsets_by_timestamp_match_kafkas(opened: Opened, kafka_files: KafkaFiles, partition: Partition) -> None:
     log = opened.log(partition)
     for timestamp, answer in kafka_files.by_timestamp[partition].items():
         found = log.find_timestamp(timestamp) or (-1, -1)
@@ -125,7 +125,7 @@ def test_offsets_by_timestamp_are_kafkas(opened: Opened, kafka_files: KafkaFiles
 
 
 @per_partition
-def test_offsets_by_timestamp_are_right(opened: Opened, partition: Partition) -> None:
+def test_finds_offsets_by_timestamp(opened: Opened, partition: Partition) -> None:
     """For every timestamp there is, by looking at every record."""
     log = opened.log(partition)
     all_records = [
@@ -138,7 +138,7 @@ def test_offsets_by_timestamp_are_right(opened: Opened, partition: Partition) ->
         assert log.find_timestamp(timestamp) == next(each for each in all_records if each[0] >= timestamp)
 
 
-def test_producers_are_those_of_kafkas_snapshots(opened: Opened, kafka_files: KafkaFiles) -> None:
+def test_producer_state_matches_kafkas_snapshots(opened: Opened, kafka_files: KafkaFiles) -> None:
     """The snapshots that Kafka wrote when it stopped, as Kafka prints them; it writes none of an empty log."""
     logs = [log for log in opened.manager if log.log_end_offset]
     newest = [files_in(kafka_files.clean / str(log.tp), ".snapshot")[-1] for log in logs]
@@ -170,14 +170,14 @@ def test_producers_are_those_of_kafkas_snapshots(opened: Opened, kafka_files: Ka
             }
 
 
-def test_an_open_transaction_stays_open(opened: Opened, kafka_files: KafkaFiles) -> None:
+def test_keeps_open_transaction(opened: Opened, kafka_files: KafkaFiles) -> None:
     log = opened.log(("txn", 0))
     first_offset = kafka_files.sample.last_stable["txn", 0]
     assert log.producers.first_unstable_offset() == first_offset
     assert log.last_stable_offset == first_offset
 
 
-def test_leader_epochs_are_kafkas(opened: Opened) -> None:
+def test_leader_epochs_match_kafkas(opened: Opened) -> None:
     for log in opened.manager:
         lines = (opened.source / str(log.tp) / "leader-epoch-checkpoint").read_text().split()
         entries = list(zip(map(int, lines[2::2]), map(int, lines[3::2]), strict=True))
@@ -189,7 +189,7 @@ def test_leader_epochs_are_kafkas(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("which", ["clean", "killed"])
-def test_a_retry_is_known_and_a_gap_refused(kafka_files: KafkaFiles, tmp_path: Path, which: str) -> None:
+def test_recognizes_retry_and_rejects_gap(kafka_files: KafkaFiles, tmp_path: Path, which: str) -> None:
     """The check of sequence numbers goes on where Kafka's ended."""
     opened = Opened(getattr(kafka_files, which), tmp_path / "data")
     with opened.manager:
@@ -208,7 +208,7 @@ def test_a_retry_is_known_and_a_gap_refused(kafka_files: KafkaFiles, tmp_path: P
         assert log.log_end_offset == batches[-1].next_offset + 2
 
 
-def test_opening_and_closing_changes_nothing(kafka_files: KafkaFiles, tmp_path: Path) -> None:
+def test_open_and_close_changes_nothing(kafka_files: KafkaFiles, tmp_path: Path) -> None:
     opened = Opened(kafka_files.clean, tmp_path / "data")
     with opened.manager:
         empty = {str(log.tp) for log in opened.manager if log.log_end_offset == 0}
@@ -222,7 +222,7 @@ def test_opening_and_closing_changes_nothing(kafka_files: KafkaFiles, tmp_path: 
     assert all(sorted(before[name].splitlines()) == sorted(after[name].splitlines()) for name in changed)
 
 
-def test_the_log_of_kafkas_controllers_is_left_alone(kafka_files: KafkaFiles, tmp_path: Path) -> None:
+def test_ignores_metadata_log_of_controllers(kafka_files: KafkaFiles, tmp_path: Path) -> None:
     """Also where it would need recovery or retention, if it were Headrace's."""
     opened = Opened(kafka_files.killed, tmp_path / "data")
     with opened.manager:
@@ -233,7 +233,7 @@ def test_the_log_of_kafkas_controllers_is_left_alone(kafka_files: KafkaFiles, tm
     assert "__cluster_metadata" not in (opened.directory / "recovery-point-offset-checkpoint").read_text()
 
 
-def test_recovery_makes_the_files_that_kafkas_recovery_makes(kafka_files: KafkaFiles, tmp_path: Path) -> None:
+def test_recovery_rebuilds_same_files_as_kafka(kafka_files: KafkaFiles, tmp_path: Path) -> None:
     """Logs and indexes byte for byte, and the same producers at the log's end.
 
     Kafka also makes snapshots again in between, which are of use to a later recovery.
@@ -254,7 +254,7 @@ def test_recovery_makes_the_files_that_kafkas_recovery_makes(kafka_files: KafkaF
     assert [path for path in theirs if ours[path] != theirs[path]] == []
 
 
-def test_indexes_made_again_are_those_that_kafka_wrote(kafka_files: KafkaFiles, tmp_path: Path) -> None:
+def test_rebuilt_indexes_match_kafkas(kafka_files: KafkaFiles, tmp_path: Path) -> None:
     opened = Opened(kafka_files.clean, tmp_path / "data")
     for path in partition_files(opened.directory):
         if path.suffix in (".index", ".timeindex"):

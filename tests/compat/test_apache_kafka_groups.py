@@ -155,14 +155,14 @@ def last_of_each(records: list[tuple[Any, Any]]) -> dict[str, Any]:
     return found
 
 
-def test_kafkas_tool_reads_the_same_of_both(logs: dict[str, Path]) -> None:
+def test_kafkas_tool_dumps_same_content(logs: dict[str, Path]) -> None:
     ours, theirs = last_of_each(as_kafka_reads(logs["headrace"])), last_of_each(as_kafka_reads(logs["kafka"]))
     assert len(theirs) >= 7
     assert ours == theirs
 
 
 @pytest.mark.parametrize("who", ["headrace", "kafka"])
-def test_our_coordinator_loads_both(logs: dict[str, Path], who: str) -> None:
+def test_coordinator_loads_state_of_both(logs: dict[str, Path], who: str) -> None:
     bench = GroupBench()
     bench.runtime.unload(0)
     data = logs[who].read_bytes()

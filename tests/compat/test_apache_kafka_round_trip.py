@@ -258,7 +258,9 @@ def test_kafka_starts_without_repair(round_trip: RoundTrip) -> None:
 
 
 @pytest.mark.parametrize("read_committed", [False, True])
-def test_everything_is_served(round_trip: RoundTrip, kafka_files: KafkaFiles, read_committed: bool) -> None:
+def test_reads_and_appends_to_all_partitions(
+    round_trip: RoundTrip, kafka_files: KafkaFiles, read_committed: bool
+) -> None:
     sample = kafka_files.sample
     assert len(round_trip.served[read_committed]) == len(sample.records) + 3
     for partition, found in round_trip.served[read_committed].items():
@@ -271,7 +273,7 @@ def test_everything_is_served(round_trip: RoundTrip, kafka_files: KafkaFiles, re
         assert [record.content for record in found] == [record.content for record in expected], partition
 
 
-def test_kafka_ends_its_transaction(round_trip: RoundTrip, kafka_files: KafkaFiles) -> None:
+def test_kafka_completes_open_transaction(round_trip: RoundTrip, kafka_files: KafkaFiles) -> None:
     records = kafka_files.sample.records["txn", 0] + round_trip.journals["txn", 0].records
     expected = [record for record in records if record.state in ("plain", "committed")]
     assert [record.content for record in round_trip.ended] == [record.content for record in expected]
@@ -286,7 +288,7 @@ def test_kafka_finds_offsets_by_timestamp(round_trip: RoundTrip) -> None:
             assert answer == expected, (partition, timestamp)
 
 
-def test_kafka_knows_the_producers(round_trip: RoundTrip) -> None:
+def test_kafka_loads_producer_state(round_trip: RoundTrip) -> None:
     """Epoch, epoch of the coordinator, last sequence, timestamp, and start of the open transaction."""
     log = round_trip.journals["headrace-txn", 0].log
     assert round_trip.producers == {
@@ -322,7 +324,7 @@ def sealed(round_trip: RoundTrip, cleaning: str, who: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("cleaning", CLEANINGS)
-def test_kafka_compacts_to_the_same_batches(round_trip: RoundTrip, cleaned: DumpResult, cleaning: str) -> None:
+def test_kafka_compacts_to_same_batches(round_trip: RoundTrip, cleaned: DumpResult, cleaning: str) -> None:
     ours, theirs = (
         {path.name: comparable(cleaned, path) for path in sealed(round_trip, cleaning, who) if path.suffix == ".log"}
         for who in ("headrace", "kafka")
@@ -341,7 +343,7 @@ def comparable(dump: DumpResult, file: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("cleaning", CLEANINGS)
-def test_kafka_compacts_to_the_same_files(round_trip: RoundTrip, cleaned: DumpResult, cleaning: str) -> None:
+def test_kafka_compacts_to_same_files(round_trip: RoundTrip, cleaned: DumpResult, cleaning: str) -> None:
     ours, theirs = ({path.name: path for path in sealed(round_trip, cleaning, who)} for who in ("headrace", "kafka"))
     assert ours.keys() == theirs.keys()
     for name, path in ours.items():

@@ -60,7 +60,7 @@ def test_every_broker_key_is_known(tables: list[list[str]]) -> None:
     assert {key for key in BROKER_KEYS.keys if not key.startswith("headrace.")} - theirs == set()
 
 
-def test_broker_keys_mean_the_same(tables: list[list[str]]) -> None:
+def test_broker_configs_match_kafkas(tables: list[list[str]]) -> None:
     for kind, name, default, mode in (row for row in tables if row[0] == "key"):
         key = BROKER_KEYS.keys.get(name)
         if key is None:

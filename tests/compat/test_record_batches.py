@@ -103,7 +103,7 @@ def rows_of(batch: RecordBatch) -> list[Row]:
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("builder", BUILDERS)
-def test_we_read_theirs(builder: Callable[..., Any], codec: Compression, producer: Producer) -> None:
+def test_reads_batches_of_other_clients(builder: Callable[..., Any], codec: Compression, producer: Producer) -> None:
     batch = RecordBatch(build_theirs(builder, codec, producer))
     batch.check_crc()
     assert (batch.codec, batch.count, batch.max_timestamp) == (codec, len(ROWS), NEWEST)
@@ -117,7 +117,7 @@ def test_we_read_theirs(builder: Callable[..., Any], codec: Compression, produce
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("builder", BUILDERS)
-def test_our_bytes_are_theirs(builder: Callable[..., Any], producer: Producer) -> None:
+def test_bytes_match_kio(builder: Callable[..., Any], producer: Producer) -> None:
     theirs = bytearray(build_theirs(builder, Compression.NONE, producer))
     # kafka-python leaves the leader's epoch at 0; the CRC does not cover it.
     RecordBatch(theirs).patch_leader_epoch(-1)
@@ -129,7 +129,7 @@ def test_our_bytes_are_theirs(builder: Callable[..., Any], producer: Producer) -
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("reader", READERS)
-def test_they_read_ours(reader: Callable[..., Any], codec: Compression, producer: Producer) -> None:
+def test_other_clients_read_our_batches(reader: Callable[..., Any], codec: Compression, producer: Producer) -> None:
     ours = bytes(encode_rows(ROWS, base_offset=2**40, codec=codec, **producer._asdict()))
     batch = reader(ours)
     assert batch.validate_crc()
@@ -149,7 +149,7 @@ def test_they_read_ours(reader: Callable[..., Any], codec: Compression, producer
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("reader", READERS)
-def test_they_read_what_the_leader_changed(reader: Callable[..., Any], codec: Compression) -> None:
+def test_other_clients_read_patched_batches(reader: Callable[..., Any], codec: Compression) -> None:
     ours = encode_rows(ROWS, codec=codec)
     batch = RecordBatch(ours)
     batch.patch_base_offset(100)
@@ -164,7 +164,7 @@ def test_they_read_what_the_leader_changed(reader: Callable[..., Any], codec: Co
 
 @pytest.mark.parametrize("control_type", ControlType)
 @pytest.mark.parametrize("reader", READERS)
-def test_they_read_our_markers(reader: Callable[..., Any], control_type: ControlType) -> None:
+def test_other_clients_read_our_markers(reader: Callable[..., Any], control_type: ControlType) -> None:
     marker = encode_marker(control_type, producer_id=9, producer_epoch=1, coordinator_epoch=3, timestamp=1000)
     batch = reader(bytes(marker))
     assert batch.validate_crc()
@@ -174,7 +174,7 @@ def test_they_read_our_markers(reader: Callable[..., Any], control_type: Control
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_they_read_our_empty_batches(reader: Callable[..., Any]) -> None:
+def test_other_clients_read_our_empty_batches(reader: Callable[..., Any]) -> None:
     empty = encode_empty_batch(RecordBatch(encode_rows(ROWS, producer_id=9, base_sequence=4, codec=Compression.LZ4)))
     batch = reader(bytes(empty))
     assert batch.validate_crc()
@@ -184,7 +184,9 @@ def test_they_read_our_empty_batches(reader: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize("second", CODECS)
 @pytest.mark.parametrize("first", CODECS)
-def test_recompressed_theirs(builder: Callable[..., Any], first: Compression, second: Compression) -> None:
+def test_recompresses_other_clients_batches(
+    builder: Callable[..., Any], first: Compression, second: Compression
+) -> None:
     theirs = RecordBatch(build_theirs(builder, first, PRODUCERS[2]))
     again = recompress(theirs.records(), second)
     _, rows = reference.decode(bytes(again))
@@ -192,7 +194,7 @@ def test_recompressed_theirs(builder: Callable[..., Any], first: Compression, se
 
 
 @pytest.mark.parametrize("framed", [True, False])
-def test_snappy_with_and_without_a_frame(framed: bool) -> None:
+def test_reads_framed_and_bare_snappy(framed: bool) -> None:
     payload = reference.inflate_snappy(bytes(RecordBatch(encode_rows(ROWS, codec=Compression.SNAPPY)).raw)[61:])
     packed = bytes(aiokafka.codec.snappy_encode(payload, xerial_compatible=framed))
     assert packed.startswith(b"\x82SNAPPY") == framed
@@ -205,7 +207,7 @@ def test_snappy_with_and_without_a_frame(framed: bool) -> None:
 
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("codec", CODECS)
-def test_we_read_librdkafkas(broker: MockBroker, codec: Compression, idempotent: bool) -> None:
+def test_reads_batches_of_librdkafka(broker: MockBroker, codec: Compression, idempotent: bool) -> None:
     topic = f"theirs-{codec.name}-{idempotent}"
     config = {"compression.type": codec.name.lower(), "enable.idempotence": idempotent}
     broker.send(topic, ROWS, **config)
@@ -222,7 +224,7 @@ def test_we_read_librdkafkas(broker: MockBroker, codec: Compression, idempotent:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_librdkafka_reads_ours(broker: MockBroker, codec: Compression) -> None:
+def test_librdkafka_reads_our_batches(broker: MockBroker, codec: Compression) -> None:
     topic = f"ours-{codec.name}"
     marker = encode_marker(ControlType.COMMIT, producer_id=9, producer_epoch=1, coordinator_epoch=3, timestamp=1000)
     fields = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 0, "transactional": True, "codec": codec}
@@ -248,7 +250,7 @@ def test_librdkafka_reads_ours(broker: MockBroker, codec: Compression) -> None:
 # ---- Kafka
 
 
-def test_kafka_reads_ours(apache_kafka: None, tmp_path: Path) -> None:
+def test_kafka_reads_our_batches(apache_kafka: None, tmp_path: Path) -> None:
     """Every codec at its default, lowest and highest level, markers and an empty batch, in one segment."""
     fields = {"producer_id": 9, "producer_epoch": 1, "transactional": True}
     batches: list[bytes] = []

@@ -32,7 +32,7 @@ def loaded(directory: Path) -> dict[str, TransactionMetadata]:
     return found
 
 
-def test_what_kafka_wrote_is_loaded(kafka_files: KafkaFiles, tmp_path: Path) -> None:
+def test_loads_kafkas_state(kafka_files: KafkaFiles, tmp_path: Path) -> None:
     logs = [file for file in kafka_files.killed.glob(f"{TRANSACTION_TOPIC}-*/*.log") if file.stat().st_size]
     assert logs
     expected = last_states(dump_log(*logs, extra=["--transaction-log-decoder"]))

@@ -108,7 +108,7 @@ def content(tmp_path: Path, clock: ManualClock, **topic: object) -> list[RecordB
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_appending_rolling_and_flushing(tmp_path: Path, kind: str, seed: int) -> None:
+def test_crashes_while_appending_rolling_and_flushing(tmp_path: Path, kind: str, seed: int) -> None:
     clock = ManualClock()
     prepare(tmp_path / "before", clock, seed, 20, Mix())
     before = raw(content(tmp_path, clock))
@@ -138,7 +138,7 @@ def test_appending_rolling_and_flushing(tmp_path: Path, kind: str, seed: int) ->
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_truncating(tmp_path: Path, kind: str, seed: int) -> None:
+def test_crashes_while_truncating(tmp_path: Path, kind: str, seed: int) -> None:
     clock = ManualClock()
     prepare(tmp_path / "before", clock, seed, 40, Mix())
     before = content(tmp_path, clock)
@@ -158,7 +158,7 @@ def test_truncating(tmp_path: Path, kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["retention", "delete records", "start over"])
-def test_forgetting(tmp_path: Path, kind: str, how: str) -> None:
+def test_removes_metric(tmp_path: Path, kind: str, how: str) -> None:
     clock = ManualClock()
     prepare(tmp_path / "before", clock, 1, 40, Mix())
     before = content(tmp_path, clock)
@@ -186,7 +186,7 @@ def test_forgetting(tmp_path: Path, kind: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_compacting(tmp_path: Path, kind: str, seed: int) -> None:
+def test_crashes_while_compacting(tmp_path: Path, kind: str, seed: int) -> None:
     """Twice, with time between, so that tombstones and markers go too. No key loses its value; aborted data is gone."""
     topic: dict[str, object] = {"cleanup.policy": "compact", "delete.retention.ms": 100}
     clock = ManualClock()
@@ -222,7 +222,7 @@ def test_compacting(tmp_path: Path, kind: str, seed: int) -> None:
     assert shrunk
 
 
-def test_creating_and_deleting(tmp_path: Path, kind: str) -> None:
+def test_crashes_while_creating_and_deleting(tmp_path: Path, kind: str) -> None:
     clock = ManualClock()
     prepare(tmp_path / "before", clock, 1, 20, Mix())
     before = raw(content(tmp_path, clock))

@@ -25,7 +25,7 @@ def test_the_whole_codec_is_sanitized(sanitized: SanitizedPackage) -> None:
 
 
 @pytest.mark.parametrize("seed", [201, 202])
-def test_no_frame_makes_the_codec_leave_its_memory(sanitized: SanitizedPackage, seed: int) -> None:
+def test_fuzzed_frames_stay_within_memory(sanitized: SanitizedPackage, seed: int) -> None:
     run = sanitized.run("-m", "tests.support.protocol.fuzzer", "--seed", str(seed), "--rounds", str(4 * FUZZ_ROUNDS))
     assert run.returncode == 0, f"seed {seed}: {run.stderr}"
     result = json.loads(run.stdout)
@@ -34,9 +34,9 @@ def test_no_frame_makes_the_codec_leave_its_memory(sanitized: SanitizedPackage, 
     assert len(result["reasons"]) > 10
 
 
-def test_the_unit_tests_hold_on_the_sanitized_codec(sanitized: SanitizedPackage) -> None:
+def test_unit_tests_pass_on_sanitized_codec(sanitized: SanitizedPackage) -> None:
     """All but those that measure memory, fuzz (which is done above), or look at files of the project."""
-    chosen = "not cost_no_memory and not rounds and not our_errors and not test_generated and not test_stubs"
+    chosen = "not cost_no_memory and not rounds and not our_errors and not test_messages and not test_stubs"
     run = sanitized.run("-m", "pytest", "tests/unit/protocol", "-q", "-p", "no:cacheprovider", "-k", chosen)
     assert run.returncode == 0, run.stdout + run.stderr
 
@@ -56,7 +56,7 @@ print("unnoticed")
 """
 
 
-def test_reading_past_the_end_would_be_noticed(sanitized: SanitizedPackage) -> None:
+def test_sanitizer_detects_read_past_end(sanitized: SanitizedPackage) -> None:
     run = sanitized.run("-c", READ_PAST_THE_END.format(source=str(sanitized.source)))
     assert run.stdout == "30\n"
     assert run.returncode != 0

@@ -141,7 +141,7 @@ def test_leftovers(directory: Path, clean: bool) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"\0" * 61, b"\0" * 5000, b"garbage", b"x" * 100])
-def test_what_lies_behind_the_log_is_cut_off(directory: Path, tail: bytes) -> None:
+def test_recovery_truncates_garbage_after_log(directory: Path, tail: bytes) -> None:
     log, _ = open_again(directory, clean=False, recovery_point=0)
     fill(log)
     before = [bytes(batch.raw) for batch in check_log(log)]
@@ -156,7 +156,7 @@ def test_what_lies_behind_the_log_is_cut_off(directory: Path, tail: bytes) -> No
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_damaged_log_is_cut_off_where_the_damage_is(directory: Path, seed: int) -> None:
+def test_truncates_log_at_damage(directory: Path, seed: int) -> None:
     """A flipped bit anywhere: all before the batch that has it stays, nothing from it on."""
     random = Random(seed)
     log, _ = open_again(directory, clean=False, recovery_point=0)

@@ -59,7 +59,7 @@ FIRST_TEN = [b"k%d" % number for number in range(10)]
 
 
 @pytest.mark.parametrize("room_bytes", [0, 1, 60, 61, 150, 250])
-def test_an_append_without_room(log: Log, disk: FaultyFileSystem, room_bytes: int) -> None:
+def test_append_on_full_disk(log: Log, disk: FaultyFileSystem, room_bytes: int) -> None:
     disk.fill_up(room_bytes)
     for _ in range(3):
         with pytest.raises(DiskFullError, match=r"Cannot append to .*\.log: No space left"):
@@ -74,7 +74,7 @@ def test_an_append_without_room(log: Log, disk: FaultyFileSystem, room_bytes: in
 
 
 @pytest.mark.parametrize("truncate_fails", [False, True])
-def test_a_kill_after_an_append_without_room(log: Log, disk: FaultyFileSystem, truncate_fails: bool) -> None:
+def test_kill_after_append_on_full_disk(log: Log, disk: FaultyFileSystem, truncate_fails: bool) -> None:
     disk.fill_up(100)
     if truncate_fails:
         disk.fail("truncate", "*.log", errno.EIO)
@@ -88,7 +88,7 @@ def test_a_kill_after_an_append_without_room(log: Log, disk: FaultyFileSystem, t
 
 
 @pytest.mark.parametrize("truncate_fails", [False, True])
-def test_a_clean_stop_after_an_append_without_room(log: Log, disk: FaultyFileSystem, truncate_fails: bool) -> None:
+def test_clean_shutdown_after_append_on_full_disk(log: Log, disk: FaultyFileSystem, truncate_fails: bool) -> None:
     disk.fill_up(100)
     if truncate_fails:
         disk.fail("truncate", "*.log", errno.EIO)
@@ -104,7 +104,7 @@ def test_a_clean_stop_after_an_append_without_room(log: Log, disk: FaultyFileSys
     assert keys_of(again) == FIRST_TEN
 
 
-def test_an_io_error_during_an_append(log: Log, disk: FaultyFileSystem) -> None:
+def test_io_error_during_append(log: Log, disk: FaultyFileSystem) -> None:
     disk.fail("write", "*.log", errno.EIO, times=2)
     for _ in range(2):
         with pytest.raises(KafkaStorageError, match=r"Cannot append to .*: Input/output error") as raised:
@@ -115,7 +115,7 @@ def test_an_io_error_during_an_append(log: Log, disk: FaultyFileSystem) -> None:
     assert keys_of(log) == [*FIRST_TEN, b"k10"]
 
 
-def test_a_sequence_is_not_used_up_by_a_failed_append(log: Log, disk: FaultyFileSystem) -> None:
+def test_failed_append_does_not_consume_sequence(log: Log, disk: FaultyFileSystem) -> None:
     producer = {"producer_id": 7, "producer_epoch": 0}
     append(log, 10, **producer, base_sequence=0)
     disk.fill_up(10)
@@ -128,7 +128,7 @@ def test_a_sequence_is_not_used_up_by_a_failed_append(log: Log, disk: FaultyFile
 
 @pytest.mark.parametrize("operation", ["open", "write", "rename", "truncate", "sync", "sync_directory"])
 @pytest.mark.parametrize("pattern", ["*.log", "*.index", "*.timeindex", "*.snapshot*", "*leader-epoch*", "*"])
-def test_whatever_fails_while_appending(log: Log, disk: FaultyFileSystem, operation: str, pattern: str) -> None:
+def test_any_failure_during_append(log: Log, disk: FaultyFileSystem, operation: str, pattern: str) -> None:
     """Rolls, snapshots and epoch changes are part of it. An append that raised is not there, one that returned is."""
     expected = list(FIRST_TEN)
     fault = disk.fail(operation, pattern, errno.ENOSPC, times=3)
@@ -149,7 +149,7 @@ def test_whatever_fails_while_appending(log: Log, disk: FaultyFileSystem, operat
 
 
 @pytest.mark.parametrize("operation", ["write", "rename", "sync", "sync_directory", "open"])
-def test_a_close_that_fails_can_be_tried_again(log: Log, disk: FaultyFileSystem, operation: str) -> None:
+def test_failed_close_can_be_retried(log: Log, disk: FaultyFileSystem, operation: str) -> None:
     fault = disk.fail(operation, "*", errno.ENOSPC)
     with pytest.raises(KafkaStorageError):
         log.close()
@@ -163,7 +163,7 @@ def test_a_close_that_fails_can_be_tried_again(log: Log, disk: FaultyFileSystem,
     assert keys_of(again) == FIRST_TEN
 
 
-def test_the_recovery_point_waits_for_the_sync(log: Log, disk: FaultyFileSystem) -> None:
+def test_recovery_point_moves_after_sync(log: Log, disk: FaultyFileSystem) -> None:
     before = log.recovery_point
     disk.fail("sync", "*.log", errno.EIO, times=1)
     with pytest.raises(KafkaStorageError, match=r"Cannot flush .*: Input/output error"):
@@ -189,7 +189,7 @@ def in_each_directory(manager: LogManager) -> tuple[Log, Log]:
     return (first, second) if first.directory.parent.name == "a" else (second, first)
 
 
-def test_a_directory_that_cannot_sync_goes_offline_alone(tmp_path: Path, disk: FaultyFileSystem) -> None:
+def test_directory_with_failed_sync_goes_offline(tmp_path: Path, disk: FaultyFileSystem) -> None:
     manager = make_manager(tmp_path, disk).start()
     failed: list[tuple[str, list[TopicPartition]]] = []
     manager.on_directory_failed = lambda directory, lost: failed.append((directory.path.name, lost))
@@ -219,9 +219,7 @@ def test_a_directory_that_cannot_sync_goes_offline_alone(tmp_path: Path, disk: F
 
 
 @pytest.mark.parametrize("operation", ["write", "rename", "sync"])
-def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline(
-    tmp_path: Path, disk: FaultyFileSystem, operation: str
-) -> None:
+def test_failed_checkpoint_takes_directory_offline(tmp_path: Path, disk: FaultyFileSystem, operation: str) -> None:
     manager = make_manager(tmp_path, disk).start()
     bad, good = in_each_directory(manager)
     disk.fail(operation, f"{tmp_path}/a/recovery-point-offset-checkpoint*", errno.EIO)
@@ -232,7 +230,7 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline(
 
 
 @pytest.mark.parametrize("operation", ["list", "open"])
-def test_a_directory_that_cannot_be_read_at_the_start(tmp_path: Path, disk: FaultyFileSystem, operation: str) -> None:
+def test_unreadable_directory_is_offline_at_start(tmp_path: Path, disk: FaultyFileSystem, operation: str) -> None:
     with make_manager(tmp_path, disk) as manager:
         bad, good = in_each_directory(manager)
         append(bad, 1)
@@ -250,14 +248,14 @@ def test_a_directory_that_cannot_be_read_at_the_start(tmp_path: Path, disk: Faul
     again.close()
 
 
-def test_no_directory_at_all(tmp_path: Path, disk: FaultyFileSystem) -> None:
+def test_start_fails_without_usable_directory(tmp_path: Path, disk: FaultyFileSystem) -> None:
     disk.fail("list", "*", errno.EACCES)
     disk.fail("make_directory", "*", errno.EACCES)
     with pytest.raises(KafkaStorageError, match=r"None of the specified log dirs can be used: .*Permission denied"):
         make_manager(tmp_path, disk).start()
 
 
-def test_a_full_disk_does_not_take_a_directory_offline(tmp_path: Path, disk: FaultyFileSystem) -> None:
+def test_full_disk_keeps_directory_online(tmp_path: Path, disk: FaultyFileSystem) -> None:
     manager = make_manager(tmp_path, disk).start()
     bad, _ = in_each_directory(manager)
     append(bad, 1)
@@ -272,7 +270,7 @@ def test_a_full_disk_does_not_take_a_directory_offline(tmp_path: Path, disk: Fau
 
 
 @pytest.mark.parametrize("operation", ["open", "sync_directory"])
-def test_a_lack_of_file_handles_is_no_failed_disk(tmp_path: Path, disk: FaultyFileSystem, operation: str) -> None:
+def test_too_many_open_files_keeps_directory_online(tmp_path: Path, disk: FaultyFileSystem, operation: str) -> None:
     with make_manager(tmp_path, disk) as manager:
         log = manager.create(TP)
         append(log, 0)

@@ -80,7 +80,7 @@ def check_only_a_is_offline(manager: LogManager) -> None:
 # ---- a full disk
 
 
-def test_a_flush_without_room_is_tried_again(make: Make, disk: FaultyFileSystem) -> None:
+def test_flush_on_full_disk_is_retried(make: Make, disk: FaultyFileSystem) -> None:
     manager = make(**{"flush.ms": 0})
     bad, _ = both(manager)
     append(bad, *range(5))
@@ -92,7 +92,7 @@ def test_a_flush_without_room_is_tried_again(make: Make, disk: FaultyFileSystem)
     assert bad.recovery_point == 5
 
 
-def test_a_checkpoint_without_room_stays_as_it_was(make: Make, disk: FaultyFileSystem, tmp_path: Path) -> None:
+def test_full_disk_keeps_old_checkpoint(make: Make, disk: FaultyFileSystem, tmp_path: Path) -> None:
     manager = make()
     bad, _ = both(manager)
     append(bad, *range(5))
@@ -110,7 +110,7 @@ def test_a_checkpoint_without_room_stays_as_it_was(make: Make, disk: FaultyFileS
     assert numbers_of(make().create(BAD)) == list(range(10))
 
 
-def test_retention_makes_room_on_a_full_disk(make: Make, disk: FaultyFileSystem) -> None:
+def test_retention_frees_full_disk(make: Make, disk: FaultyFileSystem) -> None:
     """Everything is too old, but there is no room to begin the segment that would follow."""
     manager = make(**{"retention.ms": 1000})
     bad, _ = both(manager)
@@ -129,7 +129,7 @@ def test_retention_makes_room_on_a_full_disk(make: Make, disk: FaultyFileSystem)
     assert numbers_of(bad) == [40]
 
 
-def test_compaction_without_room_is_tried_again(make: Make, disk: FaultyFileSystem, tmp_path: Path) -> None:
+def test_compaction_on_full_disk_is_retried(make: Make, disk: FaultyFileSystem, tmp_path: Path) -> None:
     manager = make(**{"cleanup.policy": "compact"})
     bad, _ = both(manager)
     append(bad, *range(60))
@@ -148,7 +148,7 @@ def test_compaction_without_room_is_tried_again(make: Make, disk: FaultyFileSyst
     check_log(bad)
 
 
-def test_a_truncation_without_room_for_the_checkpoint_does_nothing(make: Make, disk: FaultyFileSystem) -> None:
+def test_truncation_without_checkpoint_on_full_disk_does_nothing(make: Make, disk: FaultyFileSystem) -> None:
     manager = make()
     bad, _ = both(manager)
     append(bad, *range(30))
@@ -166,7 +166,7 @@ def test_a_truncation_without_room_for_the_checkpoint_does_nothing(make: Make, d
 
 
 @pytest.mark.parametrize("what", ["*.snapshot*", "*-checkpoint*", "*cleanshutdown*", "*index"])
-def test_a_stop_without_room_is_not_a_clean_one(make: Make, disk: FaultyFileSystem, tmp_path: Path, what: str) -> None:
+def test_shutdown_on_full_disk_is_not_clean(make: Make, disk: FaultyFileSystem, tmp_path: Path, what: str) -> None:
     manager = make()
     bad, good = both(manager)
     append(bad, *range(25))
@@ -183,7 +183,7 @@ def test_a_stop_without_room_is_not_a_clean_one(make: Make, disk: FaultyFileSyst
     assert again.load_reports[GOOD].scanned_batches == 0
 
 
-def test_a_log_that_there_was_no_room_for(make: Make, disk: FaultyFileSystem) -> None:
+def test_create_on_full_disk_can_be_retried(make: Make, disk: FaultyFileSystem) -> None:
     manager = make()
     topic_id = random_uuid(make_random(1))
     disk.fill_up(10)
@@ -202,7 +202,7 @@ def test_a_log_that_there_was_no_room_for(make: Make, disk: FaultyFileSystem) ->
     assert numbers_of(found) == [0, 1, 2]
 
 
-def test_an_id_that_was_not_written_is_written_later(make: Make, disk: FaultyFileSystem) -> None:
+def test_writes_missing_topic_id_later(make: Make, disk: FaultyFileSystem) -> None:
     """The process was killed between making the directory and writing the id."""
     manager = make()
     manager.create(BAD)
@@ -219,7 +219,7 @@ def test_an_id_that_was_not_written_is_written_later(make: Make, disk: FaultyFil
 # ---- a failing disk
 
 
-def test_an_append_that_must_be_on_disk_and_is_not(make: Make, disk: FaultyFileSystem) -> None:
+def test_append_with_failed_forced_flush(make: Make, disk: FaultyFileSystem) -> None:
     manager = make(**{"flush.messages": 1})
     bad, _ = both(manager)
     append(bad, 0)
@@ -229,7 +229,7 @@ def test_an_append_that_must_be_on_disk_and_is_not(make: Make, disk: FaultyFileS
     check_only_a_is_offline(manager)
 
 
-def test_a_flush_in_the_background_that_fails(make: Make, disk: FaultyFileSystem) -> None:
+def test_background_flush_failure(make: Make, disk: FaultyFileSystem) -> None:
     runner = DeferredRunner()
     manager = make(runner, **{"flush.ms": 0})
     bad, good = both(manager)
@@ -243,7 +243,7 @@ def test_a_flush_in_the_background_that_fails(make: Make, disk: FaultyFileSystem
 
 
 @pytest.mark.parametrize("operation", ["truncate", "rename", "sync", "sync_directory"])
-def test_a_truncation_that_fails(make: Make, disk: FaultyFileSystem, operation: str) -> None:
+def test_failed_truncation_takes_directory_offline(make: Make, disk: FaultyFileSystem, operation: str) -> None:
     """It is not known how far it came: nobody may use the log before it was opened again."""
     manager = make()
     bad, _ = both(manager)
@@ -262,7 +262,7 @@ def test_a_truncation_that_fails(make: Make, disk: FaultyFileSystem, operation: 
     assert len(found) >= 13
 
 
-def test_a_deletion_whose_rename_fails_has_not_happened(make: Make, disk: FaultyFileSystem) -> None:
+def test_failed_rename_keeps_log(make: Make, disk: FaultyFileSystem) -> None:
     manager = make()
     bad, _ = both(manager)
     append(bad, *range(3))
@@ -275,7 +275,7 @@ def test_a_deletion_whose_rename_fails_has_not_happened(make: Make, disk: Faulty
     assert numbers_of(make().create(BAD)) == list(range(4))
 
 
-def test_a_deletion_that_cannot_be_synced(make: Make, disk: FaultyFileSystem) -> None:
+def test_failed_sync_of_deletion_takes_directory_offline(make: Make, disk: FaultyFileSystem) -> None:
     manager = make()
     both(manager)
     disk.fail("sync_directory", "*/a")
@@ -301,7 +301,7 @@ def test_compaction_on_a_failing_disk(make: Make, disk: FaultyFileSystem, operat
 
 @pytest.mark.parametrize("operation", ["rename", "sync_directory"])
 @pytest.mark.parametrize("skip", range(6))
-def test_a_swap_that_fails(make: Make, disk: FaultyFileSystem, operation: str, skip: int) -> None:
+def test_failed_swap_takes_directory_offline(make: Make, disk: FaultyFileSystem, operation: str, skip: int) -> None:
     manager = make(**{"cleanup.policy": "compact"})
     bad, _ = both(manager)
     append(bad, *range(60))
@@ -323,7 +323,7 @@ def opened(manager: LogManager) -> Log:
     return log
 
 
-def test_files_that_cannot_be_removed_stay_for_the_next_start(make: Make, disk: FaultyFileSystem) -> None:
+def test_files_that_cannot_be_removed_are_removed_at_next_start(make: Make, disk: FaultyFileSystem) -> None:
     manager = make()
     bad, _ = both(manager)
     append(bad, *range(40))
@@ -339,7 +339,7 @@ def test_files_that_cannot_be_removed_stay_for_the_next_start(make: Make, disk: 
     assert numbers_of(log) == list(range(30, 41))
 
 
-def test_a_log_that_is_deleted_during_its_flush(make: Make) -> None:
+def test_log_deleted_during_flush(make: Make) -> None:
     """The directory to sync is gone, which is no trouble with the disk."""
     runner = DeferredRunner()
     manager = make(runner, **{"flush.ms": 0})
@@ -355,7 +355,7 @@ def test_a_log_that_is_deleted_during_its_flush(make: Make) -> None:
 # ---- checkpoints that no longer fit
 
 
-def test_a_log_of_the_same_name_does_not_inherit_checkpoints(make: Make, disk: FaultyFileSystem) -> None:
+def test_recreated_log_does_not_inherit_checkpoints(make: Make, disk: FaultyFileSystem) -> None:
     """Killed after the deletion and before the checkpoints were written, so they name offsets of the old log."""
     manager = make()
     bad, _ = both(manager)
@@ -395,9 +395,7 @@ def test_starting_over_below_the_log_start(make: Make) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda data: bytes(len(data)), lambda data: data[:12], lambda data: data[: -len(data) // 3]]
 )
-def test_retention_does_not_believe_a_damaged_time_index(
-    make: Make, damage: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
+def test_retention_ignores_damaged_time_index(make: Make, damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     """A time index that lost its newest entries would make its segment look old."""
     retained: dict[str, object] = {"retention.ms": 500}
     manager = make(**retained)

@@ -135,7 +135,7 @@ def settle(reported: Reported, log: Log) -> None:
         reported.lost_from = None
 
 
-def test_kills_lose_nothing(tmp_path: Path) -> None:
+def test_kills_lose_no_records(tmp_path: Path) -> None:
     print(f"HEADRACE_SEED={SEED}")
     random = Random(SEED)
     reported = {tp: Reported() for tp in (*PLAIN, COMPACTED)}

@@ -84,7 +84,9 @@ class Model:
     wheel_size=st.sampled_from([2, 3, 20]),
     steps=STEPS,
 )
-def test_as_a_list_of_deadlines(start_ms: int, tick_ms: int, wheel_size: int, steps: list[tuple[str, int]]) -> None:
+def test_timer_matches_sorted_deadlines(
+    start_ms: int, tick_ms: int, wheel_size: int, steps: list[tuple[str, int]]
+) -> None:
     model = Model(start_ms, tick_ms, wheel_size)
     for step, argument in steps:
         if step == "add":

@@ -36,7 +36,7 @@ def test_same_bytes_and_same_values_as_kio(cls: type[Message], version: int) -> 
 
 
 @given(st.data(), st.sampled_from(MESSAGES), st.binary(min_size=1, max_size=8), st.integers(0, 30))
-def test_position_and_what_follows_do_not_matter(
+def test_decodes_at_any_position(
     data: st.DataObject, chosen: tuple[type[Message], int], after: bytes, position: int
 ) -> None:
     cls, version = chosen

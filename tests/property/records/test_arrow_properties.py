@@ -51,7 +51,7 @@ def build(sample: Sample, codec: Compression) -> bytearray:
 
 
 @given(st.lists(samples(), max_size=4), codecs, st.integers(0, 2**62))
-def test_columns_hold_the_rows_of_all_data_batches(parts: list[Sample], codec: Compression, min_offset: int) -> None:
+def test_columns_have_rows_of_all_data_batches(parts: list[Sample], codec: Compression, min_offset: int) -> None:
     batches = [RecordBatch(build(part, codec)) for part in parts]
     decoded = decode_arrow(batches, min_offset=min_offset)
     assert decoded.schema == records_schema()
@@ -76,7 +76,7 @@ def test_timestamps_in_either_unit(sample: Sample, unit: str) -> None:
 
 
 @given(st.lists(samples(), min_size=1, max_size=4), st.data())
-def test_a_decoder_counts_what_it_holds_and_starts_anew(parts: list[Sample], data: st.DataObject) -> None:
+def test_decoder_counts_rows_and_restarts_after_finish(parts: list[Sample], data: st.DataObject) -> None:
     decoder = ArrowDecoder()
     for _ in range(2):
         expected: list[Record] = []
@@ -92,7 +92,7 @@ def test_a_decoder_counts_what_it_holds_and_starts_anew(parts: list[Sample], dat
 
 
 @given(arrow_samples(), header_fields, codecs_with_levels())
-def test_columns_encode_as_rows_do(
+def test_columns_encode_like_rows(
     sample: ArrowSample, fields: dict[str, Any], codec_and_level: tuple[Compression, int | None]
 ) -> None:
     """One batch per chunk if nothing limits their size; offsets and sequences run on."""
@@ -111,7 +111,7 @@ def test_columns_encode_as_rows_do(
 
 
 @given(arrow_samples(), st.integers(0, 400) | st.integers(0, 20_000), codecs)
-def test_splitting_by_size(sample: ArrowSample, max_bytes: int, codec: Compression) -> None:
+def test_splits_rows_by_size(sample: ArrowSample, max_bytes: int, codec: Compression) -> None:
     rows = [row for chunk in sample.chunks for row in chunk]
     whole = sample.table.combine_chunks()
     assume(len(whole.to_batches()) == 1)
@@ -130,7 +130,7 @@ def test_splitting_by_size(sample: ArrowSample, max_bytes: int, codec: Compressi
 
 
 @given(arrow_samples())
-def test_a_record_batch_encodes_like_a_table(sample: ArrowSample) -> None:
+def test_record_batch_encodes_like_table(sample: ArrowSample) -> None:
     chunk = sample.table.to_batches()[0]
     encoded = encode_arrow(chunk, timestamp=sample.default_timestamp, max_bytes=NO_LIMIT)
     assert encoded == [encode_rows(sample.chunks[0])]

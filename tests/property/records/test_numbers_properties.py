@@ -55,7 +55,7 @@ def test_varlong_anywhere_in_a_buffer(value: int, before: bytes, behind: bytes) 
 @example(b"\xff\xff\xff\xff\x10")
 @example(b"\x80\x80\x80\x80\x00")
 @example(b"\x80\x80\x80\x80\x80\x00")
-def test_any_bytes_are_read_as_the_reference_reads_them(data: bytes) -> None:
+def test_decodes_any_bytes_like_reference(data: bytes) -> None:
     for decode, bits in ((decode_varint, 32), (decode_varlong, 64)):
         try:
             expected = reference.read_varint(data, 0, bits)
@@ -67,7 +67,7 @@ def test_any_bytes_are_read_as_the_reference_reads_them(data: bytes) -> None:
 
 
 @given(st.binary(max_size=100))
-def test_murmur2_is_kafkas(key: bytes) -> None:
+def test_murmur2_matches_kafka(key: bytes) -> None:
     assert murmur2(key) == reference.murmur2(key)
     assert murmur2(key) == reference.signed(kafka_python_murmur2(key), 32)
 

@@ -47,18 +47,18 @@ def build(sample: Sample, codec: Compression = Compression.NONE, level: int | No
 
 @given(samples())
 @example(WIDEST_TIMESTAMPS)
-def test_builder_writes_what_the_reference_writes(sample: Sample) -> None:
+def test_builder_matches_reference(sample: Sample) -> None:
     assert build(sample) == sample.reference_batch
 
 
 @given(samples(gaps=False))
-def test_encode_rows_writes_what_the_reference_writes(sample: Sample) -> None:
+def test_encode_rows_matches_reference(sample: Sample) -> None:
     assert encode_rows(sample.rows, **sample.fields) == sample.reference_batch
 
 
 @given(samples())
 @example(WIDEST_TIMESTAMPS)
-def test_kernel_reads_what_the_reference_writes(sample: Sample) -> None:
+def test_decodes_batches_of_reference(sample: Sample) -> None:
     batch = RecordBatch(sample.reference_batch)
     batch.check_crc()
     header = reference.decode_header(sample.reference_batch)
@@ -91,9 +91,7 @@ def test_kernel_reads_what_the_reference_writes(sample: Sample) -> None:
 
 
 @given(samples(), codecs_with_levels())
-def test_reference_reads_what_the_kernel_writes(
-    sample: Sample, codec_and_level: tuple[Compression, int | None]
-) -> None:
+def test_reference_decodes_our_batches(sample: Sample, codec_and_level: tuple[Compression, int | None]) -> None:
     codec, level = codec_and_level
     packed = bytes(build(sample, codec, level))
     header, rows = reference.decode(packed)
@@ -104,7 +102,7 @@ def test_reference_reads_what_the_kernel_writes(
 
 
 @given(samples(), codecs_with_levels())
-def test_records_come_back_from_every_codec(sample: Sample, codec_and_level: tuple[Compression, int | None]) -> None:
+def test_every_codec_round_trips(sample: Sample, codec_and_level: tuple[Compression, int | None]) -> None:
     codec, level = codec_and_level
     packed = build(sample, codec, level)
     batch = RecordBatch(packed)
@@ -124,7 +122,7 @@ def test_records_come_back_from_every_codec(sample: Sample, codec_and_level: tup
         for level in (lowest, *range(max(lowest, -3), min(highest, 19) + 1), highest)
     ],
 )
-def test_each_level_makes_a_batch_that_reads_back(codec: Compression, level: int) -> None:
+def test_decodes_batch_of_each_level(codec: Compression, level: int) -> None:
     rows = [(b"key", b"value %d" % i * 9, 1000 + i, [("name", b"x")]) for i in range(40)]
     batch = encode_rows(rows, codec=codec, level=level)
     _, decoded = reference.decode(bytes(batch))
@@ -133,7 +131,7 @@ def test_each_level_makes_a_batch_that_reads_back(codec: Compression, level: int
 
 
 @given(samples(), codecs, codecs_with_levels())
-def test_recompress_changes_the_codec_and_nothing_else(
+def test_recompress_changes_only_codec(
     sample: Sample, first: Compression, second: tuple[Compression, int | None]
 ) -> None:
     codec, level = second
@@ -168,7 +166,7 @@ def test_first_record_at_or_after_a_timestamp(sample: Sample, timestamp: int, sk
 
 
 @given(samples(), st.data())
-def test_rows_from_an_offset_on(sample: Sample, data: st.DataObject) -> None:
+def test_rows_from_offset(sample: Sample, data: st.DataObject) -> None:
     near = st.sampled_from(sample.offsets).flatmap(lambda offset: st.integers(max(0, offset - 2), offset + 2))
     min_offset = data.draw(near | st.sampled_from([0, MAX_INT64]))
     records = RecordBatch(sample.reference_batch).records()
@@ -176,7 +174,7 @@ def test_rows_from_an_offset_on(sample: Sample, data: st.DataObject) -> None:
 
 
 @given(samples())
-def test_appendable_means_no_gaps(sample: Sample) -> None:
+def test_appendable_requires_consecutive_offsets(sample: Sample) -> None:
     records = RecordBatch(sample.reference_batch).records()
     dense = sample.offsets == list(range(sample.offsets[0], sample.offsets[0] + len(sample.offsets)))
     if dense and sample.offsets[0] == sample.fields["base_offset"]:
@@ -187,7 +185,7 @@ def test_appendable_means_no_gaps(sample: Sample) -> None:
 
 
 @given(samples())
-def test_empty_batch_keeps_what_must_not_be_forgotten(sample: Sample) -> None:
+def test_empty_batch_keeps_producer_and_offset(sample: Sample) -> None:
     before = reference.decode_header(sample.reference_batch)
     empty = encode_empty_batch(RecordBatch(build(sample, Compression.ZSTD)))
     after, rows = reference.decode(bytes(empty))
@@ -253,7 +251,7 @@ def test_patching_keeps_a_batch_valid(
 
 
 @given(st.lists(samples(), min_size=1, max_size=4), codecs, st.integers(0, 10**6))
-def test_splitting_a_buffer_of_batches(parts: list[Sample], codec: Compression, cut: int) -> None:
+def test_splits_batches(parts: list[Sample], codec: Compression, cut: int) -> None:
     batches = [bytes(build(part, codec)) for part in parts]
     prefix = b"elsewhere"
     buffer = prefix + b"".join(batches)
@@ -270,7 +268,7 @@ def test_splitting_a_buffer_of_batches(parts: list[Sample], codec: Compression, 
 
 
 @given(row_lists, st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 500), st.integers(0, 10**6))
-def test_walking_headers_finds_the_batch_of_an_offset(rows: list, gaps: list[int], target: int, missing: int) -> None:
+def test_walk_finds_batch_of_offset(rows: list, gaps: list[int], target: int, missing: int) -> None:
     """Batches whose base offsets leave gaps; each reaches from its base offset over all its rows."""
     batches, base_offset = [], 0
     for gap in gaps:

@@ -939,7 +939,7 @@ def _describe_model(batch: ModelBatch) -> tuple[object, ...]:
     )
 
 
-def test_log_behaves_as_its_model(tmp_path: Path) -> None:
+def test_log_behaves_like_model(tmp_path: Path) -> None:
     LogMachine.root = tmp_path
     wanted = os.environ.get("HEADRACE_MODEL_EXAMPLES")
     left = int(wanted or 150)

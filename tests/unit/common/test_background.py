@@ -11,13 +11,13 @@ def fail() -> None:
     raise OSError("no room")
 
 
-def test_an_outcome_is_a_value_or_an_error() -> None:
+def test_result_is_value_or_error() -> None:
     assert WorkResult(3).result() == 3
     with pytest.raises(OSError, match="no room"):
         WorkResult(error=OSError("no room")).result()
 
 
-def test_the_inline_runner_works_at_once() -> None:
+def test_inline_runner_runs_immediately() -> None:
     outcomes: list[WorkResult] = []
     InlineRunner().submit(lambda: 3, outcomes.append)
     InlineRunner().submit(fail, outcomes.append)
@@ -26,7 +26,7 @@ def test_the_inline_runner_works_at_once() -> None:
     assert isinstance(outcomes[1].error, OSError)
 
 
-def test_threads_work_and_the_owner_hears_of_it_by_draining() -> None:
+def test_drain_delivers_results_of_threads() -> None:
     runner = ThreadRunner(threads=2)
     owner, worked, heard = threading.get_ident(), [], []
 
@@ -45,7 +45,7 @@ def test_threads_work_and_the_owner_hears_of_it_by_draining() -> None:
     runner.close()
 
 
-def test_draining_does_not_wait_unless_told_to() -> None:
+def test_drain_does_not_wait_by_default() -> None:
     runner = ThreadRunner(threads=1)
     go_on, heard = threading.Event(), []
     runner.submit(lambda: go_on.wait(60), lambda outcome: heard.append(outcome.value))
@@ -56,7 +56,7 @@ def test_draining_does_not_wait_unless_told_to() -> None:
     assert heard == [True]
 
 
-def test_waiting_includes_what_is_submitted_meanwhile() -> None:
+def test_drain_waits_for_work_submitted_meanwhile() -> None:
     runner = ThreadRunner(threads=1)
     heard: list[object] = []
 
@@ -71,7 +71,7 @@ def test_waiting_includes_what_is_submitted_meanwhile() -> None:
     runner.close()
 
 
-def test_errors_of_a_thread_reach_the_owner() -> None:
+def test_errors_of_threads_reach_owner() -> None:
     runner = ThreadRunner()
     heard: list[WorkResult] = []
     runner.submit(fail, heard.append)
@@ -79,7 +79,7 @@ def test_errors_of_a_thread_reach_the_owner() -> None:
     assert str(heard[0].error) == "no room"
 
 
-def test_the_owner_is_woken_when_something_is_there_to_drain() -> None:
+def test_wakes_owner_when_work_is_done() -> None:
     woken, heard = threading.Event(), []
     runner = ThreadRunner(wake=woken.set)
     runner.submit(lambda: 3, lambda outcome: heard.append(outcome.value))
@@ -89,7 +89,7 @@ def test_the_owner_is_woken_when_something_is_there_to_drain() -> None:
     runner.close()
 
 
-def test_closing_takes_care_of_the_threads_even_if_what_came_of_the_work_raises() -> None:
+def test_close_stops_threads_even_if_done_raises() -> None:
     runner = ThreadRunner()
     runner.submit(fail, WorkResult.result)
     with pytest.raises(OSError, match="no room"):
@@ -103,7 +103,7 @@ class Calls(list[str]):
         return lambda: self.append(name)
 
 
-def test_what_is_due_is_called_in_the_order_of_time_and_then_of_asking() -> None:
+def test_runs_in_order_of_time_then_submission() -> None:
     clock, calls = ManualClock(), Calls()
     scheduler = Scheduler(clock)
     for delay_ms, name in ((20, "late"), (10, "first"), (10, "second"), (0, "now")):
@@ -118,7 +118,7 @@ def test_what_is_due_is_called_in_the_order_of_time_and_then_of_asking() -> None
     assert calls == ["now", "first", "second", "late"]
 
 
-def test_what_is_called_once_is_not_called_again() -> None:
+def test_after_runs_once() -> None:
     clock, calls = ManualClock(), Calls()
     scheduler = Scheduler(clock)
     scheduler.after(10, calls.note("once"))
@@ -143,7 +143,7 @@ def test_periods() -> None:
     assert calls == ["tick", "tick"], "what was missed is not made up for"
 
 
-def test_the_first_call_may_have_a_delay_of_its_own() -> None:
+def test_initial_delay() -> None:
     clock, calls = ManualClock(), Calls()
     scheduler = Scheduler(clock)
     scheduler.every(100, calls.note("tick"), initial_delay_ms=5)
@@ -152,7 +152,7 @@ def test_the_first_call_may_have_a_delay_of_its_own() -> None:
     assert calls == ["tick"]
 
 
-def test_a_periodic_call_that_raises_comes_again() -> None:
+def test_failed_periodic_action_runs_again() -> None:
     clock = ManualClock()
     scheduler = Scheduler(clock)
     scheduler.every(100, fail, initial_delay_ms=0)
@@ -164,7 +164,7 @@ def test_a_periodic_call_that_raises_comes_again() -> None:
         scheduler.tick()
 
 
-def test_a_call_may_ask_for_another() -> None:
+def test_action_may_schedule_another() -> None:
     clock, calls = ManualClock(), Calls()
     scheduler = Scheduler(clock)
     scheduler.after(0, lambda: scheduler.after(0, calls.note("inner")))

@@ -4,7 +4,7 @@ from headrace.common.clock import Clock, SystemClock
 from headrace.testing.clock import ManualClock
 
 
-def test_the_machines_clock() -> None:
+def test_system_clock() -> None:
     clock: Clock = SystemClock()
     assert clock.time_ms() > 1_600_000_000_000
     assert clock.time_ms() < 10_000_000_000_000, "in milliseconds"
@@ -13,7 +13,7 @@ def test_the_machines_clock() -> None:
     assert clock.monotonic() >= before
 
 
-def test_a_manual_clock_moves_by_hand() -> None:
+def test_manual_clock_moves_only_when_told() -> None:
     clock: ManualClock = ManualClock(1_000)
     assert clock.time_ms() == clock.time_ms() == 1_000
     started = clock.monotonic()
@@ -24,6 +24,6 @@ def test_a_manual_clock_moves_by_hand() -> None:
     assert clock.time_ms() == 2_750
 
 
-def test_time_does_not_run_backwards() -> None:
+def test_manual_clock_rejects_negative_steps() -> None:
     with pytest.raises(ValueError, match="time does not run backwards: -1 ms"):
         ManualClock().advance(-1)

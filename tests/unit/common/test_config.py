@@ -30,7 +30,7 @@ def key(kind: ConfigType, **fields: Any) -> ConfigKey:
         (ConfigType.LIST, "", ()),
     ],
 )
-def test_a_value_is_taken_as_text_or_as_itself(kind: ConfigType, raw: object, value: object) -> None:
+def test_parses_text_and_native_values(kind: ConfigType, raw: object, value: object) -> None:
     parsed = key(kind).parse(raw)
     assert parsed == value
     assert type(parsed) is type(value)
@@ -58,7 +58,7 @@ def test_a_value_is_taken_as_text_or_as_itself(kind: ConfigType, raw: object, va
         (ConfigType.LIST, 7),
     ],
 )
-def test_a_value_of_another_type_is_refused(kind: ConfigType, raw: object) -> None:
+def test_rejects_value_of_wrong_type(kind: ConfigType, raw: object) -> None:
     with pytest.raises(ConfigError) as refused:
         key(kind).parse(raw)
     expected = "a comma-separated list" if kind is ConfigType.LIST else f"a value of type {kind.value}"
@@ -74,7 +74,7 @@ def test_a_value_of_another_type_is_refused(kind: ConfigType, raw: object) -> No
         ({"check": lambda value: None if value % 2 else "an odd number"}, 3, 2, "an odd number"),
     ],
 )
-def test_bounds(fields: dict[str, object], good: int, bad: int, expected: str) -> None:
+def test_checks_bounds(fields: dict[str, object], good: int, bad: int, expected: str) -> None:
     bounded = key(ConfigType.INT, **fields)
     assert bounded.parse(good) == good
     with pytest.raises(ConfigError) as refused:
@@ -82,7 +82,7 @@ def test_bounds(fields: dict[str, object], good: int, bad: int, expected: str) -
     assert str(refused.value) == f"some.key='{bad}' is not a valid value: expected {expected}"
 
 
-def test_choices() -> None:
+def test_checks_choices() -> None:
     one = key(ConfigType.STRING, choices=("red", "green"))
     assert one.parse("green") == "green"
     with pytest.raises(ConfigError, match=r"some\.key='blue' is not a valid value: expected red or green$"):
@@ -109,7 +109,7 @@ TABLE = ConfigTable(
 )
 
 
-def test_a_table_gives_every_key_a_value() -> None:
+def test_parse_returns_value_of_every_key() -> None:
     assert TABLE.parse({"preallocate": "true"}) == {
         "retention_ms": 1000,
         "cleanup_policy": ("delete",),
@@ -117,7 +117,7 @@ def test_a_table_gives_every_key_a_value() -> None:
     }
 
 
-def test_an_unknown_key_is_refused_with_the_likely_one() -> None:
+def test_unknown_key_error_suggests_similar_key() -> None:
     with pytest.raises(
         ConfigError, match=r"unknown configuration key 'retention\.msec', did you mean 'retention\.ms'\?"
     ):
@@ -137,21 +137,21 @@ def test_an_unknown_key_is_refused_with_the_likely_one() -> None:
         ({"listeners": "anything"}, {}),
     ],
 )
-def test_broker_keys_give_topic_keys_their_defaults(server: dict[str, object], found: dict[str, object]) -> None:
+def test_broker_configs_set_defaults_of_topic_configs(server: dict[str, object], found: dict[str, object]) -> None:
     assert TABLE.defaults_from_server(server) == found
 
 
-def test_a_bad_broker_value_is_refused_under_the_name_it_was_given() -> None:
+def test_error_names_the_broker_config() -> None:
     with pytest.raises(ConfigError, match=r"^log\.retention\.hours='soon' is not a valid value"):
         TABLE.defaults_from_server({"log.retention.hours": "soon"})
 
 
-def test_a_broker_value_that_leaves_the_range_in_the_smaller_unit_is_refused() -> None:
+def test_rejects_broker_value_that_overflows_in_smaller_unit() -> None:
     with pytest.raises(ConfigError, match=r"log\.retention\.hours=9223372036854775807"):
         TABLE.defaults_from_server({"log.retention.hours": LONG_MAX})
 
 
-def test_the_reference_table() -> None:
+def test_markdown_reference_table() -> None:
     assert TABLE.markdown().splitlines() == [
         "| key | type | default | allowed | broker key | meaning |",
         "|---|---|---|---|---|---|",

@@ -145,7 +145,7 @@ KAFKAS = {
 
 
 @pytest.mark.parametrize("code", KAFKAS)
-def test_every_error_is_the_protocols(code: int) -> None:
+def test_every_error_matches_protocol(code: int) -> None:
     error = ERRORS_BY_CODE[code]
     assert (error.name, error.retriable) == KAFKAS[code]
     assert error.code == code
@@ -153,28 +153,28 @@ def test_every_error_is_the_protocols(code: int) -> None:
     assert error.__doc__
 
 
-def test_a_narrower_error_does_not_take_the_place_of_its_code() -> None:
+def test_subclass_does_not_replace_class_of_code() -> None:
     assert errors.InflatedTooLargeError.code == 2
     assert ERRORS_BY_CODE[2] is CorruptRecordError
 
 
-def test_a_corrupt_record_tells_where() -> None:
+def test_corrupt_record_error_has_position() -> None:
     assert CorruptRecordError("torn", 17).position == 17
     assert CorruptRecordError("torn").position is None
     assert str(CorruptRecordError("torn", 17)) == "torn"
 
 
-def test_a_bad_setting_is_a_bad_value() -> None:
+def test_config_error_is_a_value_error() -> None:
     assert issubclass(ConfigError, ValueError)
     assert issubclass(ConfigError, HeadraceError)
     assert not issubclass(ConfigError, KafkaError)
 
 
-def test_nothing_else_is_in_the_table() -> None:
+def test_table_has_no_other_codes() -> None:
     assert sorted(ERRORS_BY_CODE) == sorted(KAFKAS)
 
 
-def test_class_names_are_kafka_pythons() -> None:
+def test_class_names_match_kafka_python() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of its own imports
         from kafka.errors import kafka_errors
@@ -183,7 +183,7 @@ def test_class_names_are_kafka_pythons() -> None:
             assert ERRORS_BY_CODE[code].__name__ == error.__name__
 
 
-def test_a_class_by_its_code_and_a_code_by_what_was_raised() -> None:
+def test_maps_codes_to_classes_and_back() -> None:
     assert errors.for_code(3) is errors.UnknownTopicOrPartitionError
     assert errors.for_code(9999) is errors.UnknownError
     assert errors.code_of(None) == errors.NO_ERROR == 0
@@ -192,7 +192,7 @@ def test_a_class_by_its_code_and_a_code_by_what_was_raised() -> None:
     assert errors.code_of(ZeroDivisionError()) == -1
 
 
-def test_what_a_client_is_told_has_an_end() -> None:
+def test_message_length_is_limited() -> None:
     assert errors.message_of(errors.InvalidTopicError("short")) == "short"
     told = errors.message_of(errors.InvalidTopicError("x" * 40_000))
     assert told.startswith("xxx")

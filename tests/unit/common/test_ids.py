@@ -8,7 +8,7 @@ from headrace.common.ids import Uuid, make_random, random_uuid
 KNOWN = "L4tkSDvtSWyV2FJpQYyZlA"
 
 
-def test_the_text_is_kafkas() -> None:
+def test_text_has_kafka_format() -> None:
     """As `kafka-storage random-uuid` prints it."""
     assert str(Uuid(int=0)) == "AAAAAAAAAAAAAAAAAAAAAA"
     assert str(Uuid(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -19,7 +19,7 @@ def test_the_text_is_kafkas() -> None:
 
 
 @given(st.integers(0, 2**128 - 1))
-def test_there_and_back(number: int) -> None:
+def test_round_trip(number: int) -> None:
     made = Uuid(int=number)
     assert len(str(made)) == 22
     assert Uuid.parse(str(made)) == made
@@ -41,19 +41,19 @@ def test_there_and_back(number: int) -> None:
         "2f8b6448-3bed-496c-95d8-5269418c9994",
     ],
 )
-def test_other_text_is_refused(text: str) -> None:
+def test_rejects_other_text(text: str) -> None:
     with pytest.raises(HeadraceError) as refused:
         Uuid.parse(text)
     assert str(refused.value) == f"Invalid id {text!r}: expected 22 characters of URL-safe base64"
 
 
-def test_a_seed_repeats_ids() -> None:
+def test_seed_repeats_ids() -> None:
     assert random_uuid(make_random(7)) == random_uuid(make_random(7))
     assert random_uuid(make_random(7)) != random_uuid(make_random(8))
     assert random_uuid(make_random()) != random_uuid(make_random())
 
 
-def test_a_random_id_is_not_taken_for_an_option() -> None:
+def test_random_id_does_not_start_with_dash() -> None:
     source = make_random(1)
     made = [random_uuid(source) for _ in range(1000)]
     assert len(set(made)) == 1000

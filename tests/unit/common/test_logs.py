@@ -44,13 +44,13 @@ def test_one_readable_line(stream: io.StringIO) -> None:
     ]
 
 
-def test_a_client_cannot_forge_lines(stream: io.StringIO) -> None:
+def test_escapes_line_breaks(stream: io.StringIO) -> None:
     set_up_logging(stream=stream)
     logging.getLogger("headrace.net").info("client %s", "a\n2026-01-01 INFO forged\x1b[31m\tb")
     assert lines(stream) == ["INFO  net  client a\\x0a2026-01-01 INFO forged\\x1b[31m\tb"]
 
 
-def test_a_traceback_follows_its_line(stream: io.StringIO) -> None:
+def test_traceback_follows_line(stream: io.StringIO) -> None:
     set_up_logging(stream=stream)
     try:
         _ = 1 // 0
@@ -62,7 +62,7 @@ def test_a_traceback_follows_its_line(stream: io.StringIO) -> None:
     assert found[-1].startswith("ZeroDivisionError")
 
 
-def test_levels_of_everything_and_of_single_loggers(stream: io.StringIO) -> None:
+def test_sets_levels_of_all_and_of_single_loggers(stream: io.StringIO) -> None:
     set_up_logging(["error", "broker=info", "requests=DEBUG"], stream)
     logging.getLogger("headrace.net").warning("not shown")
     logging.getLogger("headrace.broker.server").info("shown")
@@ -70,13 +70,13 @@ def test_levels_of_everything_and_of_single_loggers(stream: io.StringIO) -> None
     assert lines(stream) == ["INFO  broker.server  shown", "DEBUG requests  shown too"]
 
 
-def test_handlers_come_off_again(stream: io.StringIO) -> None:
+def test_handler_can_be_removed(stream: io.StringIO) -> None:
     logging.getLogger().removeHandler(set_up_logging(["WARN"], stream))
     logging.getLogger("headrace.net").error("not shown")
     assert lines(stream) == []
 
 
 @pytest.mark.parametrize("text", ["loud", "broker=", "=x", ""])
-def test_what_is_no_level(text: str, stream: io.StringIO) -> None:
+def test_rejects_invalid_level(text: str, stream: io.StringIO) -> None:
     with pytest.raises(ConfigError, match=r"Invalid log level .*: expected DEBUG, INFO, WARNING, ERROR"):
         set_up_logging([text], stream)

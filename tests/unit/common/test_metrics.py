@@ -13,7 +13,7 @@ def metrics() -> Metrics:
     return Metrics(ManualClock())
 
 
-def test_a_counter_counts(metrics: Metrics) -> None:
+def test_counter(metrics: Metrics) -> None:
     counter = metrics.counter("requests_total", api="FETCH")
     counter.add()
     counter.add(4)
@@ -22,7 +22,7 @@ def test_a_counter_counts(metrics: Metrics) -> None:
     assert metrics.snapshot() == {'requests_total{api="FETCH"}': 6}
 
 
-def test_the_same_name_and_labels_are_the_same_metric(metrics: Metrics) -> None:
+def test_same_name_and_labels_return_same_metric(metrics: Metrics) -> None:
     assert metrics.counter("a", x="1", y="2") is metrics.counter("a", y="2", x="1")
     assert metrics.counter("a", x="1") is not metrics.counter("a", x="2")
     assert metrics.histogram("h") is metrics.histogram("h")
@@ -30,14 +30,14 @@ def test_the_same_name_and_labels_are_the_same_metric(metrics: Metrics) -> None:
     assert metrics.gauge("g") is metrics.gauge("g")
 
 
-def test_a_name_has_one_kind(metrics: Metrics) -> None:
+def test_metric_name_has_one_kind(metrics: Metrics) -> None:
     metrics.counter("a", x="1")
     with pytest.raises(HeadraceError, match="Metric a is a counter and cannot also be a gauge"):
         metrics.gauge("a", x="2")
 
 
 @pytest.mark.parametrize(("name", "labels"), [("1a", {}), ("a-b", {}), ("", {}), ("a", {"b-c": "1"})])
-def test_names_are_what_prometheus_takes(metrics: Metrics, name: str, labels: dict[str, str]) -> None:
+def test_rejects_names_invalid_in_prometheus(metrics: Metrics, name: str, labels: dict[str, str]) -> None:
     with pytest.raises(HeadraceError, match="Invalid metric name"):
         metrics.counter(name, **labels)
 
@@ -62,7 +62,7 @@ def test_gauges(metrics: Metrics) -> None:
     assert metrics.snapshot()["size"] == 0
 
 
-def test_a_gauge_that_fails_spoils_no_other(metrics: Metrics) -> None:
+def test_failed_gauge_does_not_affect_others(metrics: Metrics) -> None:
     metrics.gauge("bad", lambda: 1 / 0)
     metrics.gauge("good", lambda: 1)
     snapshot = metrics.snapshot()
@@ -79,7 +79,7 @@ def test_removed(metrics: Metrics) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-3, 1.0, 1e6, 1e15])
-def test_percentiles_are_near_the_true_ones(scale: float) -> None:
+def test_percentiles_are_near_exact_values(scale: float) -> None:
     random = make_random(7)
     values = sorted(scale * random.lognormvariate(0, 2) for _ in range(5000))
     histogram = Histogram()
@@ -99,12 +99,12 @@ def test_one_value_is_every_percentile() -> None:
     assert [histogram.percentile(percent) for percent in (0, 50, 100)] == [0.3] * 3
 
 
-def test_an_empty_histogram(metrics: Metrics) -> None:
+def test_empty_histogram(metrics: Metrics) -> None:
     metrics.histogram("h")
     assert metrics.snapshot()["h"] == {"count": 0, "sum": 0, "p50": 0, "p95": 0, "p99": 0, "p999": 0}
 
 
-def test_zero_and_less_have_a_bucket() -> None:
+def test_zero_and_negative_values_have_a_bucket() -> None:
     histogram = Histogram()
     for value in (0, 0, -1, 5):
         histogram.record(value)
@@ -123,14 +123,14 @@ def test_zero_and_less_have_a_bucket() -> None:
     }
 
 
-def test_buckets_do_not_grow_with_the_values() -> None:
+def test_number_of_buckets_is_bounded() -> None:
     histogram = Histogram()
     for number in range(1, 100_000):
         histogram.record(number)
     assert len(histogram._buckets) <= 8 * 17
 
 
-def test_a_meter_tells_a_steady_rate() -> None:
+def test_meter_reports_steady_rate() -> None:
     clock = ManualClock()
     meter = Meter(clock)
     for _ in range(20):
@@ -141,7 +141,7 @@ def test_a_meter_tells_a_steady_rate() -> None:
     assert meter.count == 6000
 
 
-def test_a_meter_forgets_the_past_sooner_over_fewer_minutes() -> None:
+def test_shorter_rates_decay_faster() -> None:
     clock = ManualClock()
     meter = Meter(clock)
     meter.mark(600)
@@ -153,6 +153,6 @@ def test_a_meter_forgets_the_past_sooner_over_fewer_minutes() -> None:
     assert meter.rate(1) < meter.rate(5) < meter.rate(15) < 10
 
 
-def test_a_meter_that_is_read_in_the_moment_it_was_made(metrics: Metrics) -> None:
+def test_new_meter_has_rate_zero(metrics: Metrics) -> None:
     metrics.meter("m").mark()
     assert metrics.snapshot()["m"] == {"count": 1, "rate_1m": 0, "rate_5m": 0, "rate_15m": 0}

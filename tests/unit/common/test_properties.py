@@ -31,12 +31,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("text", CASES, ids=repr)
-def test_as_java_reads_it(text: str) -> None:
+def test_parses_like_java(text: str) -> None:
     assert parse_properties(text) == CASES[text]
 
 
 @pytest.mark.parametrize("escape", ["\\u12", "\\u12g4", "\\u", "\\u 123"])
-def test_a_broken_escape_is_named_with_its_line(escape: str) -> None:
+def test_error_names_line_of_invalid_escape(escape: str) -> None:
     with pytest.raises(ConfigError, match=r"server.properties, line 3: .* expected four hexadecimal digits"):
         parse_properties(f"# first\na=1\nb={escape}", "server.properties")
 

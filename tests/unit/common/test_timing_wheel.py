@@ -16,7 +16,7 @@ def timer(clock: ManualClock) -> Timer:
     return Timer(clock)
 
 
-def test_runs_when_the_delay_is_over_and_only_once(clock: ManualClock, timer: Timer) -> None:
+def test_runs_once_after_delay(clock: ManualClock, timer: Timer) -> None:
     ran: list[int] = []
     entry = timer.add(5, lambda: ran.append(clock.now_ms))
     start = clock.now_ms
@@ -30,7 +30,7 @@ def test_runs_when_the_delay_is_over_and_only_once(clock: ManualClock, timer: Ti
 
 @pytest.mark.parametrize("delay_ms", [1, 19, 20, 21, 399, 400, 401, 8_000, 159_999, 160_000, 86_400_000, 10**12])
 @pytest.mark.parametrize("start_ms", [0, 1, 7, 19, 20, 1_700_000_000_123])
-def test_never_early_never_late(delay_ms: int, start_ms: int) -> None:
+def test_runs_neither_early_nor_late(delay_ms: int, start_ms: int) -> None:
     clock = ManualClock(start_ms)
     timer = Timer(clock)
     timer.add(delay_ms, lambda: None)
@@ -45,7 +45,7 @@ def test_never_early_never_late(delay_ms: int, start_ms: int) -> None:
     assert timer.next_due_ms() is None
 
 
-def test_what_is_due_at_once_runs_at_the_next_advance(timer: Timer) -> None:
+def test_entries_without_delay_run_at_next_advance(timer: Timer) -> None:
     ran: list[str] = []
     timer.add(0, lambda: ran.append("now"))
     timer.add(-5, lambda: ran.append("past"))
@@ -55,7 +55,7 @@ def test_what_is_due_at_once_runs_at_the_next_advance(timer: Timer) -> None:
     assert ran == ["now", "past"]
 
 
-def test_what_was_cancelled_does_not_run(clock: ManualClock, timer: Timer) -> None:
+def test_cancelled_entry_does_not_run(clock: ManualClock, timer: Timer) -> None:
     entries = [timer.add(delay_ms, lambda: pytest.fail("ran")) for delay_ms in (0, 5, 50, 5000)]
     for entry in entries:
         entry.cancel()
@@ -67,7 +67,7 @@ def test_what_was_cancelled_does_not_run(clock: ManualClock, timer: Timer) -> No
     assert timer.advance() == 0
 
 
-def test_cancelling_what_has_run_does_nothing(clock: ManualClock, timer: Timer) -> None:
+def test_cancel_after_run_does_nothing(clock: ManualClock, timer: Timer) -> None:
     entry = timer.add(5, lambda: None)
     timer.add(10, lambda: None)
     clock.advance(5)
@@ -76,7 +76,7 @@ def test_cancelling_what_has_run_does_nothing(clock: ManualClock, timer: Timer) 
     assert len(timer) == 1
 
 
-def test_a_callback_may_cancel_another_of_the_same_tick(clock: ManualClock, timer: Timer) -> None:
+def test_callback_may_cancel_entry_of_same_tick(clock: ManualClock, timer: Timer) -> None:
     ran: list[str] = []
     entries: list[TimerEntry] = []
 
@@ -92,7 +92,7 @@ def test_a_callback_may_cancel_another_of_the_same_tick(clock: ManualClock, time
     assert len(timer) == 0
 
 
-def test_what_a_callback_adds_waits_for_the_next_advance(clock: ManualClock, timer: Timer) -> None:
+def test_entries_added_by_callbacks_run_at_next_advance(clock: ManualClock, timer: Timer) -> None:
     ran: list[int] = []
 
     def again() -> None:
@@ -108,7 +108,7 @@ def test_what_a_callback_adds_waits_for_the_next_advance(clock: ManualClock, tim
     assert ran == [clock.now_ms] * 2
 
 
-def test_a_callback_that_fails_is_logged_and_stops_nothing(
+def test_failed_callback_is_logged_and_others_run(
     clock: ManualClock, timer: Timer, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran: list[str] = []
@@ -122,7 +122,7 @@ def test_a_callback_that_fails_is_logged_and_stops_nothing(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_long_pause_runs_everything_in_order(clock: ManualClock, timer: Timer) -> None:
+def test_runs_all_due_entries_in_order_after_pause(clock: ManualClock, timer: Timer) -> None:
     ran: list[int] = []
     delays = [7_000, 3, 100_000, 450, 21, 399, 20, 8_001]
     for delay_ms in delays:
@@ -132,7 +132,7 @@ def test_a_long_pause_runs_everything_in_order(clock: ManualClock, timer: Timer)
     assert ran == sorted(delays)
 
 
-def test_ticks_of_more_than_a_millisecond_round_up(clock: ManualClock) -> None:
+def test_longer_ticks_round_up(clock: ManualClock) -> None:
     timer = Timer(ManualClock(0), tick_ms=10, wheel_size=4)
     assert timer.add(1, lambda: None).deadline_ms == 10
     assert timer.add(10, lambda: None).deadline_ms == 10
@@ -140,12 +140,12 @@ def test_ticks_of_more_than_a_millisecond_round_up(clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize(("tick_ms", "wheel_size"), [(0, 20), (1, 1)])
-def test_impossible_wheels_are_refused(clock: ManualClock, tick_ms: int, wheel_size: int) -> None:
+def test_rejects_invalid_wheels(clock: ManualClock, tick_ms: int, wheel_size: int) -> None:
     with pytest.raises(ValueError, match="at least"):
         Timer(clock, tick_ms, wheel_size)
 
 
-def test_tells_when_its_alarm_must_be_set_earlier(clock: ManualClock) -> None:
+def test_calls_on_earlier_for_earlier_entry(clock: ManualClock) -> None:
     alarms: list[int | None] = []
     timer: Timer = Timer(clock, on_earlier=lambda: alarms.append(timer.next_due_ms()))  # type: ignore[attr-defined]
     timer.add(1000, lambda: None)
@@ -170,7 +170,7 @@ def pending(count: int, clock: ManualClock) -> Timer:
     return timer
 
 
-def test_many_waits_cost_no_more_per_tick_than_few(clock: ManualClock) -> None:
+def test_tick_cost_does_not_depend_on_entries(clock: ManualClock) -> None:
     few, many = pending(100, clock), pending(100_000, clock)
     for _ in range(7_000):  # the second lowest wheel that holds entries has ticks of 8 s
         clock.advance(1)
@@ -180,12 +180,12 @@ def test_many_waits_cost_no_more_per_tick_than_few(clock: ManualClock) -> None:
     assert len(many) == 100_000
 
 
-def test_the_heap_holds_buckets_not_entries(clock: ManualClock) -> None:
+def test_heap_size_does_not_depend_on_entries(clock: ManualClock) -> None:
     timer = pending(100_000, clock)
     assert len(timer._heap) <= 20 * len(timer._wheels)
 
 
-def test_an_entry_moves_at_most_once_per_wheel(clock: ManualClock) -> None:
+def test_entry_moves_at_most_once_per_wheel(clock: ManualClock) -> None:
     timer = Timer(clock)
     for number in range(10_000):
         timer.add(1 + number * 7, lambda: None)
@@ -197,7 +197,7 @@ def test_an_entry_moves_at_most_once_per_wheel(clock: ManualClock) -> None:
     assert timer.entries_moved <= 10_000 * (len(timer._wheels) - 1)
 
 
-def test_waits_that_are_called_off_leave_nothing_behind(clock: ManualClock, timer: Timer) -> None:
+def test_cancelled_entries_leave_nothing(clock: ManualClock, timer: Timer) -> None:
     """A fetch that is answered before its time: added and cancelled over and over."""
     for _ in range(20_000):
         timer.add(500, lambda: None).cancel()

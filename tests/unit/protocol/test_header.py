@@ -21,13 +21,13 @@ def test_every_api_and_version(client_id: str | None) -> None:
             assert header.body_position == position
 
 
-def test_unknown_tags_are_passed_over() -> None:
+def test_ignores_unknown_tags() -> None:
     frame = b"\0\3\0\x09\0\0\0\1\xff\xff" + b"\2\0\4abcd\x80\1\0" + b"body"
     assert decode_request_header(frame).body_position == 20
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 2), (3, 99), (4, 0), (999, 0), (-1, 9), (18, 5), (0, -1), (255, 0)])
-def test_of_unknown_apis_and_versions_what_all_have_is_read(key: int, version: int) -> None:
+def test_reads_common_header_of_unknown_api_or_version(key: int, version: int) -> None:
     start = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + b"\0\0\0\5"
     header = decode_request_header(start + b"\0\1c")
     assert header == (key, version, 5, "c", 11)
@@ -46,7 +46,7 @@ def test_of_unknown_apis_and_versions_what_all_have_is_read(key: int, version: i
         (b"\0\3\0\x09\0\0\0\1\0\0\xff\xff\xff\xff\xff\x7f", "a varint of more than 32 bits"),
     ],
 )
-def test_bad_headers(frame: bytes, expected: str) -> None:
+def test_rejects_invalid_headers(frame: bytes, expected: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         decode_request_header(frame)
     assert str(caught.value) == f"request header: {expected} (in a frame of {len(frame)} bytes)"

@@ -53,14 +53,14 @@ def test_construction_by_keyword_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("call", [MetadataRequest, partial(type.__call__, MetadataRequest)])
-def test_construction_refuses_other_arguments(call: partial[MetadataRequest]) -> None:
+def test_construction_rejects_other_arguments(call: partial[MetadataRequest]) -> None:
     with pytest.raises(TypeError, match=r"MetadataRequest\(\) got an unexpected keyword argument 'topic'"):
         call(topic=[])
     with pytest.raises(TypeError, match=r"MetadataRequest\(\) takes keyword arguments only"):
         call([])
 
 
-def test_there_are_no_other_attributes() -> None:
+def test_rejects_other_attributes() -> None:
     request = ProduceRequest()
     with pytest.raises(AttributeError):
         request.topics = []  # type: ignore[attr-defined]
@@ -99,7 +99,7 @@ def test_copies() -> None:
     assert pickle.loads(pickle.dumps(topic)) == topic
 
 
-def test_garbage_is_collected() -> None:
+def test_messages_are_garbage_collected() -> None:
     class Token:
         pass
 
@@ -112,7 +112,7 @@ def test_garbage_is_collected() -> None:
     assert watch() is None
 
 
-def test_own_messages() -> None:
+def test_custom_messages() -> None:
     class Inner(Message):
         number: int = field(INT32, "0+", default=5)
 

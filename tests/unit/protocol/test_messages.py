@@ -13,7 +13,7 @@ from headrace.protocol import APIS
 PROJECT = Path(__file__).parents[3]
 
 
-def test_the_files_are_up_to_date() -> None:
+def test_generated_files_are_up_to_date() -> None:
     spec = importlib.util.spec_from_file_location("generate_messages", PROJECT / "tools" / "generate_messages.py")
     assert spec is not None
     assert spec.loader is not None
@@ -39,18 +39,18 @@ print([name for name in sys.modules if name.partition(".")[0] in ("kio", "pyarro
 """
 
 
-def test_running_needs_no_kio_and_imports_messages_when_asked() -> None:
+def test_imports_messages_lazily_and_without_kio() -> None:
     run = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
 
-def test_every_message_of_kafka_is_there() -> None:
+def test_every_message_of_kafka_exists() -> None:
     assert len(APIS) >= 89
     assert len(all_messages()) >= 600
 
 
 @pytest.mark.parametrize("key", [0, 1, 3, 18, 75])
-def test_classes_know_their_api(key: int) -> None:
+def test_classes_have_api_key(key: int) -> None:
     api = APIS[key]  # type: ignore[index]
     assert api.request.__name__ == f"{api.name}Request"
     assert api.response.__name__ == f"{api.name}Response"

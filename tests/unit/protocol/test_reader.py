@@ -54,7 +54,7 @@ def test_nulls() -> None:
     assert decode(Sample, 1, b"\xff\xfe\0\x80\0\0\0\0\0\0\0").name is None
 
 
-def test_any_byte_but_zero_is_true() -> None:
+def test_any_nonzero_byte_is_true() -> None:
     assert decode(Sample, 1, b"\0\0\x05\0\0\0\0\0\0\0\0").flag is True
 
 
@@ -70,7 +70,7 @@ def test_tags() -> None:
     assert (read.mark, read.struct) == ("mk", Inner(number=9))
 
 
-def test_unknown_tags_are_passed_over() -> None:
+def test_ignores_unknown_tags() -> None:
     tags = b"\3" + b"\0\4abcd" + b"\1\2\2m" + b"\x80\x01\1z"
     assert decode(Sample, 2, V2 + tags).mark == "m"
     # Also in nested structs and in requests of real clients.
@@ -80,13 +80,13 @@ def test_unknown_tags_are_passed_over() -> None:
     assert decode(ApiVersionsRequest, 3, encoded[:-1] + b"\1\x09\1z").client_software_name == "x"
 
 
-def test_tags_twice_or_out_of_order() -> None:
+def test_accepts_tags_in_any_order() -> None:
     assert decode(Sample, 2, V2 + b"\2" + b"\1\2\2a" + b"\1\2\2b").mark == "b"
     read = decode(Sample, 2, V2 + b"\2" + b"\3\5\0\0\0\x09\0" + b"\1\2\2a")
     assert (read.mark, read.struct) == ("a", Inner(number=9))
 
 
-def test_a_tag_that_is_not_as_long_as_it_says() -> None:
+def test_rejects_tag_with_wrong_size() -> None:
     with pytest.raises(ProtocolError, match="Sample v2: mark: 1 bytes too many in the tagged field"):
         decode(Sample, 2, V2 + b"\1" + b"\1\3\2az")
     with pytest.raises(ProtocolError, match="Sample v2: mark: 5 bytes expected, but 1 are left"):
@@ -115,7 +115,7 @@ def test_a_tag_that_is_not_as_long_as_it_says() -> None:
         (2, b"\0\0\1", "tags: 1 bytes expected, but 0 are left (at byte 3)"),
     ],
 )
-def test_errors_say_what_and_where(version: int, data: bytes, expected: str) -> None:
+def test_errors_name_problem_and_position(version: int, data: bytes, expected: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         decode(Sample, version, data)
     assert str(caught.value) == f"Sample v{version}: {expected}"
@@ -129,12 +129,12 @@ def test_errors_name_the_element() -> None:
         decode(MetadataRequest, 0, b"\0\0\0\2\0\1a\0\1\xff")
 
 
-def test_an_array_of_nothing_cannot_be_endless() -> None:
+def test_limits_array_of_empty_elements() -> None:
     with pytest.raises(ProtocolError, match="hollow: an array of 2147483647 elements, but 0 bytes are left"):
         decode(Hollow, 0, b"\x7f\xff\xff\xff")
 
 
-def test_versions_that_do_not_exist() -> None:
+def test_rejects_unknown_versions() -> None:
     for version in (-1, 3, 2**40):
         with pytest.raises(ProtocolError, match=f"Sample has no version {version}; known are 0-2"):
             decode(Sample, version, b"")
@@ -146,12 +146,12 @@ def test_versions_that_do_not_exist() -> None:
 
 
 @pytest.mark.parametrize("position", [-1, len(V0) + 1, 2**60])
-def test_positions_outside_of_the_frame(position: int) -> None:
+def test_rejects_position_outside_frame(position: int) -> None:
     with pytest.raises(ProtocolError, match=f"position {position} in a frame of {len(V0)} bytes"):
         decode(Sample, 0, V0, position)
 
 
-def test_a_tagged_struct_that_is_absent_is_none() -> None:
+def test_absent_tagged_struct_is_none() -> None:
     assert decode(FetchRequest, 15, encode(FetchRequest(), 15)).replica_state is None
     sent = FetchRequest(replica_state=ReplicaState(replica_id=2))
     assert decode(FetchRequest, 15, encode(sent, 15)) == sent
@@ -177,7 +177,7 @@ def test_records_are_views_of_the_frame() -> None:
     assert decode(Records, 0, encode(Records(records=b""), 0)).records == b""
 
 
-def test_any_contiguous_buffer_will_do() -> None:
+def test_accepts_any_contiguous_buffer() -> None:
     encoded = encode(Records(records=b"abcdef"), 0) + b"\0\0"
     numbers = array.array("i", encoded)
     for buffer in (numbers, memoryview(numbers), memoryview(encoded).cast("B", (7, 4))):
@@ -188,7 +188,7 @@ def test_any_contiguous_buffer_will_do() -> None:
         decode(Records, 0, "text")  # type: ignore[arg-type]
 
 
-def test_the_frame_is_free_again_after_an_error() -> None:
+def test_releases_frame_after_error() -> None:
     frame = bytearray(V0)
     with pytest.raises(ProtocolError):
         decode(Sample, 0, memoryview(frame)[:5])

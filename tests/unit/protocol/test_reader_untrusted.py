@@ -21,7 +21,7 @@ def full_messages(seed: int) -> Iterator[tuple[type[Message], int, bytes]]:
         yield cls, version, encode(sample(cls, version, rng, full=True), version)
 
 
-def test_cut_off_at_every_byte() -> None:
+def test_rejects_frame_truncated_at_every_byte() -> None:
     for cls, version, encoded in full_messages(1):
         decode(cls, version, encoded)
         view = memoryview(encoded)
@@ -51,11 +51,11 @@ def test_claims_of_any_length_at_every_byte_cost_no_memory() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_only_our_errors_come_out_and_what_is_read_makes_sense(seed: int) -> None:
+def test_fuzzed_frames_raise_only_our_errors(seed: int) -> None:
     Fuzzer(seed).run(2000)
 
 
-def test_the_rounds_reach_every_check() -> None:
+def test_fuzzer_reaches_every_check() -> None:
     fuzzer = Fuzzer(3)
     fuzzer.run(4000)
     beginnings = (

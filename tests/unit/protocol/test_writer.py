@@ -55,7 +55,7 @@ def fetch_response(*records: Any) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
 
 
-def test_a_response_is_a_whole_frame() -> None:
+def test_encodes_response_frame() -> None:
     assert encode_response(HeartbeatResponse(error_code=27), 0, 9) == b"\0\0\0\6\0\0\0\x09\0\x1b"
     assert encode_response(HeartbeatResponse(error_code=27), 4, -1) == (b"\0\0\0\x0c\xff\xff\xff\xff\0\0\0\0\0\0\x1b\0")
 
@@ -68,7 +68,7 @@ def test_the_response_header_of_api_versions_has_no_tags() -> None:
         assert frame[8:] == encode(message, version)
 
 
-def test_a_request_is_a_whole_frame() -> None:
+def test_encodes_request_frame() -> None:
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     body = encode(request, 0)
     assert encode_request(request, 0, 9, "me") == b"\0\0\0\x16\0\x0c\0\0\0\0\0\x09\0\2me" + body
@@ -91,7 +91,7 @@ def test_slices_become_parts_of_the_frame(version: int) -> None:
     assert joined == encode_response(expected, version, 3)
 
 
-def test_a_frame_of_many_parts() -> None:
+def test_encodes_frame_of_many_parts() -> None:
     slices = [Slice(number % 3) for number in range(500)]
     parts = encode_response(fetch_response(*slices), 12, 3)
     assert isinstance(parts, list)
@@ -109,7 +109,7 @@ def test_slices_only_in_responses() -> None:
             encode_response(fetch_response(wrong), 12, 3)
 
 
-def test_a_frame_that_would_be_too_large() -> None:
+def test_rejects_frame_that_is_too_large() -> None:
     with pytest.raises(ValueError, match=r"records: 2147483648 is too long"):
         encode_response(fetch_response(Slice(2**31)), 12, 1)
     with pytest.raises(ValueError, match="a frame of 2147483751 bytes exceeds the maximum of 2147483647"):
@@ -117,7 +117,7 @@ def test_a_frame_that_would_be_too_large() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 900, 1024, 5000, 3_000_000])
-def test_the_buffer_grows(size: int) -> None:
+def test_buffer_grows(size: int) -> None:
     data = PartitionProduceData(index=1, records=bytes(size))
     message = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=[data] * 3)])
     for version in (3, 9):
@@ -138,7 +138,7 @@ def test_tagged_fields_of_any_size() -> None:
     assert decode(FetchResponse, 16, encode(response, 16)) == response
 
 
-def test_fields_that_the_version_lacks_are_passed_over() -> None:
+def test_skips_fields_that_version_lacks() -> None:
     assert encode(Every(extra=b"x"), 0) == encode(Every(), 0)
 
 
@@ -151,7 +151,7 @@ class Index:
         return 7
 
 
-def test_what_counts_as_a_value() -> None:
+def test_parses_values() -> None:
     plain = uuid.UUID(int=5)
     message = Every(
         flag=1,  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ def test_what_counts_as_a_value() -> None:
 
 
 @pytest.mark.parametrize("name", ["flag", "tiny", "number", "ratio", "topic_id", "name", "data", "inner", "inners"])
-def test_none_where_a_value_must_be(name: str) -> None:
+def test_rejects_none_in_field_that_is_not_nullable(name: str) -> None:
     with pytest.raises(TypeError, match=f"Every v0: {name}: a value that is not null expected, not None"):
         encode(Every(**{name: None}), 0)
 
@@ -195,7 +195,7 @@ def test_none_where_a_value_must_be(name: str) -> None:
         ("names", {"a"}, "a list expected, not set"),
     ],
 )
-def test_values_of_a_wrong_type(name: str, value: Any, expected: str) -> None:
+def test_rejects_values_of_wrong_type(name: str, value: Any, expected: str) -> None:
     with pytest.raises(TypeError, match=f"Every v0: {name}: {expected}"):
         encode(Every(**{name: value}), 0)
 
@@ -211,7 +211,7 @@ def test_values_of_a_wrong_type(name: str, value: Any, expected: str) -> None:
         ("large", -(2**63), 2**63 - 1),
     ],
 )
-def test_numbers_out_of_range(name: str, low: int, high: int) -> None:
+def test_rejects_numbers_out_of_range(name: str, low: int, high: int) -> None:
     for good in (low, high):
         assert getattr(decode(Every, 0, encode(Every(**{name: good}), 0)), name) == good
     for bad in (low - 1, high + 1, 2**64, -(2**64)):
@@ -219,7 +219,7 @@ def test_numbers_out_of_range(name: str, low: int, high: int) -> None:
             encode(Every(**{name: bad}), 0)
 
 
-def test_strings_that_cannot_be_written() -> None:
+def test_rejects_strings_that_cannot_be_encoded() -> None:
     for version in (0, 1):
         assert decode(Every, version, encode(Every(name="x" * 32767), version)).name == "x" * 32767
         with pytest.raises(ValueError, match="name: the string has 32768 bytes; at most 32767 are allowed"):
@@ -237,20 +237,20 @@ def test_errors_name_the_element() -> None:
         encode(message, 9)
 
 
-def test_a_deleted_attribute() -> None:
+def test_rejects_message_with_deleted_attribute() -> None:
     message = Every()
     del message.name
     with pytest.raises(TypeError, match="Every v0: name: the attribute was deleted"):
         encode(message, 0)
 
 
-def test_what_is_not_a_message() -> None:
+def test_rejects_objects_that_are_not_messages() -> None:
     for wrong in (5, None, Every):
         with pytest.raises(TypeError, match="is not a message class"):
             encode(wrong, 0)  # type: ignore[arg-type]
 
 
-def test_a_list_that_shrinks_while_it_is_written() -> None:
+def test_rejects_list_that_shrinks_while_encoding() -> None:
     class Meddler:
         def __index__(self) -> int:
             numbers.clear()
@@ -264,7 +264,7 @@ def test_a_list_that_shrinks_while_it_is_written() -> None:
         encode(Numbers(numbers=numbers), 0)
 
 
-def test_a_message_that_changes_while_it_is_written() -> None:
+def test_message_may_change_while_encoding() -> None:
     class Meddler:
         def __index__(self) -> int:
             message.inners = []
@@ -277,7 +277,7 @@ def test_a_message_that_changes_while_it_is_written() -> None:
     assert len(message.inners) == 1
 
 
-def test_large_records_of_a_request_are_not_copied() -> None:
+def test_does_not_copy_large_records_of_request() -> None:
     large, small = bytearray(b"l" * 100), bytearray(b"s" * 10)
     partitions = [PartitionProduceData(index=0, records=large), PartitionProduceData(index=1, records=small)]
     request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=partitions)])

@@ -32,7 +32,7 @@ def test_columns_of_decoded_records() -> None:
     assert decoded.column("timestamp_type").to_pylist() == [0, 0]
 
 
-def test_no_batches_make_an_empty_table() -> None:
+def test_no_batches_yield_empty_table() -> None:
     decoded = decode_arrow([])
     decoded.validate(full=True)
     assert (decoded.num_rows, decoded.schema) == (0, records_schema())
@@ -43,13 +43,13 @@ def test_units_of_timestamps() -> None:
         ArrowDecoder("ns")
 
 
-def test_inflating_is_limited() -> None:
+def test_limits_decompression() -> None:
     batch = RecordBatch(encode_rows([(None, bytes(10_000), 0, None)], codec=Compression.ZSTD))
     with pytest.raises(CorruptRecordError, match="decompresses to more than the limit of 1000 bytes"):
         decode_arrow([batch], max_inflated_bytes=1000)
 
 
-def test_header_names_that_are_not_utf8() -> None:
+def test_replaces_invalid_utf8_in_header_names() -> None:
     headers = ((b"caf\xe9", b"1"), (b"\xff" * 3, None), ("größe".encode(), b""), (b"plain", b"2"))
     rows = [reference.Row(b"", b"", 0, headers, 0)]
     batch = RecordBatch(reference.encode(rows))
@@ -60,7 +60,7 @@ def test_header_names_that_are_not_utf8() -> None:
     assert names == [name for name, _ in decode_rows(batch.records())[0].headers]
 
 
-def test_the_columns_outlive_what_made_them() -> None:
+def test_columns_outlive_decoder() -> None:
     decoder = ArrowDecoder()
     decoder.add(RecordBatch(encode_rows([(b"k", b"v" * 1000, 5, [("a", b"b")])])).records())
     column = decoder.finish().column("value")
@@ -69,7 +69,7 @@ def test_the_columns_outlive_what_made_them() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 1, 7, 8, 9])
-def test_a_failed_batch_leaves_nothing_behind(before: int) -> None:
+def test_failed_batch_leaves_no_rows(before: int) -> None:
     """Headers are read a second time when they become columns, and a buffer may have been changed by then."""
     good = [(b"k%d" % i, b"v", i, [("name", None), ("other", b"x")]) for i in range(before)]
     later = [(b"later", b"v", 9, [("late", b"1"), ("null", None)]), (None, None, 10, [])]
@@ -129,7 +129,7 @@ def test_short_values_to_the_last_byte(size: int) -> None:
     assert encode_arrow(decoded) == [encoded]
 
 
-def test_timestamps_beyond_microseconds_are_refused() -> None:
+def test_rejects_timestamps_that_overflow_microseconds() -> None:
     good = encode_rows([(None, b"good", (2**63 - 1) // 1000, None)])
     bad = b"elsewhere" + encode_rows([(None, b"bad", 5, None), (None, b"bad", (2**63 - 1) // 1000 + 1, None)])
     decoder = ArrowDecoder("us")
@@ -143,7 +143,7 @@ def test_timestamps_beyond_microseconds_are_refused() -> None:
     assert decoder.finish().column("value").to_pylist() == [b"good"]
 
 
-def test_records_left_out_do_not_count() -> None:
+def test_omitted_records_do_not_count() -> None:
     rows = [(None, b"far", 2**63 - 1, None), (None, b"near", 5, None)]
     records = RecordBatch(encode_rows(rows)).records()
     decoder = ArrowDecoder("us")
@@ -180,14 +180,14 @@ def test_types_of_keys_and_values(kind: pa.DataType) -> None:
 @pytest.mark.parametrize(
     "kind", [pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("ms"), pa.list_(pa.binary())], ids=str
 )
-def test_types_that_are_no_bytes(kind: pa.DataType) -> None:
+def test_rejects_types_other_than_bytes(kind: pa.DataType) -> None:
     for name in ("key", "value"):
         table = pa.table({"value": VALUES, name: pa.nulls(3, kind)})
         with pytest.raises(TypeError, match=rf"^column '{name}' holds {kind}".replace("[", r"\[").replace("<", ".")):
             encode_arrow(table)
 
 
-def test_a_value_is_required() -> None:
+def test_rejects_data_without_value_column() -> None:
     with pytest.raises(ValueError, match=r"^the data has no column 'value'; its columns are \['key'\]$"):
         encode_arrow(pa.table({"key": VALUES}))
 
@@ -197,7 +197,7 @@ def test_columns_without_a_type_are_all_null() -> None:
     assert encode_arrow(table, timestamp=5) == [encode_rows([(None, None, 5, None)] * 2)]
 
 
-def test_no_rows_make_no_batch() -> None:
+def test_no_rows_yield_no_batch() -> None:
     assert encode_arrow(pa.table({"value": pa.array([], pa.binary())})) == []
     empty = pa.RecordBatch.from_pydict({"value": VALUES})
     assert encode_arrow(pa.Table.from_batches([empty.slice(0, 0), empty, empty.slice(3)])) == encode_arrow(empty)
@@ -234,7 +234,7 @@ def test_units_of_a_timestamp_column(column: pa.Array, expected: list[int]) -> N
         (pa.array([2**63], pa.uint64()), ValueError, "not in range"),
     ],
 )
-def test_timestamps_that_are_none(column: pa.Array, error: type[Exception], message: str) -> None:
+def test_rejects_invalid_timestamps(column: pa.Array, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         encode_arrow(pa.table({"value": pa.array([b""]), "timestamp": column}))
 
@@ -251,14 +251,14 @@ class TestMemory:
         return decoder.finish()
 
     @pytest.mark.parametrize("hints", [(0, 0), (2_500_000, 20_000), (100, 1), (50_000_000, 1_000_000)])
-    def test_hints_change_nothing_but_speed(self, hints: tuple[int, int]) -> None:
+    def test_hints_do_not_change_result(self, hints: tuple[int, int]) -> None:
         for _ in range(3):
             table = self.table(*hints)
             assert table.column("value").to_pylist() == [value for _, value, _, _ in MANY_ROWS]
             assert table.column("key").to_pylist() == [key for key, _, _, _ in MANY_ROWS]
             table.validate(full=True)
 
-    def test_it_is_bounded_and_not_taken_from_who_still_has_it(self) -> None:
+    def test_spare_memory_is_bounded_and_not_in_use(self) -> None:
         kept = [self.table(2_500_000, 20_000) for _ in range(20)]
         others = [self.table(2_500_000, 20_000) for _ in range(20)]
         del others
@@ -270,7 +270,7 @@ class TestMemory:
         assert all(each.equals(kept[0]) for each in kept)
 
 
-def test_a_default_timestamp_that_is_none() -> None:
+def test_rejects_invalid_default_timestamp() -> None:
     with pytest.raises(ValueError, match=r"row 0: invalid timestamp -2"):
         encode_arrow(pa.table({"value": VALUES}), timestamp=-2)
 
@@ -285,7 +285,7 @@ def test_a_default_timestamp_that_is_none() -> None:
     ],
     ids=lambda column: str(column.type),
 )
-def test_headers_of_another_shape(column: pa.Array) -> None:
+def test_rejects_headers_of_wrong_type(column: pa.Array) -> None:
     with pytest.raises(
         TypeError, match=r"^column 'headers' holds .*; expected a list of structs of 'key' and 'value'$"
     ):
@@ -293,7 +293,7 @@ def test_headers_of_another_shape(column: pa.Array) -> None:
 
 
 @pytest.mark.parametrize("nameless", [[{"key": None, "value": b"1"}], [None]])
-def test_headers_need_a_name(nameless: list[object]) -> None:
+def test_rejects_headers_without_name(nameless: list[object]) -> None:
     """But only those of the rows that are encoded."""
     good = [{"key": "a", "value": None}]
     table = pa.table({"value": VALUES, "headers": pa.array([nameless, good, nameless], HEADERS_TYPE)})
@@ -302,14 +302,14 @@ def test_headers_need_a_name(nameless: list[object]) -> None:
     assert encode_arrow(table.slice(1, 1)) == [encode_rows([(None, None, -1, [("a", None)])])]
 
 
-def test_headers_under_a_null_are_not_there() -> None:
+def test_ignores_headers_of_null_list() -> None:
     structs = pa.array([{"key": "a", "value": b"1"}, {"key": None, "value": b"2"}, {"key": "c", "value": None}])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), structs, mask=pa.array([False, True, False]))
     rows = [(None, b"one", -1, [("a", b"1")]), (None, None, -1, None), (None, b"three", -1, [("c", None)])]
     assert encode_arrow(pa.table({"value": VALUES, "headers": lists})) == [encode_rows(rows)]
 
 
-def test_a_small_limit_gives_a_batch_for_each_row() -> None:
+def test_small_limit_yields_batch_per_row() -> None:
     batches = encode_arrow(pa.table({"value": VALUES}), max_bytes=0, base_offset=7)
     assert [RecordBatch(batch).base_offset for batch in batches] == [7, 8, 9]
     assert values_of(batches) == VALUES.to_pylist()
@@ -324,7 +324,7 @@ def test_no_batch_is_larger_than_the_limit() -> None:
         assert max(map(len, batches)) > limit - 25
 
 
-def test_sequences_run_on_and_wrap_around() -> None:
+def test_sequences_continue_and_wrap() -> None:
     fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 2**31 - 2, "transactional": True}
     batches = [RecordBatch(batch) for batch in encode_arrow(pa.table({"value": VALUES}), max_bytes=0, **fields)]
     assert [batch.base_sequence for batch in batches] == [2**31 - 2, 2**31 - 1, 0]
@@ -334,12 +334,12 @@ def test_sequences_run_on_and_wrap_around() -> None:
 
 
 @pytest.mark.parametrize("base_offset", [-1, 2**63 - 2**31])
-def test_base_offsets_that_leave_no_room(base_offset: int) -> None:
+def test_rejects_base_offset_out_of_range(base_offset: int) -> None:
     with pytest.raises(ValueError, match=f"base offset {base_offset} is out of range"):
         encode_arrow(pa.table({"value": VALUES}), base_offset=base_offset)
 
 
-def test_arrays_at_odd_addresses() -> None:
+def test_unaligned_arrays() -> None:
     """As in a message that was received at any address."""
 
     def at_odd_address(array: pa.Array) -> pa.Array:
@@ -382,12 +382,12 @@ INT32S = b"".join(n.to_bytes(4, "little", signed=True) for n in (0, 3, 6))
         ((1, None, None, (None, b"\xff" * 8, 0, None, None), None), "offsets decrease at row 0"),
     ],
 )
-def test_buffers_that_are_too_small(arguments: tuple[object, ...], message: str) -> None:
+def test_rejects_buffers_that_are_too_small(arguments: tuple[object, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ColumnEncoder(*arguments)
 
 
-def test_an_encoder_may_be_used_again() -> None:
+def test_encoder_can_be_reused() -> None:
     encoder = ColumnEncoder(2, None, (None, INT32S, b"abcdef", 0), None, None)
     rows = [(None, b"abc", 0, None), (None, b"def", 0, None)]
     for _ in range(2):
@@ -396,7 +396,7 @@ def test_an_encoder_may_be_used_again() -> None:
     assert ColumnEncoder(0, None, None, None, None).encode_all(default_timestamp=0, max_bytes=0) == []
 
 
-def test_a_decoder_cannot_be_made_without_its_columns() -> None:
+def test_decoder_constructor_creates_columns() -> None:
     decoder = ColumnDecoder.__new__(ColumnDecoder)
     decoder.__init__()
     assert decoder.add(RecordBatch(encode_rows([(b"k", b"v", 0, None)])).records()) == 1
@@ -404,13 +404,13 @@ def test_a_decoder_cannot_be_made_without_its_columns() -> None:
         ColumnDecoder(0)
 
 
-def test_headers_are_taken_by_name() -> None:
+def test_header_fields_are_selected_by_name() -> None:
     kind = pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))
     table = pa.table({"value": [b"v"], "headers": pa.array([[{"value": b"1", "key": "k"}]], kind)})
     assert encode_arrow(table, timestamp=0) == [encode_rows([(None, b"v", 0, [("k", b"1")])])]
 
 
-def test_spare_buffers_are_used_up_first() -> None:
+def test_uses_spare_buffers_first() -> None:
     table = pa.table({"value": pa.array([b"x" * 50] * 40, pa.binary())})
     expected = encode_arrow(table, timestamp=1, max_bytes=1000)
     first, second, looked_at = bytearray(b"\xff" * 5000), bytearray(3), bytearray(2000)

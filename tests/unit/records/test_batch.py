@@ -36,7 +36,7 @@ def test_sizes_of_the_format() -> None:
     assert (BATCH_HEADER_BYTES, LOG_OVERHEAD_BYTES) == (reference.HEADER_BYTES, reference.OFFSET_AND_LENGTH_BYTES)
 
 
-def test_what_a_batch_shows() -> None:
+def test_batch_fields() -> None:
     buffer = encode_rows(
         ROWS,
         base_offset=70,
@@ -66,7 +66,7 @@ def test_sequences_wrap_to_zero(base_sequence: int, last_sequence: int) -> None:
     assert RecordBatch(encode_rows(ROWS, base_sequence=base_sequence)).last_sequence == last_sequence
 
 
-def test_delete_horizon_stands_where_the_base_timestamp_does() -> None:
+def test_delete_horizon_replaces_base_timestamp() -> None:
     row = reference.Row(b"key", None, 1000, (), 0)
     payload = reference.records_bytes([row], 0, 777)
     bit = reference.DELETE_HORIZON_BIT
@@ -78,7 +78,7 @@ def test_delete_horizon_stands_where_the_base_timestamp_does() -> None:
     assert (empty.delete_horizon_ms, empty.base_timestamp, empty.max_timestamp) == (None, -1, 1000)
 
 
-def test_a_batch_keeps_its_buffer_and_lets_it_go() -> None:
+def test_batch_references_and_releases_its_buffer() -> None:
     buffer = ByteArray(encode_rows(ROWS))
     gone = weakref.ref(buffer)
     batch = RecordBatch(buffer)
@@ -95,7 +95,7 @@ def test_a_batch_keeps_its_buffer_and_lets_it_go() -> None:
     assert gone() is None
 
 
-def test_a_batch_that_cannot_be_made_lets_its_buffer_go() -> None:
+def test_failed_construction_releases_buffer() -> None:
     buffer = encode_rows(ROWS)
     for broken_at in (16, 60):
         broken = bytearray(buffer)
@@ -105,14 +105,14 @@ def test_a_batch_that_cannot_be_made_lets_its_buffer_go() -> None:
         broken.append(0)
 
 
-def test_a_view_of_the_batch_keeps_the_batch() -> None:
+def test_memoryview_keeps_batch_alive() -> None:
     view = RecordBatch(encode_rows(ROWS)).raw
     gc.collect()
     assert view.readonly
     assert RecordBatch(view).records().offsets() == [0, 1, 2]
 
 
-def test_any_buffer_will_do(tmp_path: Path) -> None:
+def test_accepts_any_buffer(tmp_path: Path) -> None:
     encoded = encode_rows(ROWS)
     path = tmp_path / "batch"
     path.write_bytes(encoded)
@@ -124,7 +124,7 @@ def test_any_buffer_will_do(tmp_path: Path) -> None:
             del batch
 
 
-def test_a_read_only_batch_is_not_patched() -> None:
+def test_rejects_patch_of_read_only_batch() -> None:
     for buffer in (bytes(encode_rows(ROWS)), memoryview(encode_rows(ROWS)).toreadonly()):
         batch = RecordBatch(buffer)
         before = bytes(buffer)
@@ -139,7 +139,7 @@ def test_a_read_only_batch_is_not_patched() -> None:
         assert bytes(buffer) == before
 
 
-def test_a_view_of_the_header_only() -> None:
+def test_header_only_view() -> None:
     whole = encode_rows(ROWS, base_offset=7)
     batch = RecordBatch(bytearray(b"elsewhere" + whole[:61]), 9, header_only=True)
     assert (batch.base_offset, batch.last_offset, batch.count, batch.max_timestamp) == (7, 9, 3, 1005)
@@ -161,7 +161,7 @@ def test_a_view_of_the_header_only() -> None:
     assert batch.base_offset == 7
 
 
-def test_a_header_that_is_cut_short_or_lies_is_not_viewed() -> None:
+def test_rejects_incomplete_or_invalid_header() -> None:
     whole = encode_rows(ROWS)
     with pytest.raises(CorruptRecordError, match=r"^batch at byte 0 is cut short: 60 bytes"):
         RecordBatch(whole[:60], header_only=True)
@@ -170,7 +170,7 @@ def test_a_header_that_is_cut_short_or_lies_is_not_viewed() -> None:
         RecordBatch(whole, header_only=True)
 
 
-def test_patching_changes_only_this_batch() -> None:
+def test_patch_changes_only_this_batch() -> None:
     one = encode_rows(ROWS)
     buffer = one + one + one
     first, second, third = split_batches(buffer)
@@ -197,7 +197,7 @@ def test_scan_results_of_an_empty_batch() -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 3, 2**40])
-def test_there_is_no_such_record(index: int) -> None:
+def test_rejects_index_out_of_range(index: int) -> None:
     records = RecordBatch(encode_rows(ROWS)).records()
     with pytest.raises(IndexError, match=f"record {index} of 3"):
         records.key(index)
@@ -205,7 +205,7 @@ def test_there_is_no_such_record(index: int) -> None:
         records.value(index)
 
 
-def test_the_first_of_equal_timestamps_counts() -> None:
+def test_first_of_equal_timestamps() -> None:
     records = RecordBatch(encode_rows([(None, b"", stamp, None) for stamp in (5, 9, 9, 7)], base_offset=10)).records()
     assert records.max_timestamp() == (9, 11)
     assert records.first_at_or_after(9) == (9, 11)
@@ -214,19 +214,19 @@ def test_the_first_of_equal_timestamps_counts() -> None:
     assert records.first_at_or_after(10) is None
 
 
-def test_records_need_a_batch() -> None:
+def test_records_require_batch() -> None:
     with pytest.raises(TypeError):
         BatchRecords(None)
 
 
 @pytest.mark.parametrize("allow_partial", [False, True])
-def test_splitting_nothing(allow_partial: bool) -> None:
+def test_splits_empty_buffer(allow_partial: bool) -> None:
     assert split_batches(b"", 0, allow_partial) == []
     assert split_batches(b"abc", 3, allow_partial) == []
     assert split_batches(b"abc", 100, allow_partial) == []
 
 
-def test_walking_headers() -> None:
+def test_walks_headers() -> None:
     first, second = encode_rows(ROWS), encode_rows(ROWS, base_offset=3)
     buffer = first + second
     assert walk_headers(buffer, 0, 0) == (0, len(first), 0, 2, 1005)
@@ -241,13 +241,13 @@ def test_walking_headers() -> None:
 # ---- what a leader asks of a producer's batch
 
 
-def test_a_good_batch_is_appendable() -> None:
+def test_accepts_valid_batch() -> None:
     assert RecordBatch(encode_rows(ROWS)).records().check_appendable() == 1005
     keyed = encode_rows([(b"k", None, -1, None)])
     assert RecordBatch(keyed).records().check_appendable(require_keys=True) == -1
 
 
-def test_a_compacted_topic_needs_keys() -> None:
+def test_compacted_topic_requires_keys() -> None:
     records = RecordBatch(encode_rows(ROWS)).records()
     with pytest.raises(
         InvalidRecordError, match=r"^Compacted topic cannot accept message without key: record 1 has no key"
@@ -255,7 +255,7 @@ def test_a_compacted_topic_needs_keys() -> None:
         records.check_appendable(require_keys=True)
 
 
-def test_a_gap_between_offsets_is_not_appendable() -> None:
+def test_rejects_gap_between_offsets() -> None:
     builder = BatchBuilder()
     builder.append(b"", b"", 0)
     builder.append(b"", b"", 0, offset=2)
@@ -267,14 +267,14 @@ def test_a_gap_between_offsets_is_not_appendable() -> None:
         RecordBatch(batch).records().check_appendable()
 
 
-def test_an_empty_batch_is_not_appendable() -> None:
+def test_rejects_empty_batch() -> None:
     records = RecordBatch(reference.batch_bytes(b"", count=0)).records()
     with pytest.raises(InvalidRecordError, match=r"^Batch has 0 records but last offset delta 0$"):
         records.check_appendable()
 
 
 @pytest.mark.parametrize("claimed", [-1, 1004, 1006, 2**63 - 1])
-def test_the_maximum_timestamp_is_taken_from_the_records(claimed: int) -> None:
+def test_max_timestamp_comes_from_records(claimed: int) -> None:
     batch = RecordBatch(encode_rows(ROWS))
     batch.patch_max_timestamp(claimed, False)
     assert batch.records().check_appendable() == 1005

@@ -13,11 +13,11 @@ ROUNDS = 2000
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_only_our_errors_come_out_and_what_is_read_makes_sense(seed: int) -> None:
+def test_fuzzed_frames_raise_only_our_errors(seed: int) -> None:
     Fuzzer(seed).run(ROUNDS)
 
 
-def test_the_rounds_reach_every_check() -> None:
+def test_fuzzer_reaches_every_check() -> None:
     """Otherwise they would prove little. These are the words of all errors that reading records has."""
     fuzzer = Fuzzer(4)
     fuzzer.run(ROUNDS)
@@ -46,7 +46,7 @@ def test_the_rounds_reach_every_check() -> None:
     assert fuzzer.outcomes["records: accepted"] > ROUNDS / 10
 
 
-def test_the_same_seed_gives_the_same_rounds() -> None:
+def test_seed_repeats_rounds() -> None:
     first, second, other = Fuzzer(5), Fuzzer(5), Fuzzer(6)
     for fuzzer in (first, second, other):
         fuzzer.run(50)
@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_rounds() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, IndexError, MemoryError, OverflowError, KeyError])
-def test_other_errors_are_findings(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_reports_other_errors(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise error("of an unexpected kind")
 
@@ -64,7 +64,7 @@ def test_other_errors_are_findings(error: type[Exception], monkeypatch: pytest.M
         Fuzzer(1).run(1)
 
 
-def test_errors_that_say_nothing_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_reports_errors_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise CorruptRecordError("bad")
 
@@ -73,7 +73,7 @@ def test_errors_that_say_nothing_are_findings(monkeypatch: pytest.MonkeyPatch) -
         Fuzzer(1).run(1)
 
 
-def test_wrong_rows_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_reports_wrong_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def lose_the_last(records: object, min_offset: int = 0) -> list[object]:
         return decode_rows(records, min_offset)[:-1]
 
@@ -82,7 +82,7 @@ def test_wrong_rows_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
         Fuzzer(1).run(200)
 
 
-def test_refusing_a_good_batch_is_a_finding() -> None:
+def test_fuzzer_reports_rejected_valid_batch() -> None:
     good = reference.encode([reference.Row(b"key", b"value", 5, (), 0)])
     with_a_header_that_is_missing = good[:-1] + b"\x02"
     Fuzzer(1).check_refused(RecordBatch(with_a_header_that_is_missing))

@@ -23,19 +23,19 @@ def test_reads_the_same_fields_as_a_batch() -> None:
             assert getattr(header, name) == getattr(batch, name), name
 
 
-def test_reads_a_header_that_makes_no_sense() -> None:
+def test_reads_invalid_header() -> None:
     header = BatchHeader(bytes(8) + b"\xff" * (BATCH_HEADER_BYTES - 8))
     assert (header.base_offset, header.size_in_bytes, header.magic) == (0, 11, -1)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
 
 
-def test_does_not_hold_the_buffer() -> None:
+def test_does_not_reference_buffer() -> None:
     data = bytearray(BATCH)
     header = BatchHeader(data)
     data.clear()
     assert header.base_offset == 70
 
 
-def test_refuses_fewer_bytes_than_a_header_has() -> None:
+def test_rejects_fewer_bytes_than_header() -> None:
     with pytest.raises(CorruptRecordError, match="Batch is cut short: 60 bytes, expected at least 61"):
         BatchHeader(BATCH[: BATCH_HEADER_BYTES - 1])

@@ -26,14 +26,14 @@ def batch_with(**fields: int) -> bytes:
     )
 
 
-def test_the_batch_is_good_if_nothing_is_changed() -> None:
+def test_unchanged_batch_is_valid() -> None:
     batch = RecordBatch(batch_with(), AT)
     batch.check_crc()
     assert [record.value for record in decode_rows(batch.records())] == [b"value", b"another value"]
 
 
 @pytest.mark.parametrize("size", range(reference.HEADER_BYTES))
-def test_header_is_cut_short(size: int) -> None:
+def test_rejects_incomplete_header(size: int) -> None:
     message = f"batch at byte {AT} is cut short: {size} bytes, expected at least 61"
     with pytest.raises(CorruptRecordError, match=f"^{message}$") as raised:
         RecordBatch(batch_with()[: AT + size], AT)
@@ -41,13 +41,13 @@ def test_header_is_cut_short(size: int) -> None:
 
 
 @pytest.mark.parametrize("position", [-1, -(2**63), 2**63 - 1, 10_000])
-def test_position_outside_the_buffer(position: int) -> None:
+def test_rejects_position_outside_buffer(position: int) -> None:
     with pytest.raises(CorruptRecordError, match=f"^batch at byte {position} is cut short: 0 bytes"):
         RecordBatch(batch_with(), position)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_magic_is_not_supported(magic: int) -> None:
+def test_rejects_old_magic(magic: int) -> None:
     message = f"^batch at byte {AT} has magic {magic}; only record batches of magic 2 are supported$"
     with pytest.raises(UnsupportedForMessageFormatError, match=message):
         RecordBatch(batch_with(magic=magic), AT)
@@ -56,14 +56,14 @@ def test_old_magic_is_not_supported(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [-128, -1, 3, 127])
-def test_other_magic_is_corrupt(magic: int) -> None:
+def test_rejects_other_magic(magic: int) -> None:
     with pytest.raises(CorruptRecordError, match=f"^batch at byte {AT} has magic {magic}, expected 2$") as raised:
         RecordBatch(batch_with(magic=magic), AT)
     assert raised.value.position == AT
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
-def test_length_below_the_header(length: int) -> None:
+def test_rejects_length_below_header(length: int) -> None:
     message = f"^batch at byte {AT} has length {length}, expected at least 49$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         RecordBatch(batch_with(length=length), AT)
@@ -73,14 +73,14 @@ def test_length_below_the_header(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [49 + len(RECORDS) + 1, 2**31 - 1])
-def test_length_past_the_buffer(length: int) -> None:
+def test_rejects_length_past_buffer(length: int) -> None:
     message = f"^batch at byte {AT} has length {length} but only {49 + len(RECORDS)} bytes are left$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         RecordBatch(batch_with(length=length), AT)
     assert raised.value.position == AT
 
 
-def test_length_that_cuts_the_records_short() -> None:
+def test_rejects_length_that_truncates_records() -> None:
     batch = RecordBatch(batch_with(length=49 + len(RECORDS) - 1), AT)
     with pytest.raises(CorruptRecordError, match="is corrupt: stored crc"):
         batch.check_crc()
@@ -95,7 +95,7 @@ def test_length_that_cuts_the_records_short() -> None:
 @pytest.mark.parametrize(
     ("field", "shown"), [("length", "length -1, magic 2"), ("magic", f"length {49 + len(RECORDS)}, magic -1")]
 )
-def test_walking_over_a_header_that_is_none(field: str, shown: str) -> None:
+def test_walk_rejects_invalid_header(field: str, shown: str) -> None:
     good = reference.batch_bytes(RECORDS, count=2)
     buffer = bytes(good) + batch_with(**{field: -1})[AT:]
     with pytest.raises(CorruptRecordError, match=f"^no batch at byte {len(good)}: {shown}$") as raised:
@@ -103,7 +103,7 @@ def test_walking_over_a_header_that_is_none(field: str, shown: str) -> None:
     assert raised.value.position == len(good)
 
 
-def test_every_byte_behind_the_crc_counts() -> None:
+def test_crc_covers_every_byte_after_it() -> None:
     sealed = batch_with()
     for at in range(AT, len(sealed)):
         if AT + 8 <= at < AT + 17:
@@ -125,14 +125,14 @@ def test_every_byte_behind_the_crc_counts() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, -(2**31)])
-def test_negative_count(count: int) -> None:
+def test_rejects_negative_count(count: int) -> None:
     with pytest.raises(CorruptRecordError, match=f"^batch at byte {AT} claims {count} records$") as raised:
         RecordBatch(batch_with(count=count, last_offset_delta=1), AT).records()
     assert raised.value.position == AT
 
 
 @pytest.mark.parametrize("count", [len(RECORDS) // 7 + 1, 2**31 - 1])
-def test_more_records_than_the_bytes_can_hold(count: int) -> None:
+def test_rejects_record_count_beyond_bytes(count: int) -> None:
     message = f"^batch at byte {AT} claims {count} records in {len(RECORDS)} bytes$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         RecordBatch(batch_with(count=count), AT).records()
@@ -140,7 +140,7 @@ def test_more_records_than_the_bytes_can_hold(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [3, len(RECORDS) // 7])
-def test_one_record_too_few(count: int) -> None:
+def test_rejects_missing_record(count: int) -> None:
     end = AT + reference.HEADER_BYTES + len(RECORDS)
     message = f"^the batch claims {count} records but ends after 2, at byte {end}$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
@@ -149,7 +149,7 @@ def test_one_record_too_few(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_one_record_too_many(count: int) -> None:
+def test_rejects_extra_record(count: int) -> None:
     used = len(reference.records_bytes(ROWS[:count], 0, 1000))
     position = AT + reference.HEADER_BYTES + used
     message = f"^{len(RECORDS) - used} trailing bytes at byte {position}, after the last of {count} records$"
@@ -162,7 +162,7 @@ def test_one_record_too_many(count: int) -> None:
     "fields",
     [{"base_offset": -1}, {"base_offset": -(2**63)}, {"last_offset_delta": -1}, {"last_offset_delta": -(2**31)}],
 )
-def test_negative_offsets(fields: dict[str, int]) -> None:
+def test_rejects_negative_offsets(fields: dict[str, int]) -> None:
     shown = {"base_offset": 0, "last_offset_delta": 1} | fields
     message = (
         f"^batch at byte {AT} has base offset {shown['base_offset']} and last offset delta "
@@ -174,7 +174,7 @@ def test_negative_offsets(fields: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(("base_offset", "delta"), [(2**63 - 1, 1), (2**63 - 2, 1), (2**63 - 2**31, 2**31 - 1)])
-def test_offsets_that_leave_64_bits(base_offset: int, delta: int) -> None:
+def test_rejects_offsets_beyond_64_bits(base_offset: int, delta: int) -> None:
     message = (
         f"^batch at byte {AT} has base offset {base_offset} and last offset delta {delta}; "
         "the last offset exceeds 64 bits$"
@@ -187,19 +187,19 @@ def test_offsets_that_leave_64_bits(base_offset: int, delta: int) -> None:
     assert batch.next_offset == reference.signed(base_offset + delta + 1, 64)
 
 
-def test_the_last_offset_that_there_is() -> None:
+def test_accepts_largest_offset() -> None:
     batch = RecordBatch(batch_with(base_offset=2**63 - 3), AT)
     assert batch.records().offsets() == [2**63 - 3, 2**63 - 2]
     assert batch.next_offset == 2**63 - 1
 
 
-def test_walking_does_not_take_an_offset_that_wrapped_around_for_a_high_one() -> None:
+def test_walk_handles_wrapped_offsets() -> None:
     wrapped = reference.batch_bytes(RECORDS, count=2, base_offset=2**63 - 1)
     assert walk_headers(wrapped, 0, 5) == len(wrapped)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_unknown_codec(codec: int) -> None:
+def test_rejects_unknown_codec(codec: int) -> None:
     batch = RecordBatch(batch_with(attributes=codec), AT)
     assert (batch.codec, batch.is_compressed) == (codec, True)
     message = f"^batch at byte {AT}: Unknown compression codec {codec}: expected 0 to 4$"
@@ -208,16 +208,16 @@ def test_unknown_codec(codec: int) -> None:
 
 
 @pytest.mark.parametrize("allow_partial", [False, True])
-def test_splitting_from_a_position_before_the_buffer(allow_partial: bool) -> None:
+def test_split_rejects_negative_position(allow_partial: bool) -> None:
     with pytest.raises(ValueError, match=r"^position must not be negative: -12$"):
         split_batches(batch_with(), -12, allow_partial)
 
 
-def test_walking_from_a_position_before_the_buffer() -> None:
+def test_walk_rejects_negative_position() -> None:
     with pytest.raises(ValueError, match=r"^position must not be negative: -12$"):
         walk_headers(batch_with(), -12, 0)
 
 
-def test_a_view_of_no_batch_cannot_be_made() -> None:
+def test_rejects_none_as_batch() -> None:
     with pytest.raises(TypeError, match="at least 1 positional argument"):
         RecordBatch.__new__(RecordBatch)

@@ -15,7 +15,7 @@ SIZES = [0, 1, 1000, 32 * 1024 - 1, 32 * 1024, 32 * 1024 + 1, 64 * 1024 + 1, len
 
 @pytest.mark.parametrize("codec", Compression)
 @pytest.mark.parametrize("size", SIZES)
-def test_other_libraries_inflate_it(codec: Compression, size: int) -> None:
+def test_other_libraries_decompress_it(codec: Compression, size: int) -> None:
     packed = bytes(compress(codec, memoryview(DATA)[:size]))
     assert (reference.inflate(codec, packed) if codec else packed) == DATA[:size]
     assert bytes(decompress(codec, packed)) == DATA[:size]
@@ -23,14 +23,14 @@ def test_other_libraries_inflate_it(codec: Compression, size: int) -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("codec", Compression)
-def test_any_kind_of_bytes(codec: Compression, kind: type) -> None:
+def test_encodes_any_kind_of_bytes(codec: Compression, kind: type) -> None:
     packed = compress(codec, kind(DATA))
     assert bytes(decompress(codec, kind(bytes(packed)))) == DATA
 
 
 @pytest.mark.parametrize(("name", "codec"), [("gzip", 1), ("lz4", 3), ("zstd", 4)])
 @pytest.mark.parametrize("size", SIZES)
-def test_what_other_libraries_packed(name: str, codec: int, size: int) -> None:
+def test_reads_data_of_other_libraries(name: str, codec: int, size: int) -> None:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, name) as stream:
         stream.write(DATA[:size])
@@ -39,12 +39,12 @@ def test_what_other_libraries_packed(name: str, codec: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_snappy_as_librdkafka_writes_it(size: int) -> None:
+def test_reads_snappy_of_librdkafka(size: int) -> None:
     """One block without a frame, by Google's library."""
     assert bytes(decompress(Compression.SNAPPY, pa.compress(DATA[:size], "snappy", asbytes=True))) == DATA[:size]
 
 
-def test_snappy_in_the_frame_of_the_java_client() -> None:
+def test_writes_snappy_framing_of_java_client() -> None:
     data = DATA[: 70 * 1024]
     packed = bytes(compress(Compression.SNAPPY, data))
     assert packed[:16] == b"\x82SNAPPY\0" + b"\0\0\0\x01" + b"\0\0\0\x01"
@@ -65,7 +65,7 @@ def test_snappy_frames_of_other_versions_are_read() -> None:
 
 
 @pytest.mark.parametrize("level", [None, 1, 3, 9, 17])
-def test_lz4_frames_are_what_java_reads(level: int | None) -> None:
+def test_lz4_frames_have_format_of_java_client(level: int | None) -> None:
     """Kafka's reader takes independent blocks only; size and checksums the Java client does not write."""
     packed = bytes(compress(Compression.LZ4, DATA, level))
     assert packed[:4] == b"\x04\x22\x4d\x18"
@@ -79,14 +79,14 @@ def test_lz4_frames_are_what_java_reads(level: int | None) -> None:
     assert packed[5] == 0x40, "blocks of at most 64 KiB"
 
 
-def test_gzip_is_one_member() -> None:
+def test_writes_one_gzip_member() -> None:
     packed = bytes(compress(Compression.GZIP, DATA))
     assert packed[:3] == b"\x1f\x8b\x08"
     assert gzip.decompress(packed) == DATA
     assert packed.count(b"\x1f\x8b\x08") == 1
 
 
-def test_zstd_is_one_frame() -> None:
+def test_writes_one_zstd_frame() -> None:
     packed = bytes(compress(Compression.ZSTD, DATA))
     assert packed[:4] == b"\x28\xb5\x2f\xfd"
     assert pa.decompress(packed, len(DATA), "zstd", asbytes=True) == DATA
@@ -101,12 +101,12 @@ def test_levels_reach_the_codec(codec: Compression) -> None:
     assert bytes(compress(codec, data)) == bytes(compress(codec, data, default))
 
 
-def test_levels_are_kafkas() -> None:
+def test_levels_match_kafkas() -> None:
     assert LEVELS == {Compression.GZIP: (1, 9, 6), Compression.LZ4: (1, 17, 9), Compression.ZSTD: (-131072, 22, 3)}
 
 
 @pytest.mark.parametrize("codec", LEVELS)
-def test_levels_out_of_range(codec: Compression) -> None:
+def test_rejects_level_out_of_range(codec: Compression) -> None:
     lowest, highest, default = LEVELS[codec]
     assert check_level(codec, None) == default
     assert (check_level(codec, lowest), check_level(codec, highest)) == (lowest, highest)

@@ -37,13 +37,13 @@ def snappy_size(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_batch_is_good_if_nothing_is_changed(codec: Compression) -> None:
+def test_unchanged_batch_is_valid(codec: Compression) -> None:
     (record,) = decode_rows(batch_of(codec, packed(codec)).records())
     assert record.value == ROW.value
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_cut_short_anywhere(codec: Compression) -> None:
+def test_rejects_truncated_data(codec: Compression) -> None:
     payload = packed(codec)
     for size in range(len(payload)):
         if codec == Compression.SNAPPY and size == 16:
@@ -55,27 +55,27 @@ def test_cut_short_anywhere(codec: Compression) -> None:
         assert raised.value.position == AT
 
 
-def test_snappy_frame_without_a_chunk() -> None:
+def test_snappy_frame_without_chunk() -> None:
     with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT} claims 1 records in 0 bytes$"):
         batch_of(Compression.SNAPPY, packed(Compression.SNAPPY)[:16]).records()
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("garbage", [b"\0", b"\xff" * 40, b"no codec at all, only text"])
-def test_garbage(codec: Compression, garbage: bytes) -> None:
+def test_rejects_garbage(codec: Compression, garbage: bytes) -> None:
     with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}[: ]") as raised:
         batch_of(codec, garbage).records()
     assert raised.value.position == AT
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_garbage_behind_good_data(codec: Compression) -> None:
+def test_rejects_garbage_after_valid_data(codec: Compression) -> None:
     with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: (cannot decompress )?{codec.name.lower()} "):
         batch_of(codec, packed(codec) + b"garbage").records()
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_flipped_bits_give_our_error_or_data(codec: Compression) -> None:
+def test_flipped_bits_raise_or_decode(codec: Compression) -> None:
     """Only gzip has a checksum of its own; for the others the CRC of the batch is there."""
     payload = packed(codec)
     for at in range(len(payload)):
@@ -93,7 +93,7 @@ def test_flipped_bits_give_our_error_or_data(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [1, 100, 70_000, 300_000])
-def test_the_limit_is_exact(codec: Compression, size: int) -> None:
+def test_limit_is_exact(codec: Compression, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     data = data[:size]
     payload = packed(codec, data)
@@ -104,7 +104,7 @@ def test_the_limit_is_exact(codec: Compression, size: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_two_streams_behind_each_other_count_together(codec: Compression) -> None:
+def test_limits_concatenated_streams_together(codec: Compression) -> None:
     """Java reads gzip members, zstd and lz4 frames to the last one, and snappy frames have many chunks anyway."""
     data = bytes(100_000)
     payload = packed(codec, data)
@@ -116,7 +116,7 @@ def test_two_streams_behind_each_other_count_together(codec: Compression) -> Non
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_too_large_says_which(codec: Compression) -> None:
+def test_error_names_the_oversized_batch(codec: Compression) -> None:
     payload = packed(codec, RECORDS * 100)
     message = rf"^batch at byte {AT}: {codec.name.lower()} data decompresses to more than the limit of 1000 bytes$"
     with pytest.raises(InflatedTooLargeError, match=message) as raised:
@@ -154,7 +154,7 @@ def make_bomb(codec: Compression) -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_neither_fills_the_memory_nor_takes_long(codec: Compression, tmp_path: Path) -> None:
+def test_decompression_bomb_is_limited(codec: Compression, tmp_path: Path) -> None:
     limit = 8 * MIB
     bomb = tmp_path / "bomb"
     batch = bytearray(reference.HEADER.pack(0, 49, -1, 2, 0, int(codec), 0, 0, 0, -1, -1, -1, 1) + make_bomb(codec))
@@ -173,7 +173,7 @@ def test_a_bomb_neither_fills_the_memory_nor_takes_long(codec: Compression, tmp_
 
 
 @pytest.mark.parametrize("claimed", [0, 1, 2**31, 2**32 - 1])
-def test_gzip_size_that_is_not_true(claimed: int) -> None:
+def test_wrong_gzip_size(claimed: int) -> None:
     """A gzip member ends with its size. The true CRC makes it the only lie."""
     payload = gzip.compress(RECORDS)[:-4] + struct.pack("<I", claimed)
     with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress gzip data: "):
@@ -181,7 +181,7 @@ def test_gzip_size_that_is_not_true(claimed: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
-def test_no_memory_is_taken_for_a_size_that_is_only_claimed(codec: Compression) -> None:
+def test_does_not_allocate_claimed_size(codec: Compression) -> None:
     payload = {
         Compression.GZIP: gzip.compress(RECORDS)[:-4] + b"\xff\xff\xff\x7f",
         Compression.ZSTD: zstd_frame(100 * MIB, RECORDS),
@@ -203,13 +203,13 @@ def zstd_frame(claimed: int, content: bytes) -> bytes:
     return magic + single_segment_with_8_bytes + struct.pack("<Q", claimed) + block + content
 
 
-def test_zstd_frame_with_its_true_size_is_good() -> None:
+def test_accepts_zstd_frame_with_correct_size() -> None:
     payload = zstd_frame(len(RECORDS), RECORDS)
     assert len(decode_rows(batch_of(Compression.ZSTD, payload).records())) == 1
 
 
 @pytest.mark.parametrize("claimed", [0, 1, len(RECORDS) - 1, len(RECORDS) + 1, 2**20, 2**31, 2**40, 2**64 - 1])
-def test_zstd_size_that_is_not_true(claimed: int) -> None:
+def test_wrong_zstd_size(claimed: int) -> None:
     with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress zstd data: "):
         batch_of(Compression.ZSTD, zstd_frame(claimed, RECORDS)).records()
 
@@ -227,7 +227,7 @@ def test_zstd_size_that_is_not_true(claimed: int) -> None:
     ],
 )
 @pytest.mark.parametrize("framed", [False, True])
-def test_snappy_size_that_is_not_true(claimed: int, problem: str, framed: bool) -> None:
+def test_rejects_wrong_snappy_size(claimed: int, problem: str, framed: bool) -> None:
     block = packed(Compression.SNAPPY)[20:]
     assert block.startswith(snappy_size(len(RECORDS)))
     block = snappy_size(claimed) + block.removeprefix(snappy_size(len(RECORDS)))
@@ -240,7 +240,7 @@ def test_snappy_size_that_is_not_true(claimed: int, problem: str, framed: bool) 
 
 
 @pytest.mark.parametrize("claimed", [2**31, 2**32 - 1])
-def test_snappy_chunk_past_the_data(claimed: int) -> None:
+def test_rejects_snappy_chunk_past_data(claimed: int) -> None:
     payload = bytearray(packed(Compression.SNAPPY))
     payload[16:20] = claimed.to_bytes(4, "big")
     message = (
@@ -276,12 +276,12 @@ def lz4_frame(claimed: int, content: bytes) -> bytes:
     return b"\x04\x22\x4d\x18" + descriptor + checksum + block + bytes(4)
 
 
-def test_lz4_frame_with_its_true_size_is_good() -> None:
+def test_accepts_lz4_frame_with_correct_size() -> None:
     payload = lz4_frame(len(RECORDS), RECORDS)
     assert len(decode_rows(batch_of(Compression.LZ4, payload).records())) == 1
 
 
 @pytest.mark.parametrize("claimed", [1, len(RECORDS) - 1, len(RECORDS) + 1, 2**20, 2**31, 2**40, 2**64 - 1])
-def test_lz4_size_that_is_not_true(claimed: int) -> None:
+def test_wrong_lz4_size(claimed: int) -> None:
     with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress lz4 data: "):
         batch_of(Compression.LZ4, lz4_frame(claimed, RECORDS)).records()

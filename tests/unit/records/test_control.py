@@ -17,7 +17,7 @@ from headrace.records.arrow import decode_arrow
 
 
 @pytest.mark.parametrize("control_type", ControlType)
-def test_a_marker_is_what_kafka_writes(control_type: ControlType) -> None:
+def test_marker_has_kafka_format(control_type: ControlType) -> None:
     marker = encode_marker(
         control_type,
         producer_id=12,
@@ -49,7 +49,7 @@ def control_records(key: bytes | None, value: bytes | None) -> object:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
-def test_a_control_record_needs_its_type(key: bytes | None) -> None:
+def test_rejects_control_record_without_type(key: bytes | None) -> None:
     message = r"^batch at byte 9 has a control record with invalid key .*: expected a version and a type$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         read_marker(control_records(key, bytes(6)))
@@ -57,7 +57,7 @@ def test_a_control_record_needs_its_type(key: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\0\0\0\0\0"])
-def test_a_marker_needs_its_epoch(value: bytes | None) -> None:
+def test_rejects_marker_without_epoch(value: bytes | None) -> None:
     message = r"^batch at byte 9 has a transaction marker with invalid value .*: expected a version and an epoch$"
     with pytest.raises(CorruptRecordError, match=message) as raised:
         read_marker(control_records(bytes(4), value))
@@ -65,22 +65,22 @@ def test_a_marker_needs_its_epoch(value: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("other_type", [2, 3, 6, 0x7FFF, 0xFFFF])
-def test_control_records_of_other_types_are_passed_over(other_type: int) -> None:
+def test_skips_control_records_of_other_types(other_type: int) -> None:
     assert read_marker(control_records(b"\0\0" + other_type.to_bytes(2, "big"), None)) is None
 
 
-def test_later_versions_may_have_more_behind() -> None:
+def test_ignores_bytes_after_marker() -> None:
     records = control_records(b"\0\x01\0\x01more", b"\0\x01\0\0\0\x09more")
     assert read_marker(records) == EndTransactionMarker(ControlType.COMMIT, 9)
 
 
-def test_what_compaction_leaves_of_a_marker() -> None:
+def test_empty_control_batch_has_no_marker() -> None:
     marker = encode_marker(ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=5)
     empty = RecordBatch(encode_empty_batch(RecordBatch(marker)))
     assert (empty.is_control, empty.producer_id) == (True, 1)
     assert read_marker(empty.records()) is None
 
 
-def test_markers_are_not_data() -> None:
+def test_skips_markers() -> None:
     marker = encode_marker(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=5)
     assert decode_arrow([RecordBatch(marker)]).num_rows == 0

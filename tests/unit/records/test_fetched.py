@@ -48,7 +48,7 @@ def offsets_in_portions(found, portion):
 TWO = batch_of(10, b"a", b"b", b"c") + batch_of(13, b"d", b"e", leader_epoch=7)
 
 
-def test_a_row_has_kafka_pythons_fields():
+def test_row_has_fields_of_kafka_python():
     raw = bytes(encode_rows([(None, b"value", 5, [("h", b"xy"), ("é", None)])], base_offset=4, leader_epoch=2))
     (row,) = fetched(raw).take(10)
     assert row._asdict() == {
@@ -74,7 +74,7 @@ def test_a_row_has_kafka_pythons_fields():
     assert "offset=4" in repr(row)
 
 
-def test_a_row_without_headers_has_an_empty_list():
+def test_row_without_headers_has_empty_list():
     (row,) = fetched(batch_of(0, b"a")).take(10)
     assert row.headers == []
     assert row.serialized_header_size == -1
@@ -83,7 +83,7 @@ def test_a_row_without_headers_has_an_empty_list():
         row.offset = 3
 
 
-def test_log_append_time_is_told():
+def test_log_append_time_sets_timestamp_type():
     (row,) = fetched(batch_of(0, b"a", log_append_time=True)).take(10)
     assert row.timestamp_type == 1
 
@@ -99,20 +99,20 @@ def test_portions_cover_everything_in_order(portion):
 
 
 @pytest.mark.parametrize("offset", range(10, 16))
-def test_reading_begins_at_the_offset_asked_for(offset):
+def test_read_starts_at_requested_offset(offset):
     assert offsets_in_portions(fetched(TWO, offset), 2) == list(range(offset, 15))
     assert columns_of(fetched(TWO, offset))[0] == list(range(offset, 15))
 
 
 @pytest.mark.parametrize("cut", [1, 30, 61, 69])
-def test_a_batch_cut_short_at_the_end_is_left_out(cut):
+def test_omits_incomplete_last_batch(cut):
     whole = batch_of(10, b"a", b"b", b"c")
     found = fetched(whole + batch_of(13, b"d")[:cut])
     assert found.end_offset == 13
     assert offsets_in_portions(found, 10) == [10, 11, 12]
 
 
-def test_only_a_cut_batch_is_nothing():
+def test_only_incomplete_batch_yields_nothing():
     found = fetched(TWO[:40], 10)
     assert not found.has_batches
     assert (found.end_offset, found.take(5)) == (10, [])
@@ -143,7 +143,7 @@ def test_columns_with_headers_in_portions():
     assert decoder.finish().column("headers").to_pylist() == [[{"key": "h3", "value": b"x"}] * 3]
 
 
-def test_offsets_with_gaps_and_an_end_behind_the_last_record():
+def test_offsets_may_have_gaps():
     # A compacted batch: records 1 and 3 are left of 0 to 5.
     raw = batch_of(0, b"0", b"1", b"2", b"3", b"4", b"5")
     kept = rewrite_batch(RecordBatch(raw).records(), bytes([0, 1, 0, 1, 0, 0]))
@@ -184,22 +184,22 @@ class TestTransactions:
         )
 
     @pytest.mark.parametrize("portion", [1, 2, 100])
-    def test_all_records_without_a_list(self, portion):
+    def test_returns_all_records_without_aborted_list(self, portion):
         found = fetched(self.log())
         assert offsets_in_portions(found, portion) == [0, 1, 2, 3, 5, 8]
         assert found.next_offset == 10
 
     @pytest.mark.parametrize("portion", [1, 2, 100])
-    def test_aborted_ranges_are_left_out(self, portion):
+    def test_omits_aborted_transactions(self, portion):
         found = fetched(self.log(), aborted=[(1, 8), (1, 0)])
         assert offsets_in_portions(found, portion) == [2, 3, 5]
         assert found.next_offset == 10
         assert found.is_done
 
-    def test_aborted_ranges_are_left_out_of_columns(self):
+    def test_omits_aborted_transactions_from_columns(self):
         assert columns_of(fetched(self.log(), aborted=[(1, 0), (1, 8)]))[1] == [b"c2", b"p3", b"c5"]
 
-    def test_only_markers_move_the_position(self):
+    def test_markers_advance_position(self):
         found = fetched(self.marker(ControlType.COMMIT, 1, 4), 4)
         assert found.take(3) == []
         assert (found.next_offset, found.is_done) == (5, True)
@@ -212,7 +212,7 @@ class TestErrors:
         bad[-1] ^= 1
         return TWO + bytes(bad) + batch_of(16, b"after")
 
-    def test_what_stands_before_comes_first(self):
+    def test_returns_records_before_error_first(self):
         found = fetched(self.broken())
         assert [row.offset for row in found.take(100)] == [10, 11, 12, 13, 14]
         for _ in range(2):
@@ -220,26 +220,26 @@ class TestErrors:
                 found.take(100)
         assert found.next_offset == 15
 
-    def test_columns_too(self):
+    def test_decodes_columns(self):
         found = fetched(self.broken())
         assert columns_of(found)[0] == [10, 11, 12, 13, 14]
         with pytest.raises(CorruptRecordError, match="computed crc"):
             columns_of(found)
 
-    def test_crcs_are_not_looked_at_if_not_asked_for(self):
+    def test_crcs_are_checked_only_on_request(self):
         bad = bytearray(batch_of(15, b"bad"))
         bad[17] ^= 1  # the CRC itself
         assert [row.value for row in fetched(bytes(bad), check_crcs=False).take(100)] == [b"bad"]
         with pytest.raises(CorruptRecordError):
             fetched(bytes(bad)).take(100)
 
-    def test_garbage_is_reported_when_its_turn_comes(self):
+    def test_garbage_raises_when_reached(self):
         found = fetched(TWO + b"\xff" * 100)
         assert len(found.take(100)) == 5
         with pytest.raises(CorruptRecordError):
             found.take(100)
 
-    def test_a_deserializer_that_fails_stops_at_its_record(self):
+    def test_failed_deserializer_stops_at_its_record(self):
         found = fetched(TWO)
         assert [row.value for row in found.take(100, None, deserialize_but_d)] == ["a", "b", "c"]
         for _ in range(2):
@@ -249,7 +249,7 @@ class TestErrors:
             assert isinstance(raised.value.__cause__, ValueError)
         assert found.next_offset == 13
 
-    def test_a_deserializer_that_consumes_is_refused(self):
+    def test_deserializer_must_not_consume(self):
         found = fetched(TWO)
         with pytest.raises(RuntimeError, match="must not consume"):
             found.take(100, None, lambda value: found.take(100))
@@ -277,7 +277,7 @@ def test_deserializers_as_functions_and_as_objects():
     assert deserializer.calls == [("t", [], b"a"), ("t", [], b"b")]
 
 
-def test_records_keep_no_hold_on_the_reply():
+def test_records_do_not_reference_response():
     buffer = bytearray(TWO)
     found = fetched(buffer)
     rows = found.take(100)
@@ -286,6 +286,6 @@ def test_records_keep_no_hold_on_the_reply():
     assert [row.value for row in rows] == [b"a", b"b", b"c", b"d", b"e"]
 
 
-def test_a_record_can_be_made_for_tests():
+def test_consumer_record_constructor():
     record = ConsumerRecord("t", 0, -1, 5, 1, 0, b"k", b"v", [("a", b"b")])
     assert (record.key, record.value, record.headers) == (b"k", b"v", [("a", b"b")])

@@ -8,7 +8,7 @@ from headrace.common.errors import UnsupportedCompressionTypeError
 from headrace.records import BatchBuilder, Compression, Record, RecordBatch, decode_rows, encode_rows
 
 
-def test_a_builder_makes_one_batch() -> None:
+def test_builder_builds_one_batch() -> None:
     builder = BatchBuilder(base_offset=5)
     assert (len(builder), builder.next_offset, builder.size_in_bytes) == (0, 5, 61)
     assert builder.append(b"key", b"value", 1000) == 15
@@ -20,7 +20,7 @@ def test_a_builder_makes_one_batch() -> None:
         builder.build()
 
 
-def test_a_batch_needs_a_record() -> None:
+def test_rejects_batch_without_records() -> None:
     builder = BatchBuilder()
     with pytest.raises(ValueError, match="at least one record"):
         builder.build()
@@ -28,7 +28,7 @@ def test_a_batch_needs_a_record() -> None:
     assert RecordBatch(builder.build()).count == 1
 
 
-def test_a_builder_grows() -> None:
+def test_builder_grows() -> None:
     builder = BatchBuilder(size_hint=0)
     values = [b"x" * size for size in (0, 100, 300, 10_000, 1, 500_000)]
     for value in values:
@@ -51,7 +51,7 @@ def test_a_builder_grows() -> None:
         ((b"", b"", 0, None, 10 + 2**31), ValueError, "must follow 10 within one batch"),
     ],
 )
-def test_a_refused_record_leaves_the_builder_as_it_was(
+def test_rejected_record_leaves_builder_unchanged(
     arguments: tuple[object, ...], error: type[Exception], message: str
 ) -> None:
     builder = BatchBuilder(base_offset=10)
@@ -66,7 +66,7 @@ def test_a_refused_record_leaves_the_builder_as_it_was(
 
 
 @pytest.mark.parametrize("base_offset", [-1, -(2**63), 2**63 - 2**31, 2**63 - 1])
-def test_base_offsets_that_leave_no_room(base_offset: int) -> None:
+def test_rejects_base_offset_out_of_range(base_offset: int) -> None:
     with pytest.raises(ValueError, match=f"base offset {base_offset} is out of range"):
         BatchBuilder(base_offset=base_offset)
 
@@ -80,7 +80,7 @@ def test_codec_and_level_are_checked_before_any_record() -> None:
         BatchBuilder(codec=Compression.SNAPPY, level=1)
 
 
-def test_headers_that_finish_the_batch_while_they_are_read() -> None:
+def test_headers_may_build_batch_while_iterated() -> None:
     builder = BatchBuilder()
     builder.append(b"", b"")
     built = []
@@ -94,7 +94,7 @@ def test_headers_that_finish_the_batch_while_they_are_read() -> None:
     assert RecordBatch(built[0]).count == 1
 
 
-def test_headers_that_append_while_they_are_read() -> None:
+def test_headers_may_append_while_iterated() -> None:
     builder = BatchBuilder(size_hint=0)
 
     def headers() -> object:
@@ -107,7 +107,7 @@ def test_headers_that_append_while_they_are_read() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_large_batch(codec: Compression) -> None:
+def test_large_batch(codec: Compression) -> None:
     rows = [(b"%d" % i, b"value" * (i % 50), i, [("n", b"%d" % i)] * (i % 3)) for i in range(20_000)]
     batch = RecordBatch(encode_rows(rows, codec=codec))
     decoded = decode_rows(batch.records())
@@ -115,7 +115,7 @@ def test_a_large_batch(codec: Compression) -> None:
     assert [row.offset for row in decoded] == list(range(20_000))
 
 
-def test_a_record_is_a_value() -> None:
+def test_record_compares_by_value() -> None:
     record = Record(b"k", b"v", 5, [("a", None)], 7, 1)
     same = Record(key=b"k", value=b"v", timestamp=5, headers=(("a", None),), offset=7, timestamp_type=1)
     assert record == same
@@ -132,6 +132,6 @@ def test_a_record_is_a_value() -> None:
         record.offset = 8
 
 
-def test_a_record_needs_only_key_and_value() -> None:
+def test_record_requires_only_key_and_value() -> None:
     record = Record(None, b"v")
     assert (record.timestamp, record.headers, record.offset, record.timestamp_type) == (-1, (), -1, 0)

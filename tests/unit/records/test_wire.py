@@ -67,13 +67,13 @@ def test_varlongs_of_kafkas_own_tests(value: int, encoded: str) -> None:
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1])
-def test_varints_hold_32_bits(value: int) -> None:
+def test_varints_have_32_bits(value: int) -> None:
     with pytest.raises(OverflowError):
         encode_varint(value)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
-def test_varlongs_hold_64_bits(value: int) -> None:
+def test_varlongs_have_64_bits(value: int) -> None:
     with pytest.raises(OverflowError):
         encode_varlong(value)
 
@@ -93,7 +93,7 @@ def test_varlongs_hold_64_bits(value: int) -> None:
     ],
 )
 @pytest.mark.parametrize("before", [b"", b"\x80\x01"])
-def test_varints_that_end_too_early_or_too_late(
+def test_rejects_incomplete_and_overlong_varints(
     decode: Callable[..., object], encoded: bytes, problem: str, before: bytes
 ) -> None:
     with pytest.raises(CorruptRecordError, match=f"^varint at byte {len(before)} is {problem}$") as raised:
@@ -102,7 +102,7 @@ def test_varints_that_end_too_early_or_too_late(
 
 
 @pytest.mark.parametrize("position", [-1, 3, 2**62])
-def test_varints_outside_the_data(position: int) -> None:
+def test_rejects_varint_outside_data(position: int) -> None:
     for decode in (decode_varint, decode_varlong):
         with pytest.raises(CorruptRecordError, match=f"^varint at byte {position} is cut short$"):
             decode(b"\0\0\0", position)
@@ -121,7 +121,7 @@ def test_varints_outside_the_data(position: int) -> None:
         (b"", 275646681),
     ],
 )
-def test_murmur2_of_kafkas_own_tests(key: bytes, hashed: int) -> None:
+def test_murmur2_of_kafkas_tests(key: bytes, hashed: int) -> None:
     assert murmur2(key) == hashed
     assert murmur2(bytearray(key)) == murmur2(memoryview(key)) == hashed
 
@@ -138,7 +138,7 @@ def test_partitions_of_keys() -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, -1])
-def test_a_topic_has_partitions(partitions: int) -> None:
+def test_rejects_invalid_partition_count(partitions: int) -> None:
     with pytest.raises(ValueError, match=f"partitions must be at least 1: {partitions}"):
         partition_for_key(b"key", partitions)
 

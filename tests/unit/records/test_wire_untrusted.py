@@ -69,7 +69,7 @@ def check(
         assert error.position == RECORDS_AT + position
 
 
-def test_the_records_are_good_if_nothing_is_changed() -> None:
+def test_unchanged_records_are_valid() -> None:
     second = reference.join_record(reference.record_parts(ROW, 0, 1000))
     for codec in CODECS:
         payload = bytes(compress(codec, FIRST + second))
@@ -79,14 +79,14 @@ def test_the_records_are_good_if_nothing_is_changed() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("field", FIELDS)
-def test_record_ends_inside_a_varint(field: str, codec: Compression) -> None:
+def test_rejects_record_that_ends_inside_varint(field: str, codec: Compression) -> None:
     record, position = cut_behind(field, b"\x80" * 4)
     problem = ": cut short, 4 bytes left"
     check(error_of(record, codec), f"record 1, {FIELDS[field]}", position, problem, codec)
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_record_ends_before_a_field(field: str) -> None:
+def test_rejects_record_that_ends_before_field(field: str) -> None:
     record, position = cut_behind(field, b"")
     error = error_of(record)
     if field == "header key length":
@@ -98,14 +98,14 @@ def test_record_ends_before_a_field(field: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("field", FIELDS)
-def test_varint_is_too_long(field: str, codec: Compression) -> None:
+def test_rejects_overlong_varint(field: str, codec: Compression) -> None:
     endless = b"\xff" * (10 if field == "timestamp delta" else 5) + b"\x01"
     record, position = changed(field, endless)
     check(error_of(record, codec), f"record 1, {FIELDS[field]}", position, ": varint is too long", codec)
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_varint_has_one_bit_too_many(field: str) -> None:
+def test_rejects_varint_with_extra_bit(field: str) -> None:
     wide = b"\x80" * 9 + b"\x02" if field == "timestamp delta" else b"\x80" * 4 + b"\x10"
     record, position = changed(field, wide)
     check(error_of(record), f"record 1, {FIELDS[field]}", position, ": varint is too long")
@@ -127,7 +127,7 @@ def test_varint_has_one_bit_too_many(field: str) -> None:
         ("header value length", -(2**31), -1),
     ],
 )
-def test_negative_length(field: str, value: int, lowest: int, codec: Compression) -> None:
+def test_rejects_negative_length(field: str, value: int, lowest: int, codec: Compression) -> None:
     record, position = changed(field, reference.varint(value))
     check(error_of(record, codec), f"record 1, {FIELDS[field]}", position, f": {value} is below {lowest}", codec)
 
@@ -135,7 +135,7 @@ def test_negative_length(field: str, value: int, lowest: int, codec: Compression
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("field", LENGTHS)
 @pytest.mark.parametrize("beyond", ["by one", "by all"])
-def test_length_past_the_record(field: str, beyond: str, codec: Compression) -> None:
+def test_rejects_field_length_past_record(field: str, beyond: str, codec: Compression) -> None:
     good, position = changed(field, reference.varint(0))
     left = len(FIRST) + len(good) - position - 1
     length = left + 1 if beyond == "by one" else 2**31 - 1
@@ -145,31 +145,31 @@ def test_length_past_the_record(field: str, beyond: str, codec: Compression) -> 
     check(error_of(record, codec), f"record 1, {LENGTHS[field]}", position, problem, codec)
 
 
-def test_length_of_a_record_is_cut_short() -> None:
+def test_rejects_incomplete_record_length() -> None:
     check(error_of(b"\x80"), "record 1, length", len(FIRST), ": cut short, 1 bytes left")
 
 
-def test_length_of_a_record_is_too_long() -> None:
+def test_rejects_overlong_record_length() -> None:
     check(error_of(b"\xff" * 10), "record 1, length", len(FIRST), ": varint is too long")
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31)])
-def test_length_of_a_record_is_negative(length: int) -> None:
+def test_rejects_negative_record_length(length: int) -> None:
     check(error_of(reference.varint(length)), "record 1, length", len(FIRST), f": {length} is below 0")
 
 
 @pytest.mark.parametrize("length", [8, 2**31 - 1])
-def test_length_of_a_record_is_past_the_batch(length: int) -> None:
+def test_rejects_record_length_past_batch(length: int) -> None:
     problem = f": length {length} but only 7 bytes are left"
     check(error_of(reference.varint(length) + b"\0" * 7), "record 1, length", len(FIRST), problem)
 
 
-def test_record_without_a_byte() -> None:
+def test_rejects_empty_record() -> None:
     check(error_of(b"\0"), "record 1, attributes", len(FIRST) + 1, ": cut short, 0 bytes left")
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_trailing_bytes_in_a_record(codec: Compression) -> None:
+def test_rejects_trailing_bytes_in_record(codec: Compression) -> None:
     parts = reference.record_parts(ROW, 0, 1000)
     record = reference.join_record([*parts, ("trailing", b"???")])
     position = len(FIRST) + len(record) - 3
@@ -178,14 +178,14 @@ def test_trailing_bytes_in_a_record(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_trailing_bytes_in_the_batch(codec: Compression) -> None:
+def test_rejects_trailing_bytes_in_batch(codec: Compression) -> None:
     record = reference.join_record(reference.record_parts(ROW, 0, 1000))
     position = len(FIRST) + len(record)
     error = error_of(record + b"???", codec)
     check(error, "3 trailing bytes", position, ", after the last of 2 records", codec)
 
 
-def test_record_that_reaches_into_the_next() -> None:
+def test_rejects_record_that_overlaps_next() -> None:
     """Its length takes in the first byte of a third record, which the batch counts too."""
     record = bytearray(reference.join_record(reference.record_parts(ROW, 0, 1000)))
     record[0] += 2
@@ -194,44 +194,44 @@ def test_record_that_reaches_into_the_next() -> None:
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1000, 13])
-def test_more_headers_than_the_bytes_can_hold(count: int) -> None:
+def test_rejects_header_count_beyond_bytes(count: int) -> None:
     record, position = changed("header count", reference.varint(count))
     left = len(FIRST) + len(record) - position - len(reference.varint(count))
     assert left // 2 < count
     check(error_of(record), "record 1, header count", position, f": claims {count} headers in {left} bytes")
 
 
-def test_one_header_too_few() -> None:
+def test_rejects_missing_header() -> None:
     record, _ = changed("header count", reference.varint(3))
     check(error_of(record), "record 1, header key", len(FIRST) + len(record), ": cut short, 0 bytes left")
 
 
-def test_one_header_too_many() -> None:
+def test_rejects_extra_header() -> None:
     record, _ = changed("header count", reference.varint(1))
     last_header = len(b"\x08none\x01")
     check(error_of(record), f"record 1 has {last_header} trailing bytes", len(FIRST) + len(record) - last_header, "")
 
 
 @pytest.mark.parametrize("delta", [0, -1, -(2**31)])
-def test_offset_does_not_follow_the_one_before(delta: int) -> None:
+def test_rejects_offset_delta_that_does_not_increase(delta: int) -> None:
     record, position = changed("offset delta", reference.varint(delta))
     check(error_of(record), "record 1, offset delta", position, f": {delta} does not follow 0")
 
 
-def test_offset_before_the_batch() -> None:
+def test_rejects_negative_offset_delta() -> None:
     payload = reference.join_record(reference.record_parts(ROW._replace(offset=-1), 0, 1000))
     with pytest.raises(CorruptRecordError, match=r"^record 0, offset delta at byte 64: -1 does not follow -1$"):
         RecordBatch(reference.batch_bytes(payload, count=1)).records()
 
 
 @pytest.mark.parametrize("delta", [2, 2**31 - 1])
-def test_offset_beyond_the_last_of_the_batch(delta: int) -> None:
+def test_rejects_offset_delta_beyond_last(delta: int) -> None:
     record, position = changed("offset delta", reference.varint(delta))
     problem = f": {delta} is beyond the batch's last offset delta 1"
     check(error_of(record), "record 1, offset delta", position, problem)
 
 
-def test_timestamps_wrap_around_as_they_do_in_java() -> None:
+def test_timestamps_wrap_like_java() -> None:
     row = ROW._replace(timestamp=-(2**63) + 4, offset=0)
     payload = reference.records_bytes([row], 0, 2**63 - 1)
     assert RecordBatch(reference.batch_bytes(payload, count=1, base_timestamp=2**63 - 1)).records().timestamps() == [
@@ -239,7 +239,7 @@ def test_timestamps_wrap_around_as_they_do_in_java() -> None:
     ]
 
 
-def test_header_names_that_are_not_utf8_are_readable() -> None:
+def test_replaces_invalid_utf8_in_header_names() -> None:
     row = ROW._replace(headers=((b"caf\xe9", b"1"), (b"\xff\xfe", None), ("größe".encode(), b"")), offset=0)
     payload = reference.records_bytes([row], 0, 1000)
     (record,) = decode_rows(RecordBatch(reference.batch_bytes(payload, count=1, base_timestamp=1000)).records())

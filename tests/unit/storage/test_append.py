@@ -45,7 +45,7 @@ def refuse(log: Log, data: bytes | bytearray, error: type[KafkaError], named: st
     assert (log.log_end_offset, log.size_in_bytes, len(log.producers.entries), log.epochs.entries) == before
 
 
-def test_an_append_gets_offsets_and_the_leaders_epoch(make_log: MakeLog) -> None:
+def test_assigns_offsets_and_leader_epoch(make_log: MakeLog) -> None:
     log = make_log()
     append(log, count=2)
     result = log.append_as_leader(make_batch(3, at=START_MS + 7, base_offset=999), 4)
@@ -59,7 +59,7 @@ def test_an_append_gets_offsets_and_the_leaders_epoch(make_log: MakeLog) -> None
         batch.check_crc()
 
 
-def test_several_batches_in_one_append(make_log: MakeLog) -> None:
+def test_appends_several_batches(make_log: MakeLog) -> None:
     log = make_log()
     result = log.append_as_leader(make_batch(2) + make_batch(3, at=START_MS + 9) + make_batch(), 0)
     assert (result.base_offset, result.last_offset) == (0, 5)
@@ -67,13 +67,13 @@ def test_several_batches_in_one_append(make_log: MakeLog) -> None:
     assert [(batch.base_offset, batch.count) for batch in batches_of(log)] == [(0, 2), (2, 3), (5, 1)]
 
 
-def test_no_bytes(make_log: MakeLog) -> None:
+def test_rejects_empty_append(make_log: MakeLog) -> None:
     refuse(make_log(), b"", InvalidRecordError, "The append contains no record batch")
     with pytest.raises(InvalidRecordError, match="contains no record batch"):
         make_log().append_as_follower(b"")
 
 
-def test_a_batch_that_is_too_large(make_log: MakeLog) -> None:
+def test_rejects_batch_larger_than_max_message_bytes(make_log: MakeLog) -> None:
     data = make_batch(10)
     log = make_log({"max.message.bytes": len(data)})
     append(log, bytes(data))
@@ -85,7 +85,7 @@ def test_a_batch_that_is_too_large(make_log: MakeLog) -> None:
     )
 
 
-def test_more_than_a_segment_holds(make_log: MakeLog) -> None:
+def test_rejects_append_larger_than_segment_bytes(make_log: MakeLog) -> None:
     data = make_batch(10) + make_batch(10)
     assert len(data) > 1024
     refuse(
@@ -96,7 +96,7 @@ def test_more_than_a_segment_holds(make_log: MakeLog) -> None:
     )
 
 
-def test_a_wrong_crc(make_log: MakeLog) -> None:
+def test_rejects_wrong_crc(make_log: MakeLog) -> None:
     data = make_batch()
     data[-1] ^= 1
     refuse(make_log(), data, CorruptRecordError, "CRC")
@@ -104,25 +104,25 @@ def test_a_wrong_crc(make_log: MakeLog) -> None:
         make_log().append_as_follower(data)
 
 
-def test_the_second_batch_is_checked_too(make_log: MakeLog) -> None:
+def test_validates_second_batch(make_log: MakeLog) -> None:
     data = make_batch() + make_batch()
     data[-1] ^= 1
     refuse(make_log(), data, CorruptRecordError, "CRC")
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
-def test_another_magic(make_log: MakeLog, magic: int) -> None:
+def test_rejects_other_magic(make_log: MakeLog, magic: int) -> None:
     data = make_batch()
     data[16] = magic
     error = UnsupportedForMessageFormatError if magic < 2 else CorruptRecordError
     refuse(make_log(), data, error, f"magic {magic}")
 
 
-def test_bytes_that_are_cut_short(make_log: MakeLog) -> None:
+def test_rejects_incomplete_batch(make_log: MakeLog) -> None:
     refuse(make_log(), make_batch()[:-1], CorruptRecordError, "byte")
 
 
-def test_a_control_batch_from_a_client(make_log: MakeLog) -> None:
+def test_rejects_control_batch_from_client(make_log: MakeLog) -> None:
     refuse(
         make_log(),
         make_marker(ControlType.COMMIT, 1),
@@ -131,20 +131,20 @@ def test_a_control_batch_from_a_client(make_log: MakeLog) -> None:
     )
 
 
-def test_a_transaction_without_a_producer(make_log: MakeLog) -> None:
+def test_rejects_transactional_batch_without_producer_id(make_log: MakeLog) -> None:
     refuse(
         make_log(), make_batch(transactional=True), InvalidRecordError, "A transactional batch must have a producer id"
     )
 
 
-def test_a_batch_without_records(make_log: MakeLog) -> None:
+def test_rejects_batch_without_records(make_log: MakeLog) -> None:
     data = make_batch()[:61]
     struct.pack_into(">i", data, 8, 61 - 12)
     struct.pack_into(">i", data, 57, 0)
     refuse(make_log(), with_crc(data), InvalidRecordError, "The batch header has record count 0; expected at least 1")
 
 
-def test_a_null_key_on_a_compacted_topic(make_log: MakeLog) -> None:
+def test_rejects_null_key_on_compacted_topic(make_log: MakeLog) -> None:
     log = make_log({"cleanup.policy": "compact"})
     append(log)
     refuse(log, encode_rows([(b"key", b"", START_MS, ()), (None, b"", START_MS, ())]), InvalidRecordError, "key")
@@ -155,7 +155,7 @@ def test_a_null_key_on_a_compacted_topic(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize(("ahead_ms", "taken"), [(HOUR_MS, True), (HOUR_MS + 1, False)])
-def test_timestamps_ahead_of_the_clock(make_log: MakeLog, ahead_ms: int, taken: bool) -> None:
+def test_limits_timestamps_ahead_of_clock(make_log: MakeLog, ahead_ms: int, taken: bool) -> None:
     data = make_batch_at(START_MS, START_MS + ahead_ms)
     if taken:
         append(make_log(), data)
@@ -170,7 +170,7 @@ def test_timestamps_ahead_of_the_clock(make_log: MakeLog, ahead_ms: int, taken: 
 
 
 @pytest.mark.parametrize(("behind_ms", "taken"), [(1000, True), (1001, False)])
-def test_timestamps_behind_the_clock(make_log: MakeLog, behind_ms: int, taken: bool) -> None:
+def test_limits_timestamps_behind_clock(make_log: MakeLog, behind_ms: int, taken: bool) -> None:
     log = make_log({"message.timestamp.before.max.ms": 1000})
     data = make_batch_at(START_MS, START_MS - behind_ms, START_MS)
     if taken:
@@ -185,18 +185,18 @@ def test_timestamps_behind_the_clock(make_log: MakeLog, behind_ms: int, taken: b
         )
 
 
-def test_records_without_a_timestamp_have_no_bounds(make_log: MakeLog) -> None:
+def test_records_without_timestamp_have_no_limits(make_log: MakeLog) -> None:
     log = make_log({"message.timestamp.before.max.ms": 1000})
     assert append(log, make_batch_at(-1, -1)).max_timestamp == -1
 
 
-def test_bounds_do_not_matter_where_the_log_sets_the_time(make_log: MakeLog) -> None:
+def test_log_append_time_ignores_timestamp_limits(make_log: MakeLog) -> None:
     log = make_log({"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": 1000})
     append(log, make_batch_at(5, START_MS + 10 * HOUR_MS))
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
-def test_the_time_of_the_append(make_log: MakeLog, codec: Compression) -> None:
+def test_log_append_time_sets_timestamps(make_log: MakeLog, codec: Compression) -> None:
     log = make_log({"message.timestamp.type": "LogAppendTime"})
     result = append(log, make_batch_at(5, 9, codec=codec))
     assert (result.log_append_time_ms, result.max_timestamp) == (START_MS, START_MS)
@@ -206,7 +206,7 @@ def test_the_time_of_the_append(make_log: MakeLog, codec: Compression) -> None:
     assert [(record.timestamp, record.timestamp_type) for record in records_of(log)] == [(START_MS, 1)] * 2
 
 
-def test_a_producer_may_not_say_when_the_append_was(make_log: MakeLog) -> None:
+def test_rejects_log_append_time_from_producer(make_log: MakeLog) -> None:
     builder = BatchBuilder(log_append_time=True)
     builder.append(b"key", b"", START_MS)
     refuse(
@@ -218,7 +218,7 @@ def test_a_producer_may_not_say_when_the_append_was(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("claimed", [0, START_MS - 1, START_MS + 10 * HOUR_MS])
-def test_a_wrong_maximum_timestamp_is_corrected(make_log: MakeLog, claimed: int) -> None:
+def test_corrects_wrong_max_timestamp(make_log: MakeLog, claimed: int) -> None:
     data = make_batch_at(START_MS - 50, START_MS, START_MS - 20)
     struct.pack_into(">q", data, 35, claimed)
     log = make_log()
@@ -234,7 +234,7 @@ def test_a_wrong_maximum_timestamp_is_corrected(make_log: MakeLog, claimed: int)
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 @pytest.mark.parametrize("sent", [Compression.NONE, Compression.GZIP])
-def test_batches_are_stored_with_the_topics_codec(make_log: MakeLog, name: str, sent: Compression) -> None:
+def test_recompresses_with_topic_codec(make_log: MakeLog, name: str, sent: Compression) -> None:
     log = make_log({"compression.type": name})
     append(log, make_batch(5, codec=sent) + make_batch(3, codec=Compression.ZSTD))
     stored = log.config.stored_codec()
@@ -248,13 +248,13 @@ def test_batches_are_stored_with_the_topics_codec(make_log: MakeLog, name: str, 
 
 
 @pytest.mark.parametrize("sent", list(Compression))
-def test_the_producers_codec_stays(make_log: MakeLog, sent: Compression) -> None:
+def test_keeps_producer_codec(make_log: MakeLog, sent: Compression) -> None:
     log = make_log()
     append(log, make_batch(5, codec=sent))
     assert [batch.codec for batch in batches_of(log)] == [sent]
 
 
-def test_the_level(make_log: MakeLog) -> None:
+def test_uses_configured_compression_level(make_log: MakeLog) -> None:
     words = [b"%d bottles of %d" % (number * 7919 % 1000, number * 104729 % 1000) for number in range(400)]
     data = encode_rows([(b"key", word, START_MS, ()) for word in words])
     sizes = []
@@ -267,13 +267,13 @@ def test_the_level(make_log: MakeLog) -> None:
     assert sizes[0] > sizes[1]
 
 
-def test_markers_are_not_compressed(make_log: MakeLog) -> None:
+def test_does_not_compress_markers(make_log: MakeLog) -> None:
     log = make_log({"compression.type": "gzip"})
     log.append_as_leader(make_marker(ControlType.COMMIT, 1), 0, AppendOrigin.COORDINATOR)
     assert [batch.codec for batch in batches_of(log)] == [Compression.NONE]
 
 
-def test_a_batch_may_be_too_large_only_as_it_is_stored(make_log: MakeLog) -> None:
+def test_rejects_batch_that_is_too_large_after_recompression(make_log: MakeLog) -> None:
     data = make_batch(100, value=b"x" * 100, codec=Compression.GZIP)
     refuse(
         make_log({"compression.type": "uncompressed", "max.message.bytes": 2000}),
@@ -291,9 +291,7 @@ def test_a_batch_may_be_too_large_only_as_it_is_stored(make_log: MakeLog) -> Non
 
 
 @pytest.mark.parametrize("wrap", [bytes, lambda data: memoryview(bytes(data))], ids=["bytes", "view"])
-def test_bytes_that_cannot_be_changed_are_copied(
-    make_log: MakeLog, wrap: Callable[[bytearray], bytes | memoryview]
-) -> None:
+def test_copies_read_only_buffer(make_log: MakeLog, wrap: Callable[[bytearray], bytes | memoryview]) -> None:
     log = make_log({"message.timestamp.type": "LogAppendTime"})
     data = wrap(make_batch(base_offset=55))
     before = bytes(data)
@@ -303,7 +301,7 @@ def test_bytes_that_cannot_be_changed_are_copied(
 
 
 @pytest.mark.parametrize("wrap", [lambda data: data, memoryview], ids=["bytearray", "view"])
-def test_bytes_that_may_be_changed_are_patched(
+def test_patches_writable_buffer_in_place(
     make_log: MakeLog, wrap: Callable[[bytearray], bytearray | memoryview]
 ) -> None:
     log = make_log()
@@ -316,7 +314,7 @@ def test_bytes_that_may_be_changed_are_patched(
 # ---- followers
 
 
-def test_a_follower_keeps_what_the_leader_gave(make_log: MakeLog) -> None:
+def test_follower_keeps_offsets_and_epochs_of_leader(make_log: MakeLog) -> None:
     log = make_log()
     data = make_batch(2, base_offset=0, leader_epoch=1) + make_batch(2, base_offset=7, leader_epoch=4)
     result = log.append_as_follower(bytes(data))
@@ -333,7 +331,7 @@ def test_a_follower_keeps_what_the_leader_gave(make_log: MakeLog) -> None:
         ((4, 4), "has base offset 4, which is below the expected next offset 6"),
     ],
 )
-def test_a_follower_takes_no_offset_twice(make_log: MakeLog, bases: tuple[int, ...], named: str) -> None:
+def test_follower_rejects_overlapping_offsets(make_log: MakeLog, bases: tuple[int, ...], named: str) -> None:
     log = make_log()
     append(log, count=4)
     with pytest.raises(CorruptRecordError, match=named):
@@ -341,14 +339,14 @@ def test_a_follower_takes_no_offset_twice(make_log: MakeLog, bases: tuple[int, .
     assert log.log_end_offset == 4
 
 
-def test_a_follower_does_not_check_what_its_leader_did(make_log: MakeLog) -> None:
+def test_follower_skips_checks_of_leader(make_log: MakeLog) -> None:
     log = make_log({"cleanup.policy": "compact", "max.message.bytes": 10, "message.timestamp.before.max.ms": 0})
     log.append_as_follower(make_batch(key=None, at=5, producer_id=1, producer_epoch=0, base_sequence=77))
     log.append_as_follower(make_batch(base_offset=5, producer_id=1, producer_epoch=0, base_sequence=3))
     assert log.producers.entries[1].last_sequence == 3
 
 
-def test_a_closed_log(make_log: MakeLog) -> None:
+def test_closed_log_raises(make_log: MakeLog) -> None:
     log = make_log()
     append(log)
     log.close()

@@ -32,21 +32,21 @@ def checkpoint(tmp_path: Path) -> OffsetCheckpoint:
         ),
     ],
 )
-def test_an_offset_checkpoint_is_kafkas(tmp_path: Path, offsets: dict[TopicPartition, int], content: bytes) -> None:
+def test_offset_checkpoint_has_kafka_format(tmp_path: Path, offsets: dict[TopicPartition, int], content: bytes) -> None:
     checkpoint(tmp_path).write(offsets)
     assert (tmp_path / "checkpoint").read_bytes() == content
     assert checkpoint(tmp_path).read() == offsets
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"], "nothing else is left"
 
 
-def test_a_checkpoint_is_replaced(tmp_path: Path) -> None:
+def test_write_replaces_checkpoint(tmp_path: Path) -> None:
     checkpoint(tmp_path).write({TopicPartition("topic", 0): 5})
     (tmp_path / "checkpoint.tmp").write_bytes(b"of a crash, and longer than what is to be written")
     checkpoint(tmp_path).write({TopicPartition("topic", 1): 6})
     assert checkpoint(tmp_path).read() == {TopicPartition("topic", 1): 6}
 
 
-def test_no_file_and_an_empty_one_have_nothing(tmp_path: Path) -> None:
+def test_missing_and_empty_checkpoints_have_no_entries(tmp_path: Path) -> None:
     assert checkpoint(tmp_path).read() == {}
     (tmp_path / "checkpoint").touch()
     assert checkpoint(tmp_path).read() == {}
@@ -68,14 +68,14 @@ def test_no_file_and_an_empty_one_have_nothing(tmp_path: Path) -> None:
         (bytes(30), "is truncated"),
     ],
 )
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes, named: str) -> None:
+def test_rejects_damaged_checkpoint(tmp_path: Path, content: bytes, named: str) -> None:
     (tmp_path / "checkpoint").write_bytes(content)
     with pytest.raises(KafkaStorageError, match=named) as refused:
         checkpoint(tmp_path).read()
     assert str(tmp_path / "checkpoint") in str(refused.value)
 
 
-def test_partition_metadata_is_kafkas(tmp_path: Path) -> None:
+def test_partition_metadata_has_kafka_format(tmp_path: Path) -> None:
     assert read_partition_metadata(tmp_path, FILES) is None
     write_partition_metadata(tmp_path, ID, FILES)
     assert (tmp_path / "partition.metadata").read_bytes() == b"version: 0\ntopic_id: L4tkSDvtSWyV2FJpQYyZlA"
@@ -92,14 +92,14 @@ def test_partition_metadata_is_kafkas(tmp_path: Path) -> None:
         (b"\xff" * 20, "can't decode byte 0xff"),
     ],
 )
-def test_damaged_partition_metadata_is_refused(tmp_path: Path, content: bytes, named: str) -> None:
+def test_rejects_damaged_partition_metadata(tmp_path: Path, content: bytes, named: str) -> None:
     (tmp_path / "partition.metadata").write_bytes(content)
     with pytest.raises(KafkaStorageError, match=named) as refused:
         read_partition_metadata(tmp_path, FILES)
     assert str(refused.value).startswith(f"{tmp_path / 'partition.metadata'} is damaged")
 
 
-def test_meta_properties_are_kafkas(tmp_path: Path) -> None:
+def test_meta_properties_have_kafka_format(tmp_path: Path) -> None:
     assert MetaProperties.read(tmp_path, FILES) is None
     meta = MetaProperties("cluster", 7, ID)
     meta.write(tmp_path, FILES)
@@ -117,7 +117,7 @@ def test_meta_properties_are_kafkas(tmp_path: Path) -> None:
         ("version=1\ncluster.id=a\\=b\\:c\nnode.id=3\n", MetaProperties("a=b:c", 3)),
     ],
 )
-def test_meta_properties_of_other_versions(tmp_path: Path, content: str, found: MetaProperties) -> None:
+def test_reads_meta_properties_of_other_versions(tmp_path: Path, content: str, found: MetaProperties) -> None:
     (tmp_path / "meta.properties").write_text(content)
     assert MetaProperties.read(tmp_path, FILES) == found
 
@@ -135,7 +135,7 @@ def test_meta_properties_of_other_versions(tmp_path: Path, content: str, found: 
         (b"\xff\xff", "can't decode byte 0xff"),
     ],
 )
-def test_damaged_meta_properties_are_refused(tmp_path: Path, content: bytes, named: str) -> None:
+def test_rejects_damaged_meta_properties(tmp_path: Path, content: bytes, named: str) -> None:
     (tmp_path / "meta.properties").write_bytes(content)
     with pytest.raises(KafkaStorageError, match=named) as refused:
         MetaProperties.read(tmp_path, FILES)

@@ -68,7 +68,7 @@ def keys(log: Log) -> list[tuple[int, bytes | None]]:
 # ---- the last of each key
 
 
-def test_the_last_record_of_each_key_stays(make_log: MakeLog) -> None:
+def test_retains_last_record_of_each_key(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     for number, key in enumerate([b"a", b"b", b"a", b"c", b"a"]):
         put(log, key, b"%d" % number)
@@ -79,7 +79,7 @@ def test_the_last_record_of_each_key_stays(make_log: MakeLog) -> None:
     assert log.log_end_offset == 5
 
 
-def test_records_of_one_batch_may_go_and_others_stay(make_log: MakeLog) -> None:
+def test_removes_some_records_of_a_batch(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     append(log, encode_rows([(key, b"old", START_MS, ()) for key in (b"a", b"b", b"c")]))
     put(log, b"b", b"new")
@@ -88,7 +88,7 @@ def test_records_of_one_batch_may_go_and_others_stay(make_log: MakeLog) -> None:
     assert [(batch.base_offset, batch.last_offset, batch.count) for batch in batches_of(log)] == [(0, 2, 2), (3, 3, 1)]
 
 
-def test_the_active_segment_is_left_alone(make_log: MakeLog) -> None:
+def test_does_not_clean_active_segment(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     put(log, b"a")
     log.roll()
@@ -99,7 +99,7 @@ def test_the_active_segment_is_left_alone(make_log: MakeLog) -> None:
     assert keys(log) == [(0, b"a"), (1, b"a")]
 
 
-def test_a_newer_record_takes_its_key_from_the_clean_part(make_log: MakeLog) -> None:
+def test_removes_older_record_from_clean_part(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     put(log, b"a")
     put(log, b"b")
@@ -109,7 +109,7 @@ def test_a_newer_record_takes_its_key_from_the_clean_part(make_log: MakeLog) -> 
     assert keys(log) == [(1, b"b"), (2, b"a")]
 
 
-def test_segments_become_one(make_log: MakeLog, tmp_path: Path) -> None:
+def test_merges_small_segments(make_log: MakeLog, tmp_path: Path) -> None:
     log = make_log(COMPACT)
     for key in (b"a", b"b", b"a", b"c"):
         put(log, key)
@@ -122,7 +122,7 @@ def test_segments_become_one(make_log: MakeLog, tmp_path: Path) -> None:
     assert keys(make_log(COMPACT)) == [(1, b"b"), (2, b"a"), (3, b"c")]
 
 
-def test_segments_stay_within_their_bounds(make_log: MakeLog) -> None:
+def test_merged_segments_stay_within_limits(make_log: MakeLog) -> None:
     log = make_log({**COMPACT, "segment.bytes": 1024})
     for number in range(40):
         put(log, b"%d" % number, b"x" * 100)
@@ -139,7 +139,7 @@ def manager_with(make_manager: MakeManager, topic_properties: Properties, **opti
     return make_manager(topic_properties={**COMPACT, **topic_properties}, **options)
 
 
-def test_the_dirty_ratio(make_manager: MakeManager) -> None:
+def test_respects_min_cleanable_dirty_ratio(make_manager: MakeManager) -> None:
     with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.5}) as manager:
         log = manager.create(TP)
         for number in range(4):
@@ -156,7 +156,7 @@ def test_the_dirty_ratio(make_manager: MakeManager) -> None:
             assert manager.clean_next() == cleaned
 
 
-def test_the_dirtiest_log_comes_first(make_manager: MakeManager) -> None:
+def test_cleans_dirtiest_log_first(make_manager: MakeManager) -> None:
     with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.1}) as manager:
         first, second = manager.create(TP), manager.create(TopicPartition("orders", 1))
         for log in (first, second):
@@ -170,7 +170,7 @@ def test_the_dirtiest_log_comes_first(make_manager: MakeManager) -> None:
         assert [manager.clean_next() for _ in range(3)] == [second.tp, first.tp, None]
 
 
-def test_a_log_that_is_only_deleted_is_not_compacted(make_manager: MakeManager) -> None:
+def test_does_not_compact_log_with_policy_delete(make_manager: MakeManager) -> None:
     with make_manager(topic_properties={"min.cleanable.dirty.ratio": 0.0}) as manager:
         log = manager.create(TP)
         put(log, b"a")
@@ -179,7 +179,7 @@ def test_a_log_that_is_only_deleted_is_not_compacted(make_manager: MakeManager) 
 
 
 @pytest.mark.parametrize(("passed_ms", "end"), [(999, 0), (1000, 1), (1999, 1), (2000, 2)])
-def test_young_records_are_safe(make_log: MakeLog, clock: ManualClock, passed_ms: int, end: int) -> None:
+def test_respects_min_compaction_lag(make_log: MakeLog, clock: ManualClock, passed_ms: int, end: int) -> None:
     log = make_log({**COMPACT, "min.compaction.lag.ms": 1000})
     put(log, b"a", at=START_MS)
     log.roll()
@@ -191,7 +191,7 @@ def test_young_records_are_safe(make_log: MakeLog, clock: ManualClock, passed_ms
         assert plan_cleaning(log, CleanerConfig()) is None
 
 
-def test_a_record_does_not_wait_too_long(make_manager: MakeManager, clock: ManualClock) -> None:
+def test_respects_max_compaction_lag(make_manager: MakeManager, clock: ManualClock) -> None:
     with manager_with(make_manager, {"min.cleanable.dirty.ratio": 1.0, "max.compaction.lag.ms": 1000}) as manager:
         log = manager.create(TP)
         put(log, b"a")
@@ -207,7 +207,7 @@ def test_a_record_does_not_wait_too_long(make_manager: MakeManager, clock: Manua
         assert manager.clean_next() == TP
 
 
-def test_nothing_undecided_or_unreplicated(make_log: MakeLog) -> None:
+def test_does_not_clean_beyond_last_stable_offset(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     put(log, b"a")
     put(log, b"a")
@@ -226,7 +226,7 @@ def test_nothing_undecided_or_unreplicated(make_log: MakeLog) -> None:
 # ---- tombstones
 
 
-def test_a_tombstone_stays_for_a_time(make_log: MakeLog, clock: ManualClock) -> None:
+def test_retains_tombstone_for_delete_retention(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log({**COMPACT, "delete.retention.ms": 1000})
     put(log, b"a")
     put(log, b"a", None)
@@ -248,7 +248,7 @@ def test_a_tombstone_stays_for_a_time(make_log: MakeLog, clock: ManualClock) -> 
 # ---- transactions
 
 
-def test_aborted_records_go_at_once(make_log: MakeLog) -> None:
+def test_removes_aborted_records(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     put(log, b"a", b"good")
     send(log, 1, 0, key=b"a", value=b"bad", transactional=True)
@@ -259,7 +259,7 @@ def test_aborted_records_go_at_once(make_log: MakeLog) -> None:
     assert contents(log) == [(0, b"a", b"good"), (4, b"z", b"x" * 50)]
 
 
-def test_committed_records_stay(make_log: MakeLog) -> None:
+def test_retains_committed_records(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     put(log, b"a", b"old")
     send(log, 1, 0, key=b"a", value=b"new", transactional=True)
@@ -270,7 +270,7 @@ def test_committed_records_stay(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("control_type", list(ControlType))
-def test_a_marker_stays_while_its_transaction_has_data_and_a_time_more(
+def test_retains_marker_while_transaction_has_data_then_for_delete_retention(
     make_log: MakeLog, clock: ManualClock, control_type: ControlType
 ) -> None:
     log = make_log({**COMPACT, "delete.retention.ms": 1000})
@@ -300,7 +300,7 @@ def test_a_marker_stays_while_its_transaction_has_data_and_a_time_more(
     assert marker_horizons() == []
 
 
-def test_the_index_of_aborted_transactions_follows(make_log: MakeLog) -> None:
+def test_rewrites_transaction_index(make_log: MakeLog) -> None:
     """Also of one that began in the cleaned part and was aborted behind it."""
     log = make_log(COMPACT)
     put(log, b"a")
@@ -317,7 +317,7 @@ def test_the_index_of_aborted_transactions_follows(make_log: MakeLog) -> None:
     assert [(entry.producer_id, entry.last_offset) for entry in aborted] == [(1, 3)]
 
 
-def test_an_abort_in_the_active_segment_counts(make_log: MakeLog) -> None:
+def test_considers_abort_marker_in_active_segment(make_log: MakeLog) -> None:
     """Its records lie in the cleaned part, and must not take the place of committed ones there."""
     log = make_log(COMPACT)
     put(log, b"a", b"good")
@@ -328,7 +328,7 @@ def test_an_abort_in_the_active_segment_counts(make_log: MakeLog) -> None:
     assert contents(log) == [(0, b"a", b"good")]
 
 
-def test_an_abort_in_the_clean_part_does_not_count_again(make_log: MakeLog) -> None:
+def test_ignores_abort_of_earlier_transaction_in_clean_part(make_log: MakeLog) -> None:
     """The dirty part is read without it, and has a transaction of the same producer that was committed."""
     log = make_log(COMPACT)
     put(log, b"a", b"old")
@@ -341,7 +341,7 @@ def test_an_abort_in_the_clean_part_does_not_count_again(make_log: MakeLog) -> N
     assert contents(log) == [(3, b"a", b"new")]
 
 
-def test_the_rest_of_a_segment_is_left_as_it_is(make_log: MakeLog) -> None:
+def test_keeps_rest_of_partly_cleaned_segment(make_log: MakeLog) -> None:
     """Whatever became of the transactions behind an open one: this one's end may not be replicated yet."""
     log = make_log({**COMPACT, "delete.retention.ms": 0})
     put(log, b"a", b"old")
@@ -362,7 +362,7 @@ def test_the_rest_of_a_segment_is_left_as_it_is(make_log: MakeLog) -> None:
         log.cleaned_up_to = 0
 
 
-def test_a_batch_across_the_high_watermark_is_left_alone(make_log: MakeLog) -> None:
+def test_does_not_clean_batch_across_high_watermark(make_log: MakeLog) -> None:
     """Some of its records may yet be truncated away, and must not have taken the place of others."""
     log = make_log(COMPACT)
     put(log, b"a")
@@ -379,7 +379,7 @@ def test_a_batch_across_the_high_watermark_is_left_alone(make_log: MakeLog) -> N
 # ---- what must survive without records
 
 
-def test_a_producers_last_batch_stays_as_an_empty_one(make_log: MakeLog) -> None:
+def test_retains_empty_batch_of_producers_last_sequence(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     send(log, 1, 0, count=2, key=b"a")
     send(log, 1, 2, count=3, key=b"a")
@@ -399,7 +399,7 @@ def test_a_producers_last_batch_stays_as_an_empty_one(make_log: MakeLog) -> None
     assert [batch.count for batch in batches_of(log)] == [1, 1], "once it has written again the empty one goes"
 
 
-def test_the_last_offset_stays_as_an_empty_batch(make_log: MakeLog) -> None:
+def test_retains_empty_batch_at_last_offset(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     put(log, b"a")
     send(log, 1, 0, key=b"b", transactional=True)
@@ -414,7 +414,7 @@ def test_the_last_offset_stays_as_an_empty_batch(make_log: MakeLog) -> None:
 # ---- the map of keys
 
 
-def test_a_map_that_is_too_small_takes_several_rounds(make_log: MakeLog) -> None:
+def test_small_map_needs_several_rounds(make_log: MakeLog) -> None:
     log = make_log(COMPACT)
     for round_number in range(2):
         for number in range(0, 100, 10):
@@ -431,7 +431,7 @@ def test_a_map_that_is_too_small_takes_several_rounds(make_log: MakeLog) -> None
     assert contents(log) == [(100 + key, b"%d" % key, b"1") for key in range(100)]
 
 
-def test_a_batch_larger_than_the_map(make_manager: MakeManager, caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_larger_than_map_disables_compaction(make_manager: MakeManager, caplog: pytest.LogCaptureFixture) -> None:
     properties = {"log.cleaner.dedupe.buffer.size": 1024}
     with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.0}, properties=properties) as manager:
         log = manager.create(TP)
@@ -453,7 +453,7 @@ def test_a_batch_larger_than_the_map(make_manager: MakeManager, caplog: pytest.L
 # ---- together with deletion
 
 
-def test_compaction_and_deletion_together(make_log: MakeLog, clock: ManualClock) -> None:
+def test_compact_and_delete_policies_combine(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log({**COMPACT, "cleanup.policy": "compact,delete", "retention.ms": 1000})
     put(log, b"a")
     put(log, b"a")
@@ -473,7 +473,7 @@ def test_compaction_and_deletion_together(make_log: MakeLog, clock: ManualClock)
 # ---- how fast, and stopping
 
 
-def test_the_rate(make_log: MakeLog, clock: ManualClock) -> None:
+def test_throttles_to_configured_rate(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log(COMPACT)
     for number in range(10):
         put(log, b"%d" % number)
@@ -483,7 +483,7 @@ def test_the_rate(make_log: MakeLog, clock: ManualClock) -> None:
     assert clock.time_ms() - START_MS == pytest.approx(moved / 100 * 1000, abs=10)
 
 
-def test_without_a_rate_nothing_waits(make_log: MakeLog, clock: ManualClock) -> None:
+def test_does_not_throttle_without_rate(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log(COMPACT)
     put(log, b"a")
     clean(log)
@@ -504,7 +504,7 @@ def dirty_log(make_log: MakeLog, properties: Properties | None = None) -> Log:
     return log
 
 
-def test_cancelling(make_log: MakeLog) -> None:
+def test_cancel_discards_job(make_log: MakeLog) -> None:
     log = dirty_log(make_log)
     before = state_of(log)
     job = plan(log)
@@ -514,7 +514,7 @@ def test_cancelling(make_log: MakeLog) -> None:
     assert state_of(log) == before
 
 
-def test_cancelling_while_it_writes(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_while_writing_removes_files(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log = dirty_log(make_log)
     before = state_of(log)
     job = plan(log)
@@ -532,7 +532,7 @@ def test_cancelling_while_it_writes(make_log: MakeLog, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("change", ["truncate into", "truncate below", "retention", "start over"])
-def test_a_log_that_changed_under_the_job(make_log: MakeLog, change: str) -> None:
+def test_discards_job_if_log_changed(make_log: MakeLog, change: str) -> None:
     log = dirty_log(make_log)
     job = plan(log).run()
     if change == "truncate into":
@@ -550,7 +550,7 @@ def test_a_log_that_changed_under_the_job(make_log: MakeLog, change: str) -> Non
     assert not [name for name in names_in(log.directory) if ".cleaned" in name or ".swap" in name]
 
 
-def test_a_truncation_before_the_job_reads_is_no_fault_of_the_log(make_manager: MakeManager) -> None:
+def test_truncation_before_job_does_not_disable_compaction(make_manager: MakeManager) -> None:
     runner = DeferredRunner()
     with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.0}, runner=runner) as manager:
         log = manager.create(TP)
@@ -569,7 +569,7 @@ def test_a_truncation_before_the_job_reads_is_no_fault_of_the_log(make_manager: 
         assert keys(log) == [(3, b"a")]
 
 
-def test_appends_do_not_disturb_a_job(make_log: MakeLog) -> None:
+def test_appends_during_job_are_kept(make_log: MakeLog) -> None:
     log = dirty_log(make_log)
     job = plan(log)
     put(log, b"a")
@@ -579,7 +579,7 @@ def test_appends_do_not_disturb_a_job(make_log: MakeLog) -> None:
     assert keys(log) == [(5, b"a"), (6, b"a"), (7, b"b")]
 
 
-def test_deleting_a_log_cancels_its_job(make_manager: MakeManager) -> None:
+def test_deleting_log_cancels_job(make_manager: MakeManager) -> None:
     runner = DeferredRunner()
     with manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.0}, runner=runner) as manager:
         log = manager.create(TP)
@@ -595,7 +595,7 @@ def test_deleting_a_log_cancels_its_job(make_manager: MakeManager) -> None:
         assert manager.clean_next() is None
 
 
-def test_a_job_that_was_done_when_the_manager_closed_changes_nothing(make_manager: MakeManager) -> None:
+def test_job_finished_after_close_changes_nothing(make_manager: MakeManager) -> None:
     """The owner hears of it only afterwards, when another may have the directory."""
     woken = threading.Event()
     runner = ThreadRunner(wake=woken.set)
@@ -616,7 +616,7 @@ def test_a_job_that_was_done_when_the_manager_closed_changes_nothing(make_manage
         assert again.load_reports[TP] == LoadReport()
 
 
-def test_a_truncation_lowers_what_counts_as_clean(make_log: MakeLog) -> None:
+def test_truncation_lowers_cleaned_offset(make_log: MakeLog) -> None:
     log = dirty_log(make_log)
     clean(log)
     assert log.cleaned_up_to == 6

@@ -6,7 +6,7 @@ from headrace.records import Compression
 from headrace.storage.config import LOG_KEYS, MANAGER_KEYS, LogConfig, ManagerConfig
 
 
-def test_defaults_are_kafkas() -> None:
+def test_defaults_equal_kafkas() -> None:
     config = LogConfig.from_properties()
     assert config.segment_bytes == 1_073_741_824
     assert config.segment_ms == config.retention_ms == 604_800_000
@@ -38,25 +38,25 @@ def test_defaults_are_kafkas() -> None:
         ("preallocate", "maybe", "a value of type boolean"),
     ],
 )
-def test_values_that_are_refused(name: str, value: object, expected: str) -> None:
+def test_rejects_invalid_values(name: str, value: object, expected: str) -> None:
     with pytest.raises(ConfigError) as refused:
         LogConfig.from_properties({name: value})
     assert str(refused.value).startswith(f"{name}={value!r} is not a valid value: expected {expected}")
 
 
-def test_a_misspelt_key_is_refused() -> None:
+def test_rejects_misspelled_key() -> None:
     with pytest.raises(ConfigError, match=r"'segment\.byte', did you mean 'segment\.bytes'"):
         LogConfig.from_properties({"segment.byte": 2048})
 
 
-def test_lags_that_contradict_each_other() -> None:
+def test_rejects_min_lag_above_max_lag() -> None:
     with pytest.raises(
         ConfigError, match=r"min\.compaction\.lag\.ms=20 must not be greater than max\.compaction\.lag\.ms=10"
     ):
         LogConfig.from_properties({"min.compaction.lag.ms": 20, "max.compaction.lag.ms": 10})
 
 
-def test_policies() -> None:
+def test_parses_cleanup_policies() -> None:
     both = LogConfig.from_properties({"cleanup.policy": "compact, delete"})
     assert (both.compact, both.delete) == (True, True)
     only = LogConfig.from_properties({"cleanup.policy": ["compact"]})
@@ -74,11 +74,11 @@ def test_policies() -> None:
         ("zstd", Compression.ZSTD),
     ],
 )
-def test_codecs(name: str, codec: Compression | None) -> None:
+def test_parses_compression_types(name: str, codec: Compression | None) -> None:
     assert LogConfig.from_properties({"compression.type": name}).stored_codec() == codec
 
 
-def test_levels() -> None:
+def test_parses_compression_levels() -> None:
     config = LogConfig.from_properties(
         {"compression.gzip.level": 1, "compression.lz4.level": 2, "compression.zstd.level": 3}
     )
@@ -98,20 +98,20 @@ def test_levels() -> None:
         ({"log.cleanup.policy": "compact"}, {"cleanup.policy": ("compact",)}),
     ],
 )
-def test_broker_keys(server: dict[str, object], found: dict[str, object]) -> None:
+def test_broker_configs_set_defaults(server: dict[str, object], found: dict[str, object]) -> None:
     defaults = LOG_KEYS.defaults_from_server(server)
     assert defaults == found
     LogConfig.from_properties(defaults)
 
 
-def test_every_key_is_documented_and_takes_its_own_default() -> None:
+def test_every_key_is_documented_and_accepts_its_default() -> None:
     for key in [*LOG_KEYS.keys.values(), *MANAGER_KEYS.keys.values()]:
         assert key.doc.endswith((".", ".)")), key.name
         assert key.parse(key.default) == key.default
     assert all(key.synonyms for key in LOG_KEYS.keys.values())
 
 
-def test_the_managers_settings() -> None:
+def test_parses_manager_config() -> None:
     config = ManagerConfig.from_properties({"log.dirs": "a, b", "log.cleaner.enable": "false"})
     assert config.log_dirs == ("a", "b")
     assert config.log_cleaner_enable is False

@@ -23,7 +23,7 @@ def log(make_log: MakeLog) -> Log:
     return log
 
 
-def test_what_a_slice_holds(log: Log) -> None:
+def test_slice_returns_bytes_and_batches(log: Log) -> None:
     whole = log.segments.active.path().read_bytes()
     found = slice_of(log, 1, 2 * SIZE + 10)
     assert (found.position, len(found), found.base_offset) == (SIZE, 2 * SIZE + 10, 1)
@@ -31,7 +31,7 @@ def test_what_a_slice_holds(log: Log) -> None:
     assert [batch.base_offset for batch in found.batches()] == [1, 2], "the last one is cut short"
 
 
-def test_later_appends_do_not_change_it(log: Log) -> None:
+def test_appends_do_not_change_slice(log: Log) -> None:
     found = slice_of(log, 3, 10_000)
     before = found.read()
     append(log)
@@ -39,7 +39,7 @@ def test_later_appends_do_not_change_it(log: Log) -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 1, SIZE, 2 * SIZE])
-def test_the_rest_goes_from_file_to_file(log: Log, tmp_path: Path, sent: int) -> None:
+def test_sends_from_position(log: Log, tmp_path: Path, sent: int) -> None:
     found = slice_of(log, 1, 2 * SIZE)
     with (tmp_path / "out").open("w+b") as out:
         assert found.send_to(out.fileno(), sent) == 2 * SIZE - sent

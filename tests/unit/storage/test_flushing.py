@@ -11,7 +11,7 @@ from headrace.testing.clock import ManualClock
 from headrace.testing.disks import FaultyFileSystem
 
 
-def test_an_append_is_in_memory_until_it_is_flushed(make_log: MakeLog) -> None:
+def test_append_does_not_flush(make_log: MakeLog) -> None:
     log = make_log()
     append(log, count=3)
     assert (log.recovery_point, log.log_end_offset) == (0, 3)
@@ -20,7 +20,7 @@ def test_an_append_is_in_memory_until_it_is_flushed(make_log: MakeLog) -> None:
     assert log.begin_flush() is None, "everything is on disk"
 
 
-def test_flushing_up_to_an_offset(make_log: MakeLog) -> None:
+def test_flushes_up_to_offset(make_log: MakeLog) -> None:
     log = make_log()
     for _ in range(4):
         append(log)
@@ -32,7 +32,7 @@ def test_flushing_up_to_an_offset(make_log: MakeLog) -> None:
     assert log.recovery_point == 4
 
 
-def test_flush_messages(make_log: MakeLog) -> None:
+def test_flush_messages_forces_flush(make_log: MakeLog) -> None:
     log = make_log({"flush.messages": 3})
     points = []
     for _ in range(7):
@@ -41,7 +41,7 @@ def test_flush_messages(make_log: MakeLog) -> None:
     assert points == [0, 0, 3, 3, 3, 6, 6]
 
 
-def test_flush_ms_by_the_manager(make_manager: MakeManager, clock: ManualClock) -> None:
+def test_manager_flushes_after_flush_ms(make_manager: MakeManager, clock: ManualClock) -> None:
     properties = {"log.initial.task.delay.ms": 0, "log.flush.scheduler.interval.ms": 100}
     with make_manager(properties=properties, topic_properties={"flush.ms": 1000}) as manager:
         log = manager.create(TP)
@@ -58,7 +58,7 @@ def test_flush_ms_by_the_manager(make_manager: MakeManager, clock: ManualClock) 
         assert log.recovery_point == 2, "the time counts from the last flush"
 
 
-def test_flush_ms_counts_only_with_records_in_memory(make_log: MakeLog, clock: ManualClock) -> None:
+def test_flush_is_due_only_with_unflushed_records(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log({"flush.ms": 1000})
     clock.advance(5000)
     assert not log.is_flush_due()
@@ -68,7 +68,7 @@ def test_flush_ms_counts_only_with_records_in_memory(make_log: MakeLog, clock: M
     assert not log.is_flush_due()
 
 
-def test_the_recovery_point_moves_only_after_the_sync(tmp_path: Path, clock: ManualClock) -> None:
+def test_recovery_point_moves_after_sync(tmp_path: Path, clock: ManualClock) -> None:
     files = FaultyFileSystem()
     log = new_log(tmp_path, clock, files=files)
     append(log)
@@ -82,7 +82,7 @@ def test_the_recovery_point_moves_only_after_the_sync(tmp_path: Path, clock: Man
     assert len(failures) == 1
 
 
-def test_a_directory_that_cannot_be_synced(tmp_path: Path, clock: ManualClock) -> None:
+def test_directory_sync_failure_raises(tmp_path: Path, clock: ManualClock) -> None:
     files = FaultyFileSystem()
     log = new_log(tmp_path, clock, files=files)
     append(log)
@@ -92,7 +92,7 @@ def test_a_directory_that_cannot_be_synced(tmp_path: Path, clock: ManualClock) -
     assert log.recovery_point == 0
 
 
-def test_a_full_disk_is_told_from_a_broken_one(tmp_path: Path, clock: ManualClock) -> None:
+def test_distinguishes_full_disk_from_failed_disk(tmp_path: Path, clock: ManualClock) -> None:
     files = FaultyFileSystem()
     log = new_log(tmp_path, clock, files=files)
     append(log)
@@ -105,7 +105,7 @@ def test_a_full_disk_is_told_from_a_broken_one(tmp_path: Path, clock: ManualCloc
     assert [batch.base_offset for batch in batches_of(log)] == [0, 1]
 
 
-def test_a_flush_in_the_background(tmp_path: Path, clock: ManualClock) -> None:
+def test_flushes_in_background(tmp_path: Path, clock: ManualClock) -> None:
     runner = DeferredRunner()
     log = new_log(tmp_path, clock, runner=runner)
     append(log)
@@ -121,7 +121,7 @@ def test_a_flush_in_the_background(tmp_path: Path, clock: ManualClock) -> None:
     assert log.recovery_point == 2
 
 
-def test_a_flush_in_the_background_that_fails(tmp_path: Path, clock: ManualClock) -> None:
+def test_background_flush_failure(tmp_path: Path, clock: ManualClock) -> None:
     files = FaultyFileSystem()
     log = new_log(tmp_path, clock, files=files)
     append(log)
@@ -135,7 +135,7 @@ def test_a_flush_in_the_background_that_fails(tmp_path: Path, clock: ManualClock
     assert log.recovery_point == 0
 
 
-def test_a_truncation_under_a_flush(tmp_path: Path, clock: ManualClock) -> None:
+def test_truncation_during_flush_keeps_recovery_point(tmp_path: Path, clock: ManualClock) -> None:
     """What was synced is gone, and other records may have taken its place."""
     runner = DeferredRunner()
     log = new_log(tmp_path, clock, runner=runner)
@@ -149,7 +149,7 @@ def test_a_truncation_under_a_flush(tmp_path: Path, clock: ManualClock) -> None:
     assert log.recovery_point <= 2
 
 
-def test_rolling_flushes_the_old_segment_in_the_background(tmp_path: Path, clock: ManualClock) -> None:
+def test_roll_flushes_old_segment_in_background(tmp_path: Path, clock: ManualClock) -> None:
     runner = DeferredRunner()
     log = new_log(tmp_path, clock, runner=runner)
     append(log, count=3)
@@ -160,7 +160,7 @@ def test_rolling_flushes_the_old_segment_in_the_background(tmp_path: Path, clock
     assert log.recovery_point == 3
 
 
-def test_closing_flushes(make_log: MakeLog) -> None:
+def test_close_flushes(make_log: MakeLog) -> None:
     log = make_log()
     append(log, count=3)
     log.close()

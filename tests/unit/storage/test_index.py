@@ -39,21 +39,21 @@ def time_index(entries: list[tuple[int, int]], path: Path = NOWHERE) -> TimeInde
 
 
 @given(GROWING, st.integers(BASE - 5, BASE + 220))
-def test_offset_lookup_is_what_brute_force_finds(steps: list[tuple[int, int]], offset: int) -> None:
+def test_offset_lookup_matches_linear_search(steps: list[tuple[int, int]], offset: int) -> None:
     entries = entries_of(steps, BASE, 0)
     below = [entry for entry in entries if entry[0] <= offset]
     assert offset_index(entries).lookup(offset) == (below[-1] if below else (BASE - 1, 0))
 
 
 @given(GROWING, st.integers(0, 300))
-def test_time_lookup_is_what_brute_force_finds(steps: list[tuple[int, int]], timestamp: int) -> None:
+def test_time_lookup_matches_linear_search(steps: list[tuple[int, int]], timestamp: int) -> None:
     entries = entries_of(steps, 50, BASE)
     older = [entry for entry in entries if entry[0] < timestamp]
     assert time_index(entries).lookup(timestamp) == (older[-1] if older else (-1, BASE - 1))
 
 
 @given(GROWING, st.integers(BASE - 5, BASE + 220))
-def test_truncating_offsets_is_what_brute_force_keeps(steps: list[tuple[int, int]], offset: int) -> None:
+def test_offset_index_truncation_matches_filter(steps: list[tuple[int, int]], offset: int) -> None:
     entries = entries_of(steps, BASE, 0)
     index = offset_index(entries)
     index.truncate_to(offset)
@@ -61,14 +61,14 @@ def test_truncating_offsets_is_what_brute_force_keeps(steps: list[tuple[int, int
 
 
 @given(GROWING, st.integers(BASE - 5, BASE + 4200))
-def test_truncating_times_is_what_brute_force_keeps(steps: list[tuple[int, int]], offset: int) -> None:
+def test_time_index_truncation_matches_filter(steps: list[tuple[int, int]], offset: int) -> None:
     entries = entries_of(steps, 50, BASE)
     index = time_index(entries)
     index.truncate_to(offset)
     assert index.entries() == [entry for entry in entries if entry[1] < offset]
 
 
-def test_last_entries() -> None:
+def test_last_entry() -> None:
     assert offset_index([]).last() == (BASE - 1, 0)
     assert offset_index([(1003, 10), (1007, 20)]).last() == (1007, 20)
     assert time_index([]).last() == (-1, BASE - 1)
@@ -76,14 +76,14 @@ def test_last_entries() -> None:
 
 
 @pytest.mark.parametrize("offset", [1003, 1002])
-def test_an_offset_that_does_not_grow_is_refused(offset: int) -> None:
+def test_rejects_offset_that_does_not_increase(offset: int) -> None:
     index = offset_index([(1003, 10)])
     with pytest.raises(ValueError, match=f"nowhere: offset {offset} is not greater than the last entry"):
         index.append(offset, 20)
     assert index.entries() == [(1003, 10)]
 
 
-def test_a_timestamp_that_does_not_grow_is_passed_over() -> None:
+def test_skips_timestamp_that_does_not_increase() -> None:
     index = time_index([(5, 1003)])
     index.maybe_append(5, 1004)
     index.maybe_append(4, 1005)
@@ -91,7 +91,7 @@ def test_a_timestamp_that_does_not_grow_is_passed_over() -> None:
     assert index.entries() == [(5, 1003)]
 
 
-def test_the_files_are_kafkas(tmp_path: Path) -> None:
+def test_index_files_have_kafka_format(tmp_path: Path) -> None:
     offsets, times = offset_index([(1003, 10), (1007, 20)], tmp_path / "i"), time_index([(5, 1003)], tmp_path / "t")
     assert (offsets.exists, times.exists) == (False, False)
     offsets.save()
@@ -101,7 +101,7 @@ def test_the_files_are_kafkas(tmp_path: Path) -> None:
     assert (tmp_path / "t").read_bytes() == struct.pack(">qi", 5, 3)
 
 
-def test_saving_adds_only_what_is_new(tmp_path: Path) -> None:
+def test_save_appends_new_entries(tmp_path: Path) -> None:
     index = offset_index([(1003, 10)], tmp_path / "i")
     index.save()
     index.append(1007, 20)
@@ -110,14 +110,14 @@ def test_saving_adds_only_what_is_new(tmp_path: Path) -> None:
     assert (tmp_path / "i").read_bytes() == struct.pack(">iiii", 3, 10, 7, 20)
 
 
-def test_an_empty_index_has_an_empty_file(tmp_path: Path) -> None:
+def test_empty_index_has_empty_file(tmp_path: Path) -> None:
     index = offset_index([], tmp_path / "i")
     index.seal()
     assert (tmp_path / "i").read_bytes() == b""
     assert index.entries() == []
 
 
-def test_a_sealed_index_is_read_from_its_file_and_may_be_cut_again(tmp_path: Path) -> None:
+def test_sealed_index_is_mapped_and_can_be_truncated(tmp_path: Path) -> None:
     index = offset_index([(1003, 10), (1007, 20)], tmp_path / "i")
     index.seal()
     assert len(index) == 2
@@ -129,7 +129,7 @@ def test_a_sealed_index_is_read_from_its_file_and_may_be_cut_again(tmp_path: Pat
     assert OffsetIndex(tmp_path / "i", BASE, FILES, 16).entries() == [(1003, 10), (1009, 30)]
 
 
-def test_opening_does_not_read(tmp_path: Path) -> None:
+def test_open_does_not_read(tmp_path: Path) -> None:
     index = OffsetIndex(tmp_path / "i", BASE, FILES, 16)
     assert len(index) == 2
     assert index.exists
@@ -137,7 +137,7 @@ def test_opening_does_not_read(tmp_path: Path) -> None:
         index.lookup(BASE)
 
 
-def test_resetting_needs_no_reading(tmp_path: Path) -> None:
+def test_reset_does_not_read(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(b"not a multiple")
     index = TimeIndex(path, BASE, FILES, 14)
@@ -147,7 +147,7 @@ def test_resetting_needs_no_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), [(OffsetIndex, 8), (TimeIndex, 12)])
-def test_a_file_of_the_wrong_size_is_damaged(kind: type[OffsetIndex | TimeIndex], size: int) -> None:
+def test_check_rejects_wrong_file_size(kind: type[OffsetIndex | TimeIndex], size: int) -> None:
     kind(NOWHERE, BASE, FILES, 2 * size).check()
     with pytest.raises(CorruptIndexError, match=f"nowhere has {size + 1} bytes, not a multiple of {size}"):
         kind(NOWHERE, BASE, FILES, size + 1).check()
@@ -166,7 +166,7 @@ def test_a_file_of_the_wrong_size_is_damaged(kind: type[OffsetIndex | TimeIndex]
         ([(3, 10), (7, 20), (5, 30), (9, 40)], 2),
     ],
 )
-def test_a_torn_tail_of_offsets(tmp_path: Path, written: list[tuple[int, int]], kept: int) -> None:
+def test_drops_torn_tail_of_offset_index(tmp_path: Path, written: list[tuple[int, int]], kept: int) -> None:
     path = tmp_path / "i"
     path.write_bytes(b"".join(struct.pack(">ii", *entry) for entry in written))
     index = OffsetIndex(path, BASE, FILES, path.stat().st_size)
@@ -187,7 +187,7 @@ def test_a_torn_tail_of_offsets(tmp_path: Path, written: list[tuple[int, int]], 
         ([(5, 3), (9, 2)], 1),
     ],
 )
-def test_a_torn_tail_of_times(tmp_path: Path, written: list[tuple[int, int]], kept: int) -> None:
+def test_drops_torn_tail_of_time_index(tmp_path: Path, written: list[tuple[int, int]], kept: int) -> None:
     path = tmp_path / "t"
     path.write_bytes(b"".join(struct.pack(">qi", *entry) for entry in written))
     index = TimeIndex(path, BASE, FILES, path.stat().st_size)

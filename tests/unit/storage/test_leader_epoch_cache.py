@@ -31,23 +31,23 @@ def entries_of(cache: LeaderEpochFileCache) -> list[tuple[int, int]]:
         (6, (-1, -1)),
     ],
 )
-def test_where_an_epoch_ended(tmp_path: Path, asked: int, answer: tuple[int, int]) -> None:
+def test_end_offset_for_epoch(tmp_path: Path, asked: int, answer: tuple[int, int]) -> None:
     """KIP-101, and KIP-279 for the epoch that is answered: the largest that is not above the one asked for."""
     assert make(tmp_path, (0, 0), (2, 10), (5, 20)).end_offset_for(asked, 33) == answer
 
 
-def test_an_epoch_before_all_that_are_known_ended_where_the_first_began(tmp_path: Path) -> None:
+def test_unknown_older_epoch_ends_at_first_entry(tmp_path: Path) -> None:
     assert make(tmp_path, (4, 10), (5, 20)).end_offset_for(2, 33) == (2, 10)
 
 
-def test_nothing_is_known_without_epochs(tmp_path: Path) -> None:
+def test_end_offset_is_undefined_without_entries(tmp_path: Path) -> None:
     cache = make(tmp_path)
     assert cache.end_offset_for(0, 33) == (-1, -1)
     assert cache.latest_epoch == -1
     assert cache.epoch_for_offset(0) is None
 
 
-def test_the_epoch_of_an_offset(tmp_path: Path) -> None:
+def test_epoch_for_offset(tmp_path: Path) -> None:
     cache = make(tmp_path, (1, 5), (3, 10))
     assert [cache.epoch_for_offset(offset) for offset in (4, 5, 9, 10, 99)] == [None, 1, 1, 3, 3]
 
@@ -64,7 +64,7 @@ def test_the_epoch_of_an_offset(tmp_path: Path) -> None:
         ((0, 0), [(0, 0)]),
     ],
 )
-def test_a_new_epoch_drops_those_that_it_contradicts(
+def test_assign_removes_contradicting_entries(
     tmp_path: Path, assigned: tuple[int, int], entries: list[tuple[int, int]]
 ) -> None:
     cache = make(tmp_path, (0, 0), (2, 10), (5, 20))
@@ -73,7 +73,7 @@ def test_a_new_epoch_drops_those_that_it_contradicts(
 
 
 @pytest.mark.parametrize("assigned", [(-1, 0), (0, -1)])
-def test_what_cannot_be_an_epoch_is_refused(tmp_path: Path, assigned: tuple[int, int]) -> None:
+def test_rejects_negative_epoch_and_offset(tmp_path: Path, assigned: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=f"epoch {assigned[0]} and start offset {assigned[1]} must not be negative"):
         make(tmp_path).assign(*assigned)
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_an_epoch_is_refused(tmp_path: Path, assigned: tuple[int,
     ("end", "entries"),
     [(21, [(0, 0), (2, 10), (5, 20)]), (20, [(0, 0), (2, 10)]), (11, [(0, 0), (2, 10)]), (10, [(0, 0)]), (0, [])],
 )
-def test_truncating_the_end(tmp_path: Path, end: int, entries: list[tuple[int, int]]) -> None:
+def test_truncates_from_end(tmp_path: Path, end: int, entries: list[tuple[int, int]]) -> None:
     cache = make(tmp_path, (0, 0), (2, 10), (5, 20))
     cache.truncate_from_end(end)
     assert entries_of(cache) == entries
@@ -98,19 +98,19 @@ def test_truncating_the_end(tmp_path: Path, end: int, entries: list[tuple[int, i
         (99, [(5, 99)]),
     ],
 )
-def test_truncating_the_start(tmp_path: Path, start: int, entries: list[tuple[int, int]]) -> None:
+def test_truncates_from_start(tmp_path: Path, start: int, entries: list[tuple[int, int]]) -> None:
     cache = make(tmp_path, (0, 0), (2, 10), (5, 20))
     cache.truncate_from_start(start)
     assert entries_of(cache) == entries
 
 
-def test_the_start_may_lie_below_the_first_epoch(tmp_path: Path) -> None:
+def test_log_start_may_be_below_first_epoch(tmp_path: Path) -> None:
     cache = make(tmp_path, (2, 10))
     cache.truncate_from_start(5)
     assert entries_of(cache) == [(2, 10)]
 
 
-def test_the_checkpoint_is_kafkas(tmp_path: Path) -> None:
+def test_checkpoint_has_kafka_format(tmp_path: Path) -> None:
     path = tmp_path / "leader-epoch-checkpoint"
     cache = make(tmp_path, (0, 0), (2, 10))
     assert not path.exists(), "an append does not wait for the file"
@@ -124,7 +124,7 @@ def test_the_checkpoint_is_kafkas(tmp_path: Path) -> None:
     assert path.read_bytes() == b"0\n0\n"
 
 
-def test_nothing_is_written_without_a_change(tmp_path: Path) -> None:
+def test_sync_writes_only_changes(tmp_path: Path) -> None:
     cache = make(tmp_path, (0, 0))
     cache.sync()
     (tmp_path / "leader-epoch-checkpoint").unlink()
@@ -135,7 +135,7 @@ def test_nothing_is_written_without_a_change(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_loading_nothing(tmp_path: Path) -> None:
+def test_load_without_checkpoint(tmp_path: Path) -> None:
     cache = make(tmp_path)
     cache.load()
     assert cache.entries == []
@@ -153,7 +153,7 @@ def test_loading_nothing(tmp_path: Path) -> None:
         (b"9\n0\n", "has unsupported version '9'; expected 0"),
     ],
 )
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes, named: str) -> None:
+def test_rejects_damaged_checkpoint(tmp_path: Path, content: bytes, named: str) -> None:
     path = tmp_path / "leader-epoch-checkpoint"
     path.write_bytes(content)
     with pytest.raises(KafkaStorageError, match=named) as refused:

@@ -59,7 +59,7 @@ def path_of(log: Log, base_offset: int, suffix: str = ".log") -> Path:
 # ---- after a clean stop
 
 
-def test_after_a_clean_stop_nothing_is_scanned(make_log: MakeLog) -> None:
+def test_clean_shutdown_needs_no_scan(make_log: MakeLog) -> None:
     log = filled(make_log)
     send(log, 1, 5)
     log.delete_records(2)
@@ -75,7 +75,7 @@ def test_after_a_clean_stop_nothing_is_scanned(make_log: MakeLog) -> None:
     assert append(again).base_offset == 9
 
 
-def test_closing_an_unchanged_log_again_writes_nothing(make_log: MakeLog) -> None:
+def test_close_of_unchanged_log_writes_nothing(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.close()
     before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in log.directory.iterdir()}
@@ -83,7 +83,7 @@ def test_closing_an_unchanged_log_again_writes_nothing(make_log: MakeLog) -> Non
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in log.directory.iterdir()} == before
 
 
-def test_a_clean_stop_that_does_not_fit_the_files_is_not_believed(make_log: MakeLog) -> None:
+def test_recovers_if_recovery_point_does_not_match_files(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.close()
     again, report = reopen(log, clean=True, recovery_point=5)
@@ -91,7 +91,7 @@ def test_a_clean_stop_that_does_not_fit_the_files_is_not_believed(make_log: Make
     assert offsets(again) == list(range(8))
 
 
-def test_a_preallocated_segment_needs_no_scan_after_a_clean_stop(make_log: MakeLog) -> None:
+def test_clean_shutdown_with_preallocated_segment_needs_no_scan(make_log: MakeLog) -> None:
     log = make_log({"preallocate": True, "segment.bytes": 2048})
     append(log)
     log.roll()
@@ -106,9 +106,7 @@ def test_a_preallocated_segment_needs_no_scan_after_a_clean_stop(make_log: MakeL
 @pytest.mark.parametrize(
     ("recovery_point", "scanned"), [(None, 8), (0, 8), (1, 7), (3, 5), (5, 3), (6, 2), (7, 1), (8, 0)]
 )
-def test_after_a_crash_the_log_is_scanned_from_the_recovery_point(
-    make_log: MakeLog, recovery_point: int | None, scanned: int
-) -> None:
+def test_crash_recovery_scans_from_recovery_point(make_log: MakeLog, recovery_point: int | None, scanned: int) -> None:
     log = filled(make_log)
     log.abandon()
     again, report = reopen(log, recovery_point=recovery_point)
@@ -120,7 +118,7 @@ def test_after_a_crash_the_log_is_scanned_from_the_recovery_point(
 
 
 @pytest.mark.parametrize("left_bytes", [0, 1, 11, 12, 60, 61, SIZE - 1])
-def test_a_torn_batch_is_cut_off(make_log: MakeLog, left_bytes: int) -> None:
+def test_recovery_truncates_torn_batch(make_log: MakeLog, left_bytes: int) -> None:
     log = filled(make_log)
     log.abandon()
     with path_of(log, 6).open("r+b") as file:
@@ -132,7 +130,7 @@ def test_a_torn_batch_is_cut_off(make_log: MakeLog, left_bytes: int) -> None:
     assert append(again).base_offset == 7
 
 
-def test_a_batch_that_fails_its_crc_ends_the_log(make_log: MakeLog) -> None:
+def test_recovery_truncates_at_wrong_crc(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.abandon()
     data = bytearray(path_of(log, 3).read_bytes())
@@ -144,7 +142,7 @@ def test_a_batch_that_fails_its_crc_ends_the_log(make_log: MakeLog) -> None:
     assert report.truncated_bytes == 4 * SIZE
 
 
-def test_offsets_out_of_order_end_the_log(make_log: MakeLog) -> None:
+def test_recovery_truncates_at_offsets_out_of_order(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.abandon()
     with path_of(log, 6).open("ab") as file:
@@ -153,7 +151,7 @@ def test_offsets_out_of_order_end_the_log(make_log: MakeLog) -> None:
     assert (offsets(again), report.truncated_bytes) == (list(range(8)), SIZE)
 
 
-def test_an_offset_too_far_from_its_segment_ends_the_log(make_log: MakeLog) -> None:
+def test_recovery_truncates_at_offset_too_far_from_base(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.abandon()
     with path_of(log, 6).open("ab") as file:
@@ -162,7 +160,7 @@ def test_an_offset_too_far_from_its_segment_ends_the_log(make_log: MakeLog) -> N
     assert (again.log_end_offset, report.truncated_bytes) == (8, SIZE)
 
 
-def test_a_log_that_ends_below_its_start_begins_there_anew(make_log: MakeLog) -> None:
+def test_log_that_ends_below_log_start_restarts_there(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.abandon()
     again, _ = reopen(log, recovery_point=0, log_start_offset=100)
@@ -170,7 +168,7 @@ def test_a_log_that_ends_below_its_start_begins_there_anew(make_log: MakeLog) ->
     assert append(again).base_offset == 100
 
 
-def test_transactions_across_the_recovery_point(make_log: MakeLog) -> None:
+def test_recovers_transactions_across_recovery_point(make_log: MakeLog) -> None:
     log = make_log(DENSE)
     send(log, 1, transactional=True)
     send(log, 2, transactional=True)
@@ -193,7 +191,7 @@ def test_transactions_across_the_recovery_point(make_log: MakeLog) -> None:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("content", [None, b"\0" * 5], ids=["missing", "torn"])
-def test_an_index_that_cannot_be_right_is_made_again(make_log: MakeLog, suffix: str, content: bytes | None) -> None:
+def test_rebuilds_damaged_index(make_log: MakeLog, suffix: str, content: bytes | None) -> None:
     log = filled(make_log)
     log.close()
     path = path_of(log, 3, suffix)
@@ -215,7 +213,7 @@ def test_an_index_that_cannot_be_right_is_made_again(make_log: MakeLog, suffix: 
         pytest.param((-3, 7), id="names an offset of another segment"),
     ],
 )
-def test_an_offset_index_that_lies_is_noticed_and_made_again(make_log: MakeLog, entry: tuple[int, int]) -> None:
+def test_lookup_rebuilds_wrong_offset_index(make_log: MakeLog, entry: tuple[int, int]) -> None:
     log = filled(make_log)
     log.close()
     path = path_of(log, 3, ".index")
@@ -228,7 +226,7 @@ def test_an_offset_index_that_lies_is_noticed_and_made_again(make_log: MakeLog, 
     assert path.read_bytes() == good
 
 
-def test_a_time_index_that_lies_is_noticed_and_made_again(make_log: MakeLog) -> None:
+def test_lookup_rebuilds_wrong_time_index(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.close()
     path = path_of(log, 3, ".timeindex")
@@ -239,7 +237,7 @@ def test_a_time_index_that_lies_is_noticed_and_made_again(make_log: MakeLog) -> 
     assert path.read_bytes() == good
 
 
-def test_a_truncation_by_an_index_that_lies(make_log: MakeLog) -> None:
+def test_truncation_rebuilds_wrong_index(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.close()
     path_of(log, 6, ".index").write_bytes(struct.pack(">ii", 1, 0))
@@ -249,7 +247,7 @@ def test_a_truncation_by_an_index_that_lies(make_log: MakeLog) -> None:
     assert path_of(log, 6).stat().st_size == SIZE
 
 
-def test_aborted_transactions_are_made_again(make_log: MakeLog) -> None:
+def test_rebuilds_transaction_index(make_log: MakeLog) -> None:
     log = make_log(DENSE)
     send(log, 1, transactional=True)
     log.roll()
@@ -264,7 +262,7 @@ def test_aborted_transactions_are_made_again(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no checkpoint", b"0\n1\n7 3\n"])
-def test_leader_epochs_are_made_again(make_log: MakeLog, content: bytes | None) -> None:
+def test_rebuilds_leader_epochs(make_log: MakeLog, content: bytes | None) -> None:
     log = make_log(DENSE)
     for epoch in (0, 0, 2, 5):
         log.append_as_leader(make_batch(), leader_epoch=epoch)
@@ -277,7 +275,7 @@ def test_leader_epochs_are_made_again(make_log: MakeLog, content: bytes | None) 
 # ---- what was left behind
 
 
-def test_what_was_being_removed_or_made_goes(make_log: MakeLog) -> None:
+def test_removes_leftover_files(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.close()
     before = names_in(log.directory)
@@ -296,7 +294,7 @@ def test_what_was_being_removed_or_made_goes(make_log: MakeLog) -> None:
     assert offsets(again) == list(range(8))
 
 
-def test_other_files_are_left_alone(make_log: MakeLog) -> None:
+def test_ignores_other_files(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.close()
     (log.directory / "notes.txt").write_text("mine")
@@ -305,7 +303,7 @@ def test_other_files_are_left_alone(make_log: MakeLog) -> None:
     assert (again.directory / "notes.txt").read_text() == "mine"
 
 
-def test_a_compacted_segment_that_was_ready_takes_its_place(make_log: MakeLog) -> None:
+def test_completes_interrupted_swap(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.close()
     data = path_of(log, 0).read_bytes()[2 * SIZE :] + path_of(log, 3).read_bytes()[2 * SIZE :]
@@ -320,7 +318,7 @@ def test_a_compacted_segment_that_was_ready_takes_its_place(make_log: MakeLog) -
 # ---- what is refused
 
 
-def test_the_log_of_another_topic(make_log: MakeLog) -> None:
+def test_rejects_log_of_other_topic_id(make_log: MakeLog) -> None:
     log = filled(make_log)
     log.close()
     source = make_random(1)
@@ -332,13 +330,13 @@ def test_the_log_of_another_topic(make_log: MakeLog) -> None:
     assert reopen(log)[0].topic_id == theirs
 
 
-def test_a_directory_that_is_a_file(make_log: MakeLog, tmp_path: Path) -> None:
+def test_rejects_directory_that_is_a_file(make_log: MakeLog, tmp_path: Path) -> None:
     (tmp_path / str(TP)).write_bytes(b"")
     with pytest.raises(KafkaStorageError, match=rf"Cannot open {tmp_path / str(TP)}: "):
         make_log()
 
 
-def test_a_damaged_batch_below_the_recovery_point_is_found_by_its_reader(make_log: MakeLog) -> None:
+def test_reader_detects_damage_below_recovery_point(make_log: MakeLog) -> None:
     """Nothing is cut off for it: what follows may be read by its offset."""
     log = filled(make_log)
     log.close()

@@ -6,7 +6,7 @@ from headrace.testing.disks import FaultyFileSystem
 TP = TopicPartition("orders", 0)
 
 
-def test_opening_and_closing_after_a_clean_stop_reads_no_log_data(make_manager: MakeManager) -> None:
+def test_open_after_clean_shutdown_reads_no_log_data(make_manager: MakeManager) -> None:
     with make_manager() as manager:
         log = manager.create(TP)
         for sequence in range(3):

@@ -37,7 +37,7 @@ def append(log: Log, key: bytes, leader_epoch: int = 0, count: int = 3) -> None:
     log.append_as_leader(encode_rows([(key, b"x" * 50, now_ms, ())] * count), leader_epoch)
 
 
-def test_the_log_of_the_controllers_is_not_opened(tmp_path: Path) -> None:
+def test_ignores_metadata_log(tmp_path: Path) -> None:
     metadata = tmp_path / "__cluster_metadata-0"
     metadata.mkdir()
     (metadata / "00000000000000000000.log").write_bytes(b"not for us")
@@ -59,7 +59,7 @@ def test_the_log_of_the_controllers_is_not_opened(tmp_path: Path) -> None:
         (None, -1),
     ],
 )
-def test_the_epoch_of_the_broker_that_stopped_is_kept(tmp_path: Path, found: bytes | None, left: int) -> None:
+def test_keeps_broker_epoch_of_clean_shutdown(tmp_path: Path, found: bytes | None, left: int) -> None:
     marker = tmp_path / ".kafka_cleanshutdown"
     if found is not None:
         marker.write_bytes(found)
@@ -68,7 +68,7 @@ def test_the_epoch_of_the_broker_that_stopped_is_kept(tmp_path: Path, found: byt
     assert marker.read_bytes() == b'{"version":0,"brokerEpoch":%d}' % left
 
 
-def test_indexes_that_end_in_zeros_after_a_crash(tmp_path: Path) -> None:
+def test_recovers_indexes_that_end_in_zeros(tmp_path: Path) -> None:
     """As Kafka's do. Below the recovery point nothing is scanned for them."""
     with open_manager(tmp_path, {"index.interval.bytes": 500}) as manager:
         log = manager.create(TP)
@@ -87,7 +87,7 @@ def test_indexes_that_end_in_zeros_after_a_crash(tmp_path: Path) -> None:
         assert [bytes(batch.raw) for batch in log.batches()] == batches
 
 
-def test_indexes_that_are_all_zeros_after_a_crash(tmp_path: Path) -> None:
+def test_recovers_indexes_of_zeros(tmp_path: Path) -> None:
     with open_manager(tmp_path) as manager:
         append(manager.create(TP), b"key")
     (tmp_path / ".kafka_cleanshutdown").unlink()
@@ -100,7 +100,7 @@ def test_indexes_that_are_all_zeros_after_a_crash(tmp_path: Path) -> None:
         assert log.find_timestamp(0) == (log.context.clock.time_ms(), 0)
 
 
-def test_a_closed_log_has_all_index_files(tmp_path: Path) -> None:
+def test_closed_log_has_all_index_files(tmp_path: Path) -> None:
     """Also if it ends with a segment that was begun and not written to: Kafka would say that it is damaged."""
     with open_manager(tmp_path) as manager:
         log = manager.create(TP)
@@ -122,7 +122,7 @@ def write_and_compact(manager: LogManager) -> Log:
     return log
 
 
-def test_epochs_whose_batches_were_compacted_survive_a_crash(tmp_path: Path) -> None:
+def test_leader_epochs_of_compacted_batches_survive_crash(tmp_path: Path) -> None:
     manager = open_manager(tmp_path, COMPACTED).start()
     log = write_and_compact(manager)
     assert {batch.leader_epoch for batch in log.batches()} < set(range(8))
@@ -135,7 +135,7 @@ def test_epochs_whose_batches_were_compacted_survive_a_crash(tmp_path: Path) -> 
         assert next(iter(manager)).epochs.entries == epochs
 
 
-def test_compaction_keeps_the_snapshots_of_segments_that_stay(tmp_path: Path) -> None:
+def test_compaction_keeps_snapshots_of_remaining_segments(tmp_path: Path) -> None:
     with open_manager(tmp_path, COMPACTED) as manager:
         log = write_and_compact(manager)
         assert len(log.segments) > 2

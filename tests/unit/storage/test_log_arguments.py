@@ -20,7 +20,7 @@ def batch_of_whole_words() -> bytearray:
     return next(batch for size in range(4) if len(batch := make_batch(value=b"x" * size)) % 4 == 0)
 
 
-def test_a_buffer_counts_by_bytes_whatever_its_items_are(make_log: MakeLog) -> None:
+def test_leader_accepts_buffers_of_any_item_size(make_log: MakeLog) -> None:
     log = make_log()
     batch = batch_of_whole_words()
     spaced = bytearray(2 * len(batch))
@@ -36,20 +36,20 @@ def test_a_buffer_counts_by_bytes_whatever_its_items_are(make_log: MakeLog) -> N
     assert [each.base_offset for each in log.batches()] == [0, 1, 2, 3, 4]
 
 
-def test_a_follower_counts_by_bytes_too(make_log: MakeLog) -> None:
+def test_follower_accepts_buffers_of_any_item_size(make_log: MakeLog) -> None:
     log = make_log()
     log.append_as_follower(memoryview(batch_of_whole_words()).cast("I"))
     assert [each.base_offset for each in log.batches()] == [0]
 
 
 @pytest.mark.parametrize("data", ["text", None, 5])
-def test_what_is_no_buffer(make_log: MakeLog, data: object) -> None:
+def test_rejects_objects_that_are_not_buffers(make_log: MakeLog, data: object) -> None:
     with pytest.raises(TypeError, match="bytes-like object is required"):
         make_log().append_as_leader(data, 0)
 
 
 @pytest.mark.parametrize("base_offset", [2**63 - 1, 2**63 - 2])
-def test_offsets_that_no_log_can_count(make_log: MakeLog, base_offset: int) -> None:
+def test_rejects_offsets_beyond_64_bits(make_log: MakeLog, base_offset: int) -> None:
     log = make_log()
     batch = make_batch(10)
     RecordBatch(batch).patch_base_offset(base_offset)
@@ -59,18 +59,18 @@ def test_offsets_that_no_log_can_count(make_log: MakeLog, base_offset: int) -> N
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63])
-def test_starting_over_where_no_log_can_start(make_log: MakeLog, offset: int) -> None:
+def test_rejects_invalid_start_offset(make_log: MakeLog, offset: int) -> None:
     with pytest.raises(ValueError, match=f"Cannot start the log of partition orders-0 at offset {offset}"):
         make_log().truncate_fully_and_start_at(offset)
 
 
 @pytest.mark.parametrize("epoch", [-2, 2**31])
-def test_impossible_leader_epochs(make_log: MakeLog, epoch: int) -> None:
+def test_rejects_invalid_leader_epoch(make_log: MakeLog, epoch: int) -> None:
     with pytest.raises(ValueError, match=f"leader epoch {epoch} is out of range: expected -1 to 2147483647"):
         make_log().append_as_leader(make_batch(), epoch)
 
 
-def test_a_failed_append_leaves_leader_epochs_alone(make_log: MakeLog) -> None:
+def test_failed_append_keeps_leader_epochs(make_log: MakeLog) -> None:
     disk = FaultyFileSystem()
     log = make_log(files=disk)
     log.append_as_leader(make_batch(), 3)
@@ -83,7 +83,7 @@ def test_a_failed_append_leaves_leader_epochs_alone(make_log: MakeLog) -> None:
         assert log.epochs.entries == before
 
 
-def test_isolation_is_one_of_its_values(make_log: MakeLog) -> None:
+def test_rejects_invalid_isolation(make_log: MakeLog) -> None:
     log = make_log()
     log.append_as_leader(make_batch(), 0)
     with pytest.raises(TypeError, match="isolation must be a FetchIsolation, not 'committed'"):
@@ -91,13 +91,13 @@ def test_isolation_is_one_of_its_values(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("timestamp", [-(2**70), -5, 2**70])
-def test_times_that_never_were(make_log: MakeLog, timestamp: int) -> None:
+def test_accepts_timestamps_out_of_range(make_log: MakeLog, timestamp: int) -> None:
     log = make_log()
     log.append_as_leader(make_batch(at=1), 0)
     assert log.find_timestamp(timestamp) == ((1, 0) if timestamp < 0 else None)
 
 
-def test_a_closed_log_says_so(make_log: MakeLog) -> None:
+def test_closed_log_raises_on_every_call(make_log: MakeLog) -> None:
     log = make_log()
     log.close()
     for call in (
@@ -111,7 +111,7 @@ def test_a_closed_log_says_so(make_log: MakeLog) -> None:
             call()
 
 
-def test_a_manager_that_is_not_running_changes_nothing(make_manager: MakeManager) -> None:
+def test_manager_must_be_started(make_manager: MakeManager) -> None:
     first = make_manager()
     with pytest.raises(HeadraceError, match="This LogManager has not been started"):
         first.create(TP)
@@ -132,7 +132,7 @@ def test_a_manager_that_is_not_running_changes_nothing(make_manager: MakeManager
     make_manager().start().close()
 
 
-def test_a_manager_whose_only_directory_cannot_be_loaded(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_start_fails_if_only_directory_cannot_be_loaded(make_manager: MakeManager, tmp_path: Path) -> None:
     with make_manager() as manager:
         manager.create(TP)
     (tmp_path / "data" / str(TP) / "partition.metadata").write_text("nonsense")
@@ -142,7 +142,7 @@ def test_a_manager_whose_only_directory_cannot_be_loaded(make_manager: MakeManag
         make_manager().start()
 
 
-def test_a_log_that_cannot_be_made_leaves_no_directory(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_rejected_log_leaves_no_directory(make_manager: MakeManager, tmp_path: Path) -> None:
     manager = make_manager().start()
     with pytest.raises(TypeError, match="topic_id must be a Uuid, not 'abc'"):
         manager.create(TP, topic_id="abc")
@@ -150,26 +150,26 @@ def test_a_log_that_cannot_be_made_leaves_no_directory(make_manager: MakeManager
 
 
 @pytest.mark.parametrize("partition", [1.5, True, "0", None, 2**31])
-def test_partitions_are_numbers(make_manager: MakeManager, partition: object) -> None:
+def test_rejects_invalid_partition_numbers(make_manager: MakeManager, partition: object) -> None:
     manager = make_manager().start()
     with pytest.raises(HeadraceError, match="is invalid: expected a number from 0"):
         manager.create(TopicPartition("orders", partition))
 
 
 @pytest.mark.parametrize("given", [{"node_id": -1}, {"cluster_id": "a\nb=c"}, {"cluster_id": ""}, {"cluster_id": None}])
-def test_owners_that_could_not_be_read_again(make_manager: MakeManager, given: dict[str, object]) -> None:
+def test_rejects_invalid_node_and_cluster_ids(make_manager: MakeManager, given: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"(node|cluster)\.id=.* is not a valid value: expected"):
         make_manager(**given)
 
 
-def test_configuration_of_the_wrong_kind() -> None:
+def test_rejects_config_of_wrong_type() -> None:
     with pytest.raises(ConfigError, match="A configuration key must be a str, not 1"):
         LogConfig.from_properties({1: 2})
     with pytest.raises(ConfigError, match=r"log\.dirs=b'/tmp' is not a valid value"):
         ManagerConfig.from_properties({"log.dirs": b"/tmp"})
 
 
-def test_damage_behind_a_clean_stop_is_recovered_from(make_manager: MakeManager) -> None:
+def test_recovers_from_damage_after_clean_shutdown(make_manager: MakeManager) -> None:
     with make_manager() as manager:
         log = manager.create(TP)
         for _ in range(5):

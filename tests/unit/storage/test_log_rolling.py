@@ -24,7 +24,7 @@ def bases(log: Log) -> list[int]:
     return log.segments.bases
 
 
-def test_a_segment_takes_what_fits(make_log: MakeLog) -> None:
+def test_rolls_when_segment_is_full(make_log: MakeLog) -> None:
     log = make_log({"segment.bytes": max(1024, 10 * SIZE)})
     for _ in range(1024 // SIZE if 10 * SIZE < 1024 else 10):
         append(log)
@@ -36,7 +36,7 @@ def test_a_segment_takes_what_fits(make_log: MakeLog) -> None:
     assert len(batches_of(log)) == full + 1
 
 
-def test_what_rolling_leaves_on_disk(make_log: MakeLog, tmp_path: Path) -> None:
+def test_roll_creates_files(make_log: MakeLog, tmp_path: Path) -> None:
     log = make_log()
     append(log)
     log.roll()
@@ -52,7 +52,7 @@ def test_what_rolling_leaves_on_disk(make_log: MakeLog, tmp_path: Path) -> None:
     assert log.segments.first.time_index.entries() == [(START_MS, 0)]
 
 
-def test_rolling_an_empty_segment_does_nothing(make_log: MakeLog) -> None:
+def test_roll_of_empty_segment_does_nothing(make_log: MakeLog) -> None:
     log = make_log()
     assert log.roll() is log.segments.first
     append(log)
@@ -65,9 +65,7 @@ def test_rolling_an_empty_segment_does_nothing(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize(("passed_ms", "rolled"), [(1000, False), (1001, True)])
-def test_time_is_that_of_the_records_since_the_first_batch(
-    make_log: MakeLog, clock: ManualClock, passed_ms: int, rolled: bool
-) -> None:
+def test_rolls_by_record_timestamps(make_log: MakeLog, clock: ManualClock, passed_ms: int, rolled: bool) -> None:
     log = make_log({"segment.ms": 1000})
     append(log, at=START_MS - 5000)
     clock.advance(100_000)
@@ -77,7 +75,7 @@ def test_time_is_that_of_the_records_since_the_first_batch(
     assert bases(log) == ([0, 2] if rolled else [0])
 
 
-def test_the_newest_batch_of_an_append_counts(make_log: MakeLog) -> None:
+def test_rolls_by_newest_batch_of_append(make_log: MakeLog) -> None:
     log = make_log({"segment.ms": 1000})
     append(log)
     append(log, make_batch() + make_batch(at=START_MS + 1001))
@@ -85,7 +83,7 @@ def test_the_newest_batch_of_an_append_counts(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize(("policy", "rolled"), [("compact", True), ("compact,delete", True), ("delete", False)])
-def test_records_do_not_wait_too_long_for_compaction(make_log: MakeLog, policy: str, rolled: bool) -> None:
+def test_compacted_topic_rolls_within_max_compaction_lag(make_log: MakeLog, policy: str, rolled: bool) -> None:
     log = make_log({"cleanup.policy": policy, "segment.ms": 5000, "max.compaction.lag.ms": 1000})
     append(log)
     append(log, at=START_MS + 1000)
@@ -94,14 +92,14 @@ def test_records_do_not_wait_too_long_for_compaction(make_log: MakeLog, policy: 
     assert bases(log) == ([0, 2] if rolled else [0])
 
 
-def test_older_records_do_not_roll(make_log: MakeLog) -> None:
+def test_older_timestamps_do_not_roll(make_log: MakeLog) -> None:
     log = make_log({"segment.ms": 1000})
     append(log)
     append(log, at=START_MS - 500_000)
     assert bases(log) == [0]
 
 
-def test_the_clock_counts_without_timestamps(make_log: MakeLog, clock: ManualClock) -> None:
+def test_rolls_by_clock_without_timestamps(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log({"segment.ms": 1000})
     append(log, at=-1)
     clock.advance(1000)
@@ -112,7 +110,7 @@ def test_the_clock_counts_without_timestamps(make_log: MakeLog, clock: ManualClo
     assert bases(log) == [0, 2]
 
 
-def test_the_first_batch_is_remembered_over_a_restart(make_log: MakeLog) -> None:
+def test_first_batch_timestamp_survives_restart(make_log: MakeLog) -> None:
     log = make_log({"segment.ms": 1000})
     append(log, at=START_MS - 5000)
     append(log, at=START_MS - 4500)
@@ -122,14 +120,14 @@ def test_the_first_batch_is_remembered_over_a_restart(make_log: MakeLog) -> None
     assert bases(log) == [0, 2]
 
 
-def test_an_empty_segment_is_not_rolled_by_time(make_log: MakeLog, clock: ManualClock) -> None:
+def test_empty_segment_does_not_roll_by_time(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log({"segment.ms": 1000})
     clock.advance(100_000)
     append(log)
     assert bases(log) == [0]
 
 
-def test_jitter_is_taken_off_the_time_in_its_bounds(tmp_path: Path, clock: ManualClock) -> None:
+def test_jitter_is_within_limits(tmp_path: Path, clock: ManualClock) -> None:
     seen: set[int] = set()
     for seed in range(40):
         log = new_log(tmp_path / str(seed), clock, {"segment.ms": 1000, "segment.jitter.ms": 5}, seed=seed)
@@ -139,13 +137,13 @@ def test_jitter_is_taken_off_the_time_in_its_bounds(tmp_path: Path, clock: Manua
     assert seen == {0, 1, 2, 3, 4}
 
 
-def test_jitter_stays_below_the_time(tmp_path: Path, clock: ManualClock) -> None:
+def test_jitter_is_less_than_segment_ms(tmp_path: Path, clock: ManualClock) -> None:
     for seed in range(20):
         log = new_log(tmp_path / str(seed), clock, {"segment.ms": 3, "segment.jitter.ms": 5000}, seed=seed)
         assert 0 <= log.segments.active.jitter_ms < 3
 
 
-def test_jitter_counts(make_log: MakeLog) -> None:
+def test_jitter_shortens_segment_ms(make_log: MakeLog) -> None:
     log = make_log({"segment.ms": 1000})
     log.segments.active.jitter_ms = 300
     append(log)
@@ -158,7 +156,7 @@ def test_jitter_counts(make_log: MakeLog) -> None:
 # ---- indexes
 
 
-def test_a_full_offset_index(make_log: MakeLog) -> None:
+def test_rolls_when_offset_index_is_full(make_log: MakeLog) -> None:
     """Room for 5 entries of 8 bytes, the first of which comes with the second batch."""
     log = make_log({"segment.index.bytes": 40, "index.interval.bytes": 0})
     for _ in range(6):
@@ -169,7 +167,7 @@ def test_a_full_offset_index(make_log: MakeLog) -> None:
     assert bases(log) == [0, 6]
 
 
-def test_a_full_time_index(make_log: MakeLog) -> None:
+def test_rolls_when_time_index_is_full(make_log: MakeLog) -> None:
     """Room for 3 entries of 12 bytes, one of which is kept for the entry that closes the index."""
     log = make_log({"segment.index.bytes": 36, "index.interval.bytes": 0})
     for number in range(5):
@@ -182,7 +180,7 @@ def test_a_full_time_index(make_log: MakeLog) -> None:
 # ---- offsets
 
 
-def test_an_offset_too_far_from_the_base(make_log: MakeLog) -> None:
+def test_rolls_for_offset_too_far_from_base(make_log: MakeLog) -> None:
     log = make_log()
     log.append_as_follower(make_batch(base_offset=0))
     log.append_as_follower(make_batch(base_offset=FAR - 1))
@@ -192,7 +190,7 @@ def test_an_offset_too_far_from_the_base(make_log: MakeLog) -> None:
     assert [record[0] for record in contents(log)] == [0, FAR - 1, FAR]
 
 
-def test_a_first_batch_too_far_from_the_base(make_log: MakeLog, tmp_path: Path) -> None:
+def test_replaces_empty_segment_for_offset_too_far_from_base(make_log: MakeLog, tmp_path: Path) -> None:
     """The segment that could not take it had nothing, and goes."""
     log = make_log()
     log.append_as_follower(make_batch(2, base_offset=FAR - 1))
@@ -201,7 +199,7 @@ def test_a_first_batch_too_far_from_the_base(make_log: MakeLog, tmp_path: Path) 
     log.close()
 
 
-def test_a_far_batch_behind_others_begins_a_segment_of_its_own(make_log: MakeLog) -> None:
+def test_batch_far_beyond_others_starts_new_segment(make_log: MakeLog) -> None:
     log = make_log()
     log.append_as_follower(make_batch(base_offset=0))
     log.append_as_follower(make_batch(base_offset=5 * FAR))
@@ -215,14 +213,14 @@ def test_a_far_batch_behind_others_begins_a_segment_of_its_own(make_log: MakeLog
     assert [record[0] for record in contents(again)] == [0, 5 * FAR]
 
 
-def test_a_gap_within_reach_is_closed_by_the_next_segment(make_log: MakeLog) -> None:
+def test_next_segment_starts_at_log_end_despite_gap(make_log: MakeLog) -> None:
     log = make_log({"segment.bytes": 1024})
     log.append_as_follower(make_batch(count=10, base_offset=0))
     log.append_as_follower(make_batch(count=10, base_offset=50))
     assert bases(log) == [0, 10]
 
 
-def test_a_preallocated_segment_is_cut_when_it_is_sealed(make_log: MakeLog, tmp_path: Path) -> None:
+def test_sealing_truncates_preallocated_segment(make_log: MakeLog, tmp_path: Path) -> None:
     log = make_log({"preallocate": True, "segment.bytes": 100_000})
     append(log)
     log.roll()

@@ -50,9 +50,7 @@ def offsets(log: Log) -> list[int]:
         (0, [], [0]),
     ],
 )
-def test_whole_batches_go_and_the_end_is_where_it_was_wanted(
-    make_log: MakeLog, offset: int, left: list[int], bases: list[int]
-) -> None:
+def test_truncation_removes_whole_batches(make_log: MakeLog, offset: int, left: list[int], bases: list[int]) -> None:
     log = segmented(make_log)
     assert log.truncate_to(offset) is True
     assert offsets(log) == left
@@ -63,18 +61,18 @@ def test_whole_batches_go_and_the_end_is_where_it_was_wanted(
 
 
 @pytest.mark.parametrize("offset", [10, 11, 1000])
-def test_at_or_behind_the_end_there_is_nothing_to_do(make_log: MakeLog, offset: int) -> None:
+def test_truncation_at_or_beyond_end_does_nothing(make_log: MakeLog, offset: int) -> None:
     log = segmented(make_log)
     assert log.truncate_to(offset) is False
     assert (log.log_end_offset, offsets(log)) == (10, list(range(10)))
 
 
-def test_an_offset_that_cannot_be(make_log: MakeLog) -> None:
+def test_rejects_negative_truncation_offset(make_log: MakeLog) -> None:
     with pytest.raises(ValueError, match="Cannot truncate partition orders-0 to a negative offset"):
         segmented(make_log).truncate_to(-1)
 
 
-def test_what_is_derived_from_the_records_follows(make_log: MakeLog) -> None:
+def test_truncation_updates_derived_state(make_log: MakeLog) -> None:
     log = segmented(make_log)
     log.truncate_to(6)
     assert log.epochs.entries == [(0, 0), (1, 4)]
@@ -90,7 +88,7 @@ def test_what_is_derived_from_the_records_follows(make_log: MakeLog) -> None:
     assert log.max_timestamp() == (START_MS + 2, 4)
 
 
-def test_the_files_that_are_left(make_log: MakeLog, tmp_path: Path) -> None:
+def test_truncation_removes_files(make_log: MakeLog, tmp_path: Path) -> None:
     log = segmented(make_log)
     log.truncate_to(6)
     logs = {name for name in names_in(tmp_path / str(TP)) if ".log" in name or ".deleted" in name}
@@ -99,7 +97,7 @@ def test_the_files_that_are_left(make_log: MakeLog, tmp_path: Path) -> None:
     assert max(log.snapshots.offsets) <= 6
 
 
-def test_producers_are_as_they_were(make_log: MakeLog) -> None:
+def test_truncation_restores_producer_state(make_log: MakeLog) -> None:
     log = make_log()
     send(log, 1, 0, count=2)
     send(log, 1, 2)
@@ -113,7 +111,7 @@ def test_producers_are_as_they_were(make_log: MakeLog) -> None:
     assert send(log, 1, 3).base_offset == 3
 
 
-def test_a_transaction_is_open_again(make_log: MakeLog) -> None:
+def test_truncation_reopens_transaction(make_log: MakeLog) -> None:
     log = make_log()
     send(log, 1, transactional=True)
     append(log)
@@ -127,7 +125,7 @@ def test_a_transaction_is_open_again(make_log: MakeLog) -> None:
     assert log.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted == []
 
 
-def test_below_the_start_the_log_starts_over(make_log: MakeLog) -> None:
+def test_truncation_below_log_start_restarts_log(make_log: MakeLog) -> None:
     log = segmented(make_log)
     log.delete_records(5)
     assert log.truncate_to(3) is True
@@ -136,7 +134,7 @@ def test_below_the_start_the_log_starts_over(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 7, 10, 1000])
-def test_starting_over(make_log: MakeLog, tmp_path: Path, offset: int) -> None:
+def test_truncates_fully_and_starts_at_offset(make_log: MakeLog, tmp_path: Path, offset: int) -> None:
     log = segmented(make_log)
     send(log, 1)
     log.truncate_fully_and_start_at(offset)
@@ -152,7 +150,7 @@ def test_starting_over(make_log: MakeLog, tmp_path: Path, offset: int) -> None:
     assert offsets(reopened) == [offset]
 
 
-def test_the_checkpoint_is_lowered_before_a_file_is_touched(make_log: MakeLog) -> None:
+def test_lowers_checkpoint_before_changing_files(make_log: MakeLog) -> None:
     log = segmented(make_log)
     log.flush()
     seen: list[tuple[int, list[int]]] = []
@@ -164,7 +162,7 @@ def test_the_checkpoint_is_lowered_before_a_file_is_touched(make_log: MakeLog) -
     assert [point for point, _ in seen] == [6, 5, 2]
 
 
-def test_the_checkpoint_stays_if_it_promises_nothing_that_goes(make_log: MakeLog) -> None:
+def test_keeps_checkpoint_below_truncation_offset(make_log: MakeLog) -> None:
     log = segmented(make_log)
     assert log.recovery_point == 8, "rolling flushes"
     seen: list[int] = []
@@ -174,7 +172,7 @@ def test_the_checkpoint_stays_if_it_promises_nothing_that_goes(make_log: MakeLog
     assert log.recovery_point == 8
 
 
-def test_records_without_timestamps_are_no_newer(make_log: MakeLog, clock: ManualClock) -> None:
+def test_max_timestamp_after_truncation_without_timestamps(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log()
     append(log, at=START_MS)
     append(log, at=-1)
@@ -183,7 +181,7 @@ def test_records_without_timestamps_are_no_newer(make_log: MakeLog, clock: Manua
     assert log.max_timestamp() == (START_MS, 0)
 
 
-def test_a_closed_log(make_log: MakeLog) -> None:
+def test_closed_log_raises(make_log: MakeLog) -> None:
     log = segmented(make_log)
     log.close()
     with pytest.raises(KafkaStorageError, match="The log for partition orders-0 is closed"):

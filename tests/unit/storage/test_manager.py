@@ -45,7 +45,7 @@ def partitions_in(directory: Path) -> int:
 # ---- creating
 
 
-def test_a_new_log_goes_to_the_directory_with_the_fewest(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_creates_log_in_directory_with_fewest_logs(make_manager: MakeManager, tmp_path: Path) -> None:
     with make_manager("one", "two", "three") as manager:
         for number in range(7):
             manager.create(partition(number))
@@ -62,7 +62,7 @@ def test_a_new_log_goes_to_the_directory_with_the_fewest(make_manager: MakeManag
         assert len(manager) == 5
 
 
-def test_creating_again_gives_the_log_there_is(make_manager: MakeManager) -> None:
+def test_create_returns_existing_log(make_manager: MakeManager) -> None:
     with make_manager() as manager:
         log = manager.create(TP)
         assert manager.create(TP) is log
@@ -71,7 +71,7 @@ def test_creating_again_gives_the_log_there_is(make_manager: MakeManager) -> Non
         assert manager.directory_of(partition(9)) is None
 
 
-def test_topic_ids(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_checks_topic_id(make_manager: MakeManager, tmp_path: Path) -> None:
     for _ in range(2):
         with make_manager() as manager:
             log = manager.create(TP, ID)
@@ -82,7 +82,7 @@ def test_topic_ids(make_manager: MakeManager, tmp_path: Path) -> None:
     assert (tmp_path / "data" / "orders-0" / "partition.metadata").read_text() == f"version: 0\ntopic_id: {ID}"
 
 
-def test_a_log_without_an_id_gets_one(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_assigns_topic_id_to_log_without_one(make_manager: MakeManager, tmp_path: Path) -> None:
     with make_manager() as manager:
         log = manager.create(TP)
         assert log.topic_id is None
@@ -92,7 +92,7 @@ def test_a_log_without_an_id_gets_one(make_manager: MakeManager, tmp_path: Path)
         assert manager.create(TP).topic_id == ID
 
 
-def test_a_disk_that_cannot_take_a_new_log(make_manager: MakeManager) -> None:
+def test_create_fails_on_full_disk(make_manager: MakeManager) -> None:
     files = FaultyFileSystem()
     with make_manager(files=files) as manager:
         files.fail("make_directory", "*/orders-0", errno.ENOSPC)
@@ -106,7 +106,7 @@ def test_a_disk_that_cannot_take_a_new_log(make_manager: MakeManager) -> None:
 # ---- deleting
 
 
-def test_a_deleted_log_is_renamed_at_once_and_removed_later(
+def test_delete_renames_directory_and_removes_it_later(
     make_manager: MakeManager, clock: ManualClock, tmp_path: Path
 ) -> None:
     with make_manager(topic_properties={"file.delete.delay.ms": 5000}) as manager:
@@ -133,7 +133,7 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later(
             manager.delete(partition(5))
 
 
-def test_a_log_that_is_set_aside_is_kept(make_manager: MakeManager, clock: ManualClock, tmp_path: Path) -> None:
+def test_stray_log_keeps_its_files(make_manager: MakeManager, clock: ManualClock, tmp_path: Path) -> None:
     with make_manager() as manager:
         append(manager.create(TP))
         manager.checkpoint_recovery_points()
@@ -151,7 +151,7 @@ def test_a_log_that_is_set_aside_is_kept(make_manager: MakeManager, clock: Manua
         assert records.stat().st_size > 0
 
 
-def test_what_a_stop_left_to_remove_is_removed_at_the_next_start(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_start_removes_deleted_logs(make_manager: MakeManager, tmp_path: Path) -> None:
     with make_manager() as manager:
         manager.create(TP)
         manager.delete(TP)
@@ -162,7 +162,7 @@ def test_what_a_stop_left_to_remove_is_removed_at_the_next_start(make_manager: M
         assert not any(name.endswith("-delete") for name in names_in(tmp_path / "data"))
 
 
-def test_a_topic_of_the_same_name_begins_with_nothing_cleaned(make_manager: MakeManager) -> None:
+def test_recreated_topic_has_no_cleaned_offset(make_manager: MakeManager) -> None:
     properties = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0}
     with make_manager(topic_properties=properties) as manager:
         log = manager.create(TP)
@@ -194,11 +194,11 @@ def test_a_topic_of_the_same_name_begins_with_nothing_cleaned(make_manager: Make
         (f"orders-0.{ID.hex}-stray", None),
     ],
 )
-def test_names_of_directories(name: str, tp: TopicPartition | None) -> None:
+def test_parses_directory_names(name: str, tp: TopicPartition | None) -> None:
     assert parse_directory_name(name) == tp
 
 
-def test_the_name_of_a_deleted_log_fits() -> None:
+def test_name_of_deleted_log_is_shortened() -> None:
     assert suffixed_directory_name(TP, ID, "-delete") == f"orders-0.{ID.hex}-delete"
     longest = suffixed_directory_name(TopicPartition("x" * 249, 123), ID, "-delete")
     assert len(longest) == 255
@@ -208,7 +208,7 @@ def test_the_name_of_a_deleted_log_fits() -> None:
 # ---- periodic work
 
 
-def test_the_tasks_come_by_the_clock(make_manager: MakeManager, clock: ManualClock, tmp_path: Path) -> None:
+def test_runs_periodic_tasks(make_manager: MakeManager, clock: ManualClock, tmp_path: Path) -> None:
     properties = {
         "log.initial.task.delay.ms": 1000,
         "log.retention.check.interval.ms": 5000,
@@ -255,7 +255,7 @@ def test_the_tasks_come_by_the_clock(make_manager: MakeManager, clock: ManualClo
         assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 
-def test_compaction_comes_by_the_clock(make_manager: MakeManager, clock: ManualClock, tmp_path: Path) -> None:
+def test_runs_compaction_periodically(make_manager: MakeManager, clock: ManualClock, tmp_path: Path) -> None:
     properties = {"log.initial.task.delay.ms": 0, "log.cleaner.backoff.ms": 1000}
     with make_manager(properties=properties, topic_properties={"cleanup.policy": "compact"}) as manager:
         manager.tick()
@@ -274,7 +274,7 @@ def test_compaction_comes_by_the_clock(make_manager: MakeManager, clock: ManualC
         assert log_of(manager, TP).cleaned_up_to == 2
 
 
-def test_checkpoints_of_several_directories(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_writes_checkpoints_per_directory(make_manager: MakeManager, tmp_path: Path) -> None:
     with make_manager("one", "two") as manager:
         for number in range(3):
             append(manager.create(partition(number)), count=number + 1)
@@ -289,7 +289,7 @@ def test_checkpoints_of_several_directories(make_manager: MakeManager, tmp_path:
         assert (tmp_path / name / ".kafka_cleanshutdown").exists()
 
 
-def test_a_log_start_survives(make_manager: MakeManager) -> None:
+def test_log_start_offset_survives_restart(make_manager: MakeManager) -> None:
     with make_manager() as manager:
         append(manager.create(TP), count=5)
         log_of(manager, TP).delete_records(3)
@@ -301,7 +301,7 @@ def test_a_log_start_survives(make_manager: MakeManager) -> None:
 
 
 @pytest.mark.parametrize(("cluster_id", "node_id"), [("other", 1), ("cluster", 2)])
-def test_the_directory_of_another_node_is_refused(
+def test_rejects_directory_of_other_node(
     make_manager: MakeManager, tmp_path: Path, cluster_id: str, node_id: int
 ) -> None:
     with make_manager():
@@ -316,7 +316,7 @@ def test_the_directory_of_another_node_is_refused(
         pass  # and is free again
 
 
-def test_a_directory_gets_an_id_that_stays(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_directory_id_is_stable(make_manager: MakeManager, tmp_path: Path) -> None:
     seen = set()
     for _ in range(2):
         with make_manager("one", "two") as manager:
@@ -329,7 +329,7 @@ def test_a_directory_gets_an_id_that_stays(make_manager: MakeManager, tmp_path: 
     assert MetaProperties.read(tmp_path / "one", FileSystem()) == one
 
 
-def test_a_directory_in_use_by_this_process(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_rejects_directory_in_use_by_this_process(make_manager: MakeManager, tmp_path: Path) -> None:
     with (
         make_manager() as manager,
         pytest.raises(KafkaStorageError, match=f"Log directory {tmp_path / 'data'} is already in use by this process"),
@@ -338,7 +338,7 @@ def test_a_directory_in_use_by_this_process(make_manager: MakeManager, tmp_path:
     assert not manager.directories[0].failure
 
 
-def test_a_directory_named_twice(make_manager: MakeManager) -> None:
+def test_rejects_duplicate_directory(make_manager: MakeManager) -> None:
     with make_manager("data", "data/../data") as manager:
         assert [directory.online for directory in manager.directories] == [True, False]
         assert "is already in use by this process" in str(manager.directories[1].failure)
@@ -356,7 +356,7 @@ sys.stdin.read()
 """
 
 
-def test_a_directory_in_use_by_another_process(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_rejects_directory_in_use_by_other_process(make_manager: MakeManager, tmp_path: Path) -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", LOCKER, str(tmp_path / "data")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -379,7 +379,7 @@ def test_a_directory_in_use_by_another_process(make_manager: MakeManager, tmp_pa
 # ---- loading
 
 
-def test_many_partitions_are_loaded_in_parallel(make_manager: MakeManager) -> None:
+def test_loads_partitions_in_parallel(make_manager: MakeManager) -> None:
     properties = {"num.recovery.threads.per.data.dir": 4}
     with make_manager("one", "two", properties=properties) as manager:
         for number in range(40):
@@ -395,7 +395,7 @@ def test_many_partitions_are_loaded_in_parallel(make_manager: MakeManager) -> No
         assert len(manager) == 40
 
 
-def test_other_directories_and_files_are_left_alone(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_ignores_other_directories_and_files(make_manager: MakeManager, tmp_path: Path) -> None:
     data = tmp_path / "data"
     strangers = ["lost+found", "notes", "orders-007", "orders-0.0123-stray", "orders-1.0123-future", "my orders-0"]
     for name in strangers:
@@ -411,7 +411,7 @@ def test_other_directories_and_files_are_left_alone(make_manager: MakeManager, t
     assert (data / "orders-3").read_text() == "not a directory"
 
 
-def test_a_partition_in_two_directories(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_partition_in_two_directories_takes_one_offline(make_manager: MakeManager, tmp_path: Path) -> None:
     for name in ("one", "two"):
         with make_manager(name) as manager:
             append(manager.create(TP))
@@ -426,7 +426,7 @@ def test_a_partition_in_two_directories(make_manager: MakeManager, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["meta.properties", "orders-0/partition.metadata"])
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"version: 0\ntopic_id: what", b"version=1\n"])
-def test_a_damaged_directory_does_not_take_the_others_along(
+def test_damaged_directory_does_not_affect_others(
     make_manager: MakeManager, tmp_path: Path, name: str, content: bytes
 ) -> None:
     with make_manager("one") as manager:
@@ -437,7 +437,7 @@ def test_a_damaged_directory_does_not_take_the_others_along(
         assert f"{tmp_path / 'one' / name} is damaged" in str(manager.directories[1].failure)
 
 
-def test_a_damaged_checkpoint_costs_a_scan(
+def test_damaged_checkpoint_causes_scan(
     make_manager: MakeManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with make_manager() as manager:
@@ -449,7 +449,7 @@ def test_a_damaged_checkpoint_costs_a_scan(
     assert "expected 5 entries, found 0" in caplog.text
 
 
-def test_nothing_beyond_the_end_counts_as_clean(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_cleaned_offset_is_limited_to_log_end(make_manager: MakeManager, tmp_path: Path) -> None:
     """As after a crash that cost records."""
     with make_manager() as manager:
         append(manager.create(TP), count=5)
@@ -461,7 +461,7 @@ def test_nothing_beyond_the_end_counts_as_clean(make_manager: MakeManager, tmp_p
 # ---- failing
 
 
-def test_a_failing_directory_goes_offline_with_its_logs(make_manager: MakeManager, tmp_path: Path) -> None:
+def test_failed_directory_goes_offline_with_its_logs(make_manager: MakeManager, tmp_path: Path) -> None:
     files = FaultyFileSystem()
     lost: list[tuple[str, list[TopicPartition]]] = []
     with make_manager("one", "two", files=files) as manager:
@@ -486,7 +486,7 @@ def test_a_failing_directory_goes_offline_with_its_logs(make_manager: MakeManage
     assert not (tmp_path / "one" / ".kafka_cleanshutdown").exists()
 
 
-def test_settings_of_a_topic_may_change(make_manager: MakeManager, clock: ManualClock) -> None:
+def test_updates_topic_config(make_manager: MakeManager, clock: ManualClock) -> None:
     with make_manager() as manager:
         log = manager.create(TP)
         other = manager.create(TopicPartition("other", 0))
@@ -498,7 +498,7 @@ def test_settings_of_a_topic_may_change(make_manager: MakeManager, clock: Manual
             append(log, make_batch())
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path, clock: ManualClock) -> None:
+def test_start_fails_if_directory_cannot_be_created(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(
         KafkaStorageError, match=r"None of the specified log dirs can be used: Cannot open log directory .*data"
@@ -520,7 +520,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path, clock: ManualClock) -> 
         ("orders", -1, "Partition -1 of topic 'orders' is invalid: expected a number from 0 to 2^31 - 1"),
     ],
 )
-def test_names_that_no_partition_may_have(make_manager: MakeManager, topic: str, partition: int, message: str) -> None:
+def test_rejects_invalid_partition_names(make_manager: MakeManager, topic: str, partition: int, message: str) -> None:
     manager = make_manager().start()
     with pytest.raises(InvalidTopicError, match=re.escape(message)):
         manager.create(TopicPartition(topic, partition))

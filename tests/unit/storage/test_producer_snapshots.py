@@ -37,13 +37,13 @@ def with_crc(body: bytes, version: int = 1) -> bytes:
     return struct.pack(">hI", version, crc32c(body)) + body
 
 
-def test_the_bytes_are_kafkas() -> None:
+def test_snapshot_has_kafka_format() -> None:
     encoded = encode_snapshot(states())
     assert encoded == with_crc(BODY)
     assert len(encoded) == 2 + 4 + 4 + 2 * 46
 
 
-def test_there_and_back() -> None:
+def test_encodes_and_decodes() -> None:
     seven, eight = decode_snapshot(PATH, with_crc(BODY))
     assert (seven.producer_id, seven.epoch, seven.coordinator_epoch) == (7, 2, -1)
     assert (seven.last_timestamp, seven.transaction_first_offset) == (AT + 5, 6)
@@ -54,12 +54,12 @@ def test_there_and_back() -> None:
     assert not eight.batches
 
 
-def test_no_producers() -> None:
+def test_snapshot_without_producers() -> None:
     assert encode_snapshot(ProducerStateManager()) == with_crc(struct.pack(">i", 0))
     assert decode_snapshot(PATH, with_crc(struct.pack(">i", 0))) == []
 
 
-def test_a_batch_across_the_last_sequence() -> None:
+def test_decodes_batch_across_sequence_wrap() -> None:
     made = ProducerStateManager()
     made.apply(RecordBatch(make_batch(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)))
     (entry,) = decode_snapshot(PATH, encode_snapshot(made))
@@ -78,12 +78,12 @@ def test_a_batch_across_the_last_sequence() -> None:
         (with_crc(struct.pack(">i", -1)), "is damaged: 10 bytes do not match -1 producers"),
     ],
 )
-def test_damage(content: bytes, named: str) -> None:
+def test_rejects_damaged_file(content: bytes, named: str) -> None:
     with pytest.raises(KafkaStorageError, match=f"^{PATH} {named}$"):
         decode_snapshot(PATH, content)
 
 
-def test_files(tmp_path: Path) -> None:
+def test_takes_and_lists_snapshots(tmp_path: Path) -> None:
     snapshots = ProducerSnapshots(tmp_path, FileSystem())
     made = states()
     snapshots.take(made)
@@ -106,14 +106,14 @@ def taken_at(directory: Path, *offsets: int) -> ProducerSnapshots:
 @pytest.mark.parametrize(
     ("lowest", "highest", "found"), [(0, 99, 30), (0, 30, 30), (0, 29, 20), (20, 25, 20), (21, 25, None), (0, 9, None)]
 )
-def test_the_newest_within_bounds_is_loaded(tmp_path: Path, lowest: int, highest: int, found: int | None) -> None:
+def test_loads_newest_snapshot_in_range(tmp_path: Path, lowest: int, highest: int, found: int | None) -> None:
     made = ProducerStateManager()
     taken_at(tmp_path, 10, 20, 30).load_latest(made, lowest, highest)
     assert made.end_offset == (lowest if found is None else found)
     assert list(made.entries) == ([] if found is None else [found])
 
 
-def test_a_damaged_one_is_removed_and_the_one_before_is_taken(tmp_path: Path) -> None:
+def test_removes_damaged_snapshot_and_loads_previous(tmp_path: Path) -> None:
     snapshots = taken_at(tmp_path, 10, 20)
     (tmp_path / snapshot_name(20)).write_bytes(b"damaged")
     made = ProducerStateManager()
@@ -123,7 +123,7 @@ def test_a_damaged_one_is_removed_and_the_one_before_is_taken(tmp_path: Path) ->
     assert not (tmp_path / snapshot_name(20)).exists()
 
 
-def test_dropping(tmp_path: Path) -> None:
+def test_drops_snapshots(tmp_path: Path) -> None:
     snapshots = taken_at(tmp_path, 10, 20, 30)
     snapshots.drop_beyond(20)
     assert snapshots.offsets == [10, 20]
@@ -132,12 +132,12 @@ def test_dropping(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [snapshot_name(20)]
 
 
-def test_which_to_sync(tmp_path: Path) -> None:
+def test_opens_snapshots_to_sync(tmp_path: Path) -> None:
     opened = taken_at(tmp_path, 10, 20, 30).open_for_sync(above=10, up_to=20)
     assert [file.path.name for file in opened] == [snapshot_name(20)]
 
 
-def test_a_snapshot_of_another_past_does_not_stay(make_log: MakeLog) -> None:
+def test_truncation_removes_later_snapshots(make_log: MakeLog) -> None:
     """A log that is truncated within its only batch and closed ends before its snapshot when it is opened again."""
     log = make_log()
     send(log, 1, count=4)

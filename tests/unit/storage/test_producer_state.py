@@ -45,25 +45,25 @@ def check(states: ProducerStateManager, batch: RecordBatch, origin: AppendOrigin
 # ---- epochs and sequences, row by row as in the module's table
 
 
-def test_a_producer_that_is_not_known_is_taken_with_any_sequence() -> None:
+def test_accepts_unknown_producer_with_any_sequence() -> None:
     check(ProducerStateManager(), data(17, epoch=3))
 
 
 @pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
-def test_an_older_epoch_is_fenced(origin: AppendOrigin) -> None:
+def test_fences_older_epoch(origin: AppendOrigin) -> None:
     states = states_with(data(epoch=5))
     with pytest.raises(InvalidProducerEpochError, match="Epoch 4 of producer 1 is smaller than the last seen epoch 5"):
         check(states, data(1, epoch=4), origin)
 
 
-def test_a_newer_epoch_must_start_with_sequence_0() -> None:
+def test_newer_epoch_must_start_with_sequence_0() -> None:
     states = states_with(data(epoch=5, count=3))
     check(states, data(0, epoch=6))
     with pytest.raises(OutOfOrderSequenceNumberError, match="Invalid sequence number for new epoch 6 of producer 1: 3"):
         check(states, data(3, epoch=6))
 
 
-def test_the_sequence_follows_the_last_one() -> None:
+def test_rejects_out_of_order_sequence() -> None:
     states = states_with(data(0, count=3))
     check(states, data(3))
     for sequence in (4, 2, 0):
@@ -73,14 +73,14 @@ def test_the_sequence_follows_the_last_one() -> None:
             check(states, data(sequence))
 
 
-def test_behind_the_last_sequence_comes_0() -> None:
+def test_sequence_wraps_to_0() -> None:
     states = states_with(data(LAST_SEQUENCE))
     check(states, data(0))
     with pytest.raises(OutOfOrderSequenceNumberError, match="Out of order sequence number for producer 1: 1"):
         check(states, data(1))
 
 
-def test_a_batch_may_lie_across_the_last_sequence() -> None:
+def test_accepts_batch_across_sequence_wrap() -> None:
     around = data(LAST_SEQUENCE - 1, count=4)
     assert around.last_sequence == 1
     states = states_with(around)
@@ -89,11 +89,11 @@ def test_a_batch_may_lie_across_the_last_sequence() -> None:
     assert states.find_duplicate(data(LAST_SEQUENCE - 1, count=4)) is not None
 
 
-def test_a_followers_batches_are_not_checked() -> None:
+def test_does_not_check_replicated_batches() -> None:
     check(states_with(data(0, epoch=5)), data(99, epoch=1), AppendOrigin.REPLICATION)
 
 
-def test_checking_changes_nothing() -> None:
+def test_check_changes_nothing() -> None:
     states = states_with(data(0))
     before = repr(states.entries)
     check(states, data(1, transactional=True))
@@ -103,7 +103,7 @@ def test_checking_changes_nothing() -> None:
 # ---- duplicates
 
 
-def test_five_batches_are_known_again_and_the_sixth_is_not() -> None:
+def test_recognizes_duplicates_of_last_five_batches() -> None:
     states = states_with(*(data(sequence, base_offset=100 + sequence) for sequence in range(6)))
     for sequence in range(1, 6):
         found = states.find_duplicate(data(sequence))
@@ -124,11 +124,11 @@ def test_five_batches_are_known_again_and_the_sixth_is_not() -> None:
     ],
     ids=["fewer records", "later", "newer epoch", "other producer"],
 )
-def test_what_is_not_a_duplicate(other: RecordBatch) -> None:
+def test_other_batches_are_not_duplicates(other: RecordBatch) -> None:
     assert states_with(data(0, count=3)).find_duplicate(other) is None
 
 
-def test_a_log_answers_a_duplicate_with_the_offsets_it_has(make_log: MakeLog) -> None:
+def test_duplicate_append_returns_offsets_of_first(make_log: MakeLog) -> None:
     log = make_log()
     send(log, 1, 0, count=3)
     send(log, 1, 3, count=2)
@@ -138,13 +138,13 @@ def test_a_log_answers_a_duplicate_with_the_offsets_it_has(make_log: MakeLog) ->
     assert log.log_end_offset == 5
 
 
-def test_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:
+def test_new_epoch_clears_cached_batches() -> None:
     states = states_with(data(0), data(1), data(0, epoch=1))
     assert [kept.base_sequence for kept in states.entries[1].batches] == [0]
     assert states.entries[1].epoch == 1
 
 
-def test_one_append_has_one_batch_of_a_producer(make_log: MakeLog) -> None:
+def test_rejects_two_batches_of_one_producer(make_log: MakeLog) -> None:
     log = make_log()
     twice = make_batch(producer_id=1, producer_epoch=0, base_sequence=0) * 2
     with pytest.raises(InvalidRecordError, match="Producer 1 has more than one batch in one append"):
@@ -166,12 +166,12 @@ def test_one_append_has_one_batch_of_a_producer(make_log: MakeLog) -> None:
         (data(0, epoch=-1), "Invalid producer epoch -1 in a batch of producer 1"),
     ],
 )
-def test_headers_that_a_client_may_not_send(batch: RecordBatch, named: str) -> None:
+def test_rejects_invalid_client_headers(batch: RecordBatch, named: str) -> None:
     with pytest.raises(InvalidRecordError, match=named):
         check_client_batch(batch)
 
 
-def test_headers_that_a_client_may_send() -> None:
+def test_accepts_valid_client_headers() -> None:
     check_client_batch(RecordBatch(make_batch()))
     check_client_batch(data(0, transactional=True))
 
@@ -179,7 +179,7 @@ def test_headers_that_a_client_may_send() -> None:
 # ---- markers
 
 
-def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
+def test_fences_marker_of_older_coordinator() -> None:
     states = states_with(marker(ControlType.COMMIT, coordinator_epoch=7))
     old = marker(ControlType.COMMIT, coordinator_epoch=6)
     with pytest.raises(
@@ -191,14 +191,14 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
     states.check(same, AppendOrigin.COORDINATOR, read_marker(same.records()))
 
 
-def test_a_marker_of_an_older_producer_epoch_is_fenced(make_log: MakeLog) -> None:
+def test_fences_marker_of_older_producer_epoch(make_log: MakeLog) -> None:
     log = make_log()
     send(log, 1, epoch=5, transactional=True)
     with pytest.raises(InvalidProducerEpochError, match="Epoch 4 of producer 1 is smaller than the last seen epoch 5"):
         end_transaction(log, 1, epoch=4)
 
 
-def test_a_marker_with_a_newer_epoch_fences_the_old_producer(make_log: MakeLog) -> None:
+def test_marker_with_newer_epoch_fences_old_producer(make_log: MakeLog) -> None:
     """As a coordinator does that aborts for a producer which timed out."""
     log = make_log()
     send(log, 1, epoch=5, transactional=True)
@@ -210,7 +210,7 @@ def test_a_marker_with_a_newer_epoch_fences_the_old_producer(make_log: MakeLog) 
     send(log, 1, 0, epoch=6)
 
 
-def test_a_write_outside_of_the_open_transaction_is_refused(make_log: MakeLog) -> None:
+def test_rejects_write_outside_open_transaction(make_log: MakeLog) -> None:
     log = make_log()
     append(log)
     send(log, 1, transactional=True)
@@ -220,7 +220,7 @@ def test_a_write_outside_of_the_open_transaction_is_refused(make_log: MakeLog) -
     send(log, 1, 1)
 
 
-def test_what_a_marker_ends() -> None:
+def test_marker_completes_transaction() -> None:
     states = states_with(data(0, base_offset=10, transactional=True), data(1, base_offset=11, transactional=True))
     completed = states.apply(marker(ControlType.ABORT, base_offset=12))
     assert completed is not None
@@ -233,11 +233,11 @@ def test_what_a_marker_ends() -> None:
 # ---- the first unstable offset
 
 
-def test_nothing_is_unstable_without_transactions() -> None:
+def test_no_unstable_offset_without_transactions() -> None:
     assert states_with(data(0)).first_unstable_offset() is None
 
 
-def test_the_first_of_several_open_transactions_counts() -> None:
+def test_first_unstable_offset_of_several_transactions() -> None:
     states = states_with(
         data(0, producer_id=1, base_offset=10, transactional=True),
         data(0, producer_id=2, base_offset=11, transactional=True),
@@ -260,7 +260,7 @@ def test_the_first_of_several_open_transactions_counts() -> None:
     assert states.first_unstable_offset() is None
 
 
-def test_a_transaction_that_ended_first_may_have_begun_last() -> None:
+def test_transactions_may_end_in_any_order() -> None:
     states = states_with(
         data(0, producer_id=1, base_offset=10, transactional=True),
         data(0, producer_id=2, base_offset=11, transactional=True),
@@ -277,7 +277,7 @@ def test_a_transaction_that_ended_first_may_have_begun_last() -> None:
 # ---- expiry
 
 
-def test_idle_producers_are_forgotten(make_log: MakeLog, clock: ManualClock) -> None:
+def test_removes_expired_producers(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log()
     day_ms = 86_400_000
     send(log, 1)
@@ -298,7 +298,7 @@ def test_idle_producers_are_forgotten(make_log: MakeLog, clock: ManualClock) -> 
 # ---- what compaction asks
 
 
-def test_last_batches() -> None:
+def test_returns_last_batch_of_each_producer() -> None:
     states = states_with(
         data(0, base_offset=10, count=2),
         marker(ControlType.COMMIT, producer_id=2, base_offset=12, epoch=4),

@@ -37,7 +37,7 @@ def filled(make_log: MakeLog, count: int = 6, **properties: object) -> Log:
     ("max_bytes", "size"),
     [(0, SIZE), (1, SIZE), (SIZE, SIZE), (SIZE + 1, SIZE + 1), (3 * SIZE, 3 * SIZE), (10**9, 4 * SIZE)],
 )
-def test_the_first_batch_comes_whole(make_log: MakeLog, max_bytes: int, size: int) -> None:
+def test_returns_first_batch_whole(make_log: MakeLog, max_bytes: int, size: int) -> None:
     result = filled(make_log).read(2, max_bytes)
     assert result.slice is not None
     assert (len(result.slice), result.slice.base_offset) == (size, 2)
@@ -46,12 +46,12 @@ def test_the_first_batch_comes_whole(make_log: MakeLog, max_bytes: int, size: in
 
 
 @pytest.mark.parametrize(("max_bytes", "size"), [(0, None), (1, None), (SIZE - 1, None), (SIZE, SIZE)])
-def test_unless_it_need_not(make_log: MakeLog, max_bytes: int, size: int | None) -> None:
+def test_omits_first_batch_larger_than_limit(make_log: MakeLog, max_bytes: int, size: int | None) -> None:
     found = filled(make_log).read(2, max_bytes, first_batch_whole=False).slice
     assert (None if found is None else len(found)) == size
 
 
-def test_an_offset_within_a_batch(make_log: MakeLog) -> None:
+def test_read_within_batch_starts_with_batch(make_log: MakeLog) -> None:
     log = make_log()
     append(log, count=5)
     append(log, count=5)
@@ -61,7 +61,7 @@ def test_an_offset_within_a_batch(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("interval", [0, 1, 200, 4096])
-def test_every_offset_is_found_by_the_index(make_log: MakeLog, interval: int) -> None:
+def test_finds_every_offset_with_index(make_log: MakeLog, interval: int) -> None:
     log = filled(make_log, 40, **{"index.interval.bytes": interval, "segment.bytes": 2000})
     for offset in range(40):
         assert bases(log.read(offset, 1)) == [offset]
@@ -71,7 +71,7 @@ def test_every_offset_is_found_by_the_index(make_log: MakeLog, interval: int) ->
         assert bases(log.read(offset, 1)) == [offset]
 
 
-def test_a_slice_ends_with_its_segment(make_log: MakeLog) -> None:
+def test_slice_ends_with_segment(make_log: MakeLog) -> None:
     log = filled(make_log, 3)
     log.roll()
     append(log)
@@ -82,7 +82,7 @@ def test_a_slice_ends_with_its_segment(make_log: MakeLog) -> None:
 # ---- how far
 
 
-def test_isolation(make_log: MakeLog) -> None:
+def test_isolation_limits_reads(make_log: MakeLog) -> None:
     log = filled(make_log, 1)
     send(log, 1, transactional=True)
     append(log)
@@ -100,7 +100,7 @@ def test_isolation(make_log: MakeLog) -> None:
     assert read[FetchIsolation.TXN_COMMITTED].aborted == []
 
 
-def test_behind_the_limit_there_is_nothing_yet(make_log: MakeLog) -> None:
+def test_read_beyond_limit_returns_nothing(make_log: MakeLog) -> None:
     log = filled(make_log, 3)
     log.update_high_watermark(1)
     for isolation, offsets in ((FetchIsolation.LOG_END, [3]), (FetchIsolation.HIGH_WATERMARK, [1, 2, 3])):
@@ -109,14 +109,14 @@ def test_behind_the_limit_there_is_nothing_yet(make_log: MakeLog) -> None:
     assert log.read(2, 10**6, FetchIsolation.TXN_COMMITTED) == ReadResult(None, 1, 1, 0, [])
 
 
-def test_the_high_watermark_stays_within_the_log(make_log: MakeLog) -> None:
+def test_high_watermark_is_limited_to_log(make_log: MakeLog) -> None:
     log = filled(make_log, 3)
     assert log.update_high_watermark(99) == 3
     log.delete_records(2)
     assert log.update_high_watermark(0) == 2
 
 
-def test_a_transaction_that_began_below_the_start(make_log: MakeLog) -> None:
+def test_transaction_may_start_below_log_start(make_log: MakeLog) -> None:
     log = make_log()
     send(log, 1, transactional=True)
     append(log)
@@ -125,7 +125,7 @@ def test_a_transaction_that_began_below_the_start(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 7])
-def test_offsets_out_of_range(make_log: MakeLog, offset: int) -> None:
+def test_rejects_offset_out_of_range(make_log: MakeLog, offset: int) -> None:
     log = filled(make_log, 6)
     log.delete_records(2)
     with pytest.raises(
@@ -136,7 +136,7 @@ def test_offsets_out_of_range(make_log: MakeLog, offset: int) -> None:
     assert bases(log.read(2, 1)) == [2]
 
 
-def test_an_empty_log(make_log: MakeLog) -> None:
+def test_reads_empty_log(make_log: MakeLog) -> None:
     log = make_log()
     assert log.read(0, 100) == ReadResult(None, 0, 0, 0)
     assert log.find_timestamp(0) is None
@@ -145,7 +145,7 @@ def test_an_empty_log(make_log: MakeLog) -> None:
         log.read(1, 100)
 
 
-def test_a_slice_outlives_its_segment(make_log: MakeLog) -> None:
+def test_slice_outlives_segment(make_log: MakeLog) -> None:
     log = filled(make_log, 3, **{"retention.bytes": 0, "file.delete.delay.ms": 0})
     found = log.read(0, 10**6).slice
     assert found is not None
@@ -156,7 +156,7 @@ def test_a_slice_outlives_its_segment(make_log: MakeLog) -> None:
     assert [batch.base_offset for batch in found.batches()] == [0, 1, 2]
 
 
-def test_a_gap_is_passed_over(make_log: MakeLog) -> None:
+def test_read_skips_gap(make_log: MakeLog) -> None:
     log = make_log()
     log.append_as_follower(make_batch(base_offset=0))
     log.append_as_follower(make_batch(base_offset=10))
@@ -167,7 +167,7 @@ def test_a_gap_is_passed_over(make_log: MakeLog) -> None:
 # ---- aborted transactions
 
 
-def test_aborted_transactions_that_a_reader_must_leave_out(make_log: MakeLog) -> None:
+def test_returns_aborted_transactions(make_log: MakeLog) -> None:
     log = make_log()
     send(log, 1, transactional=True)  # 0
     send(log, 2, transactional=True)  # 1
@@ -188,7 +188,7 @@ def test_aborted_transactions_that_a_reader_must_leave_out(make_log: MakeLog) ->
         log = make_log()
 
 
-def test_an_abort_without_data_is_not_in_the_list(make_log: MakeLog) -> None:
+def test_omits_abort_without_data(make_log: MakeLog) -> None:
     log = make_log()
     append(log)
     end_transaction(log, 1, ControlType.ABORT)
@@ -198,7 +198,7 @@ def test_an_abort_without_data_is_not_in_the_list(make_log: MakeLog) -> None:
 # ---- time
 
 
-def test_the_first_record_that_is_not_older(make_log: MakeLog) -> None:
+def test_finds_first_record_at_or_after_timestamp(make_log: MakeLog) -> None:
     log = make_log({"index.interval.bytes": 0})
     append(log, make_batch_at(START_MS + 10, START_MS + 20))
     append(log, make_batch_at(START_MS + 30))
@@ -213,7 +213,7 @@ def test_the_first_record_that_is_not_older(make_log: MakeLog) -> None:
         log = make_log()
 
 
-def test_timestamps_out_of_order(make_log: MakeLog) -> None:
+def test_finds_timestamps_out_of_order(make_log: MakeLog) -> None:
     """What was asked for may lie behind newer records, or within a batch whose newest record comes first."""
     log = make_log({"index.interval.bytes": 0})
     append(log, make_batch_at(START_MS + 50, START_MS + 90, START_MS + 20))
@@ -225,7 +225,7 @@ def test_timestamps_out_of_order(make_log: MakeLog) -> None:
     assert log.max_timestamp() == (START_MS + 95, 4)
 
 
-def test_the_newest_timestamp_may_be_in_an_old_segment(make_log: MakeLog) -> None:
+def test_max_timestamp_may_be_in_old_segment(make_log: MakeLog) -> None:
     log = make_log()
     append(log, make_batch_at(START_MS + 10, START_MS + 90, START_MS + 90))
     log.roll()
@@ -234,14 +234,14 @@ def test_the_newest_timestamp_may_be_in_an_old_segment(make_log: MakeLog) -> Non
     assert log.find_timestamp(START_MS + 15) == (START_MS + 90, 1)
 
 
-def test_records_below_the_start_are_not_found(make_log: MakeLog) -> None:
+def test_timestamp_lookup_ignores_records_below_log_start(make_log: MakeLog) -> None:
     log = make_log()
     append(log, make_batch_at(START_MS + 10, START_MS + 20, START_MS + 30))
     log.delete_records(2)
     assert log.find_timestamp(START_MS) == (START_MS + 30, 2)
 
 
-def test_records_without_timestamps(make_log: MakeLog) -> None:
+def test_timestamp_lookup_without_timestamps(make_log: MakeLog) -> None:
     log = make_log()
     append(log, make_batch_at(-1, -1))
     assert log.max_timestamp() is None

@@ -44,7 +44,7 @@ def offsets(log: Log) -> list[int]:
 
 
 @pytest.mark.parametrize(("passed_ms", "deleted"), [(1000, 0), (1001, 1), (3000, 2), (3001, 3)])
-def test_by_time(make_log: MakeLog, clock: ManualClock, passed_ms: int, deleted: int) -> None:
+def test_deletes_segments_by_time(make_log: MakeLog, clock: ManualClock, passed_ms: int, deleted: int) -> None:
     log = segmented(make_log, {"retention.ms": 1000})
     clock.advance(passed_ms)
     assert delete_old_segments(log) == deleted
@@ -53,7 +53,7 @@ def test_by_time(make_log: MakeLog, clock: ManualClock, passed_ms: int, deleted:
     assert log.segments.first.base_offset == deleted
 
 
-def test_the_newest_record_of_a_segment_counts(make_log: MakeLog, clock: ManualClock) -> None:
+def test_retention_uses_newest_record_of_segment(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log({"retention.ms": 1000})
     append(log, at=START_MS + 900)
     append(log, at=START_MS)
@@ -64,7 +64,7 @@ def test_the_newest_record_of_a_segment_counts(make_log: MakeLog, clock: ManualC
     assert delete_old_segments(log) == 1
 
 
-def test_a_younger_segment_keeps_what_lies_behind_it(make_log: MakeLog, clock: ManualClock) -> None:
+def test_retention_stops_at_first_young_segment(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log({"retention.ms": 1000})
     for at in (START_MS + 5000, START_MS, START_MS):
         append(log, at=at)
@@ -73,7 +73,7 @@ def test_a_younger_segment_keeps_what_lies_behind_it(make_log: MakeLog, clock: M
     assert delete_old_segments(log) == 0
 
 
-def test_without_timestamps_the_files_time_counts(make_log: MakeLog, clock: ManualClock) -> None:
+def test_retention_uses_file_time_without_timestamps(make_log: MakeLog, clock: ManualClock) -> None:
     log = make_log({"retention.ms": 1000})
     append(log, at=-1)
     log.roll()
@@ -83,13 +83,13 @@ def test_without_timestamps_the_files_time_counts(make_log: MakeLog, clock: Manu
     assert delete_old_segments(log) == 1
 
 
-def test_for_ever(make_log: MakeLog, clock: ManualClock) -> None:
+def test_unlimited_retention(make_log: MakeLog, clock: ManualClock) -> None:
     log = segmented(make_log, {"retention.ms": -1})
     clock.advance(10**12)
     assert delete_old_segments(log) == 0
 
 
-def test_a_whole_log_may_expire(make_log: MakeLog, clock: ManualClock) -> None:
+def test_whole_log_expires(make_log: MakeLog, clock: ManualClock) -> None:
     log = segmented(make_log, {"retention.ms": 1000})
     clock.advance(100_000)
     assert delete_old_segments(log) == 4
@@ -103,7 +103,7 @@ def test_a_whole_log_may_expire(make_log: MakeLog, clock: ManualClock) -> None:
     assert (again.log_start_offset, again.log_end_offset) == (4, 5)
 
 
-def test_a_full_disk_keeps_only_the_last_segment(tmp_path: Path, clock: ManualClock) -> None:
+def test_full_disk_keeps_active_segment(tmp_path: Path, clock: ManualClock) -> None:
     """There is no room to begin another. What goes makes some."""
     files = FaultyFileSystem()
     log = new_log(tmp_path, clock, {"retention.ms": 1000, "file.delete.delay.ms": 0}, files=files)
@@ -126,7 +126,7 @@ def test_a_full_disk_keeps_only_the_last_segment(tmp_path: Path, clock: ManualCl
 @pytest.mark.parametrize(
     ("keep_bytes", "deleted"), [(4 * SIZE, 0), (3 * SIZE + 1, 0), (3 * SIZE, 1), (SIZE, 3), (1, 3), (0, 4), (-1, 0)]
 )
-def test_by_size(make_log: MakeLog, keep_bytes: int, deleted: int) -> None:
+def test_deletes_segments_by_size(make_log: MakeLog, keep_bytes: int, deleted: int) -> None:
     """At least so much stays."""
     log = segmented(make_log, {"retention.bytes": keep_bytes})
     assert delete_old_segments(log) == deleted
@@ -134,7 +134,7 @@ def test_by_size(make_log: MakeLog, keep_bytes: int, deleted: int) -> None:
     assert log.log_start_offset == deleted
 
 
-def test_without_a_limit_an_empty_segment_stays_too(make_log: MakeLog) -> None:
+def test_no_size_limit_keeps_empty_segment(make_log: MakeLog) -> None:
     """As compaction leaves one. To delete it would move the log's start."""
     log = segmented(make_log, {"cleanup.policy": "compact,delete", "retention.bytes": -1, "segment.bytes": 1024})
     append(log)
@@ -151,7 +151,7 @@ def test_without_a_limit_an_empty_segment_stays_too(make_log: MakeLog) -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_by_log_start_offset(make_log: MakeLog, policy: str) -> None:
+def test_deletes_segments_below_log_start(make_log: MakeLog, policy: str) -> None:
     log = segmented(make_log, {"cleanup.policy": policy})
     assert log.delete_records(2) == 2
     assert log.segments.bases == [0, 1, 2, 3], "deleting records only moves the start"
@@ -160,7 +160,7 @@ def test_by_log_start_offset(make_log: MakeLog, policy: str) -> None:
     assert log.segments.bases == [2, 3]
 
 
-def test_a_segment_stays_while_it_has_one_record(make_log: MakeLog) -> None:
+def test_keeps_segment_with_one_readable_record(make_log: MakeLog) -> None:
     log = make_log()
     append(log, count=5)
     log.roll()
@@ -171,7 +171,7 @@ def test_a_segment_stays_while_it_has_one_record(make_log: MakeLog) -> None:
     assert delete_old_segments(log) == 1
 
 
-def test_a_compacted_log_is_not_deleted_by_time_or_size(make_log: MakeLog, clock: ManualClock) -> None:
+def test_compacted_log_has_no_retention(make_log: MakeLog, clock: ManualClock) -> None:
     log = segmented(make_log, {"cleanup.policy": "compact", "retention.ms": 1, "retention.bytes": 1})
     clock.advance(100_000)
     assert delete_old_segments(log) == 0
@@ -183,7 +183,7 @@ def test_a_compacted_log_is_not_deleted_by_time_or_size(make_log: MakeLog, clock
 @pytest.mark.parametrize(
     "properties", [{"retention.ms": 1}, {"retention.bytes": 0}], ids=lambda properties: next(iter(properties))
 )
-def test_nothing_beyond_the_high_watermark(make_log: MakeLog, clock: ManualClock, properties: Properties) -> None:
+def test_keeps_segments_above_high_watermark(make_log: MakeLog, clock: ManualClock, properties: Properties) -> None:
     log = segmented(make_log, properties)
     log.update_high_watermark(2)
     clock.advance(100_000)
@@ -197,7 +197,7 @@ def test_nothing_beyond_the_high_watermark(make_log: MakeLog, clock: ManualClock
 # ---- delete_records
 
 
-def test_records_are_deleted_up_to_the_high_watermark(make_log: MakeLog) -> None:
+def test_delete_records_up_to_high_watermark(make_log: MakeLog) -> None:
     log = make_log()
     append(log, count=10)
     log.update_high_watermark(6)
@@ -216,7 +216,7 @@ def test_records_are_deleted_up_to_the_high_watermark(make_log: MakeLog) -> None
 # ---- files
 
 
-def test_files_are_renamed_at_once_and_removed_later(make_log: MakeLog, clock: ManualClock, tmp_path: Path) -> None:
+def test_renames_files_and_removes_them_later(make_log: MakeLog, clock: ManualClock, tmp_path: Path) -> None:
     scheduler = Scheduler(clock)
     log = segmented(make_log, {"retention.bytes": 0, "file.delete.delay.ms": 5000}, count=1)
     log.close()

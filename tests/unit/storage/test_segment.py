@@ -53,7 +53,7 @@ def sealed_and_opened_again(segment: LogSegment) -> LogSegment:
 
 @settings(max_examples=60)
 @given(shapes, st.sampled_from([0, 100, 500, 10_000]), st.booleans(), st.sampled_from([61, 100, 8192]))
-def test_what_is_found_is_what_brute_force_finds(
+def test_lookups_match_linear_search(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[Shape], interval: int, sealed: bool, look_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -80,7 +80,7 @@ def test_what_is_found_is_what_brute_force_finds(
 
 @settings(max_examples=60)
 @given(shapes, st.integers(BATCH_HEADER_BYTES, 1500), st.integers(0, 11))
-def test_reading_in_pieces_of_any_size(
+def test_reads_in_chunks_of_any_size(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[Shape], chunk_bytes: int, first: int
 ) -> None:
     segment = segment_in(tmp_path_factory.mktemp("read"))
@@ -93,7 +93,7 @@ def test_reading_in_pieces_of_any_size(
 
 
 @pytest.mark.parametrize("missing", [1, 60, 70])
-def test_reading_stops_at_what_is_cut_short(tmp_path: Path, missing: int) -> None:
+def test_read_raises_at_incomplete_batch(tmp_path: Path, missing: int) -> None:
     segment = segment_in(tmp_path)
     placed = fill(segment, [(0, 1, 40, 0), (0, 1, 40, 0)], 0)
     segment.size -= missing
@@ -109,7 +109,7 @@ def test_reading_stops_at_what_is_cut_short(tmp_path: Path, missing: int) -> Non
         next(headers)
 
 
-def test_index_entries_lie_apart(tmp_path: Path) -> None:
+def test_index_entries_respect_interval(tmp_path: Path) -> None:
     """More than the interval of log lies between two of them, but no more than one batch in addition."""
     segment = segment_in(tmp_path)
     placed = fill(segment, [(0, 1, 40, 0)] * 20, 300)
@@ -119,7 +119,7 @@ def test_index_entries_lie_apart(tmp_path: Path) -> None:
     assert {behind - before for before, behind in itertools.pairwise(positions)} == {positions[0]}
 
 
-def test_a_rename_takes_all_files_along(tmp_path: Path) -> None:
+def test_rename_includes_all_files(tmp_path: Path) -> None:
     segment = segment_in(tmp_path)
     fill(segment, [(0, 1, 40, 0)] * 3, 0)
     segment.seal()

@@ -32,7 +32,7 @@ def packed(entry: AbortedTransaction, version: int = 0) -> bytes:
     )
 
 
-def test_the_file_is_kafkas(tmp_path: Path) -> None:
+def test_index_file_has_kafka_format(tmp_path: Path) -> None:
     path = tmp_path / "t"
     index = make(path, FIRST, SECOND)
     assert (index.exists, index.needs_sync) == (False, False)
@@ -43,14 +43,14 @@ def test_the_file_is_kafkas(tmp_path: Path) -> None:
     assert reopened(path).entries() == [FIRST, SECOND]
 
 
-def test_there_is_no_file_without_an_entry(tmp_path: Path) -> None:
+def test_no_file_without_entries(tmp_path: Path) -> None:
     index = make(tmp_path / "t")
     index.save()
     assert not index.exists
     assert not (tmp_path / "t").exists()
 
 
-def test_saving_adds_only_what_is_new(tmp_path: Path) -> None:
+def test_save_appends_new_entries(tmp_path: Path) -> None:
     path = tmp_path / "t"
     index = make(path, FIRST)
     index.save()
@@ -62,7 +62,7 @@ def test_saving_adds_only_what_is_new(tmp_path: Path) -> None:
     assert reopened(path).entries() == [FIRST, SECOND]
 
 
-def test_last_offsets_must_grow(tmp_path: Path) -> None:
+def test_rejects_last_offset_that_does_not_increase(tmp_path: Path) -> None:
     index = make(tmp_path / "t", FIRST)
     with pytest.raises(ValueError, match="last offset 15 is not greater than the last entry"):
         index.append(AbortedTransaction(2, 11, 15, 16))
@@ -78,7 +78,7 @@ def test_last_offsets_must_grow(tmp_path: Path) -> None:
         (packed(SECOND) + packed(FIRST), "has last offset 15 after last offset 20"),
     ],
 )
-def test_damage(tmp_path: Path, content: bytes, named: str) -> None:
+def test_rejects_damaged_file(tmp_path: Path, content: bytes, named: str) -> None:
     path = tmp_path / "t"
     path.write_bytes(content)
     index = reopened(path)
@@ -92,7 +92,7 @@ def test_damage(tmp_path: Path, content: bytes, named: str) -> None:
 
 @pytest.mark.parametrize(("offset", "kept"), [(21, 2), (20, 1), (16, 1), (15, 0), (0, 0)])
 @pytest.mark.parametrize("saved", [False, True])
-def test_truncating(tmp_path: Path, offset: int, kept: int, saved: bool) -> None:
+def test_truncates_entries(tmp_path: Path, offset: int, kept: int, saved: bool) -> None:
     path = tmp_path / "t"
     index = make(path, FIRST, SECOND)
     if saved:
@@ -108,7 +108,7 @@ def test_truncating(tmp_path: Path, offset: int, kept: int, saved: bool) -> None
     st.integers(10, 80),
     st.integers(0, 40),
 )
-def test_what_overlaps_is_what_brute_force_finds(steps: list[tuple[int, int]], first: int, length: int) -> None:
+def test_overlapping_matches_linear_search(steps: list[tuple[int, int]], first: int, length: int) -> None:
     """As in a log, a last stable offset is not above where a transaction began that was still open. Transactions begin
     at even offsets and end at odd ones, for no offset is both."""
     last, entries = BASE + 1, []
@@ -125,7 +125,7 @@ def test_what_overlaps_is_what_brute_force_finds(steps: list[tuple[int, int]], f
     ]
 
 
-def test_whether_later_segments_may_have_more(tmp_path: Path) -> None:
+def test_overlapping_reports_completeness(tmp_path: Path) -> None:
     index = make(tmp_path / "t", FIRST, SECOND)
     assert index.overlapping(10, 12) == ([FIRST], True)
     assert index.overlapping(10, 13) == ([FIRST, SECOND], True)

@@ -34,14 +34,14 @@ def ensure(
 
 
 @pytest.mark.parametrize("version", ["17", "21", "25"])
-def test_java_home_is_taken(tmp_path: Path, version: str) -> None:
+def test_uses_java_home(tmp_path: Path, version: str) -> None:
     home = pretend(tmp_path / "java", version)
     ran = ensure(java_home=home)
     assert (ran.returncode, ran.stdout) == (0, f"{home}\n")
 
 
 @pytest.mark.parametrize("version", ["1.8", "11", "16"])
-def test_an_old_one_is_passed_by(tmp_path: Path, version: str) -> None:
+def test_ignores_old_java(tmp_path: Path, version: str) -> None:
     old, new = pretend(tmp_path / "old", version), pretend(tmp_path / "new", "17")
     ran = ensure(java_home=old, path=new / "bin")
     assert (ran.returncode, ran.stdout) == (0, f"{new}\n")
@@ -49,7 +49,7 @@ def test_an_old_one_is_passed_by(tmp_path: Path, version: str) -> None:
     assert (ran.returncode, ran.stdout) == (0, f"{new}\n")
 
 
-def test_without_one_it_says_how_to_get_it(tmp_path: Path) -> None:
+def test_explains_how_to_install_java(tmp_path: Path) -> None:
     old = pretend(tmp_path / "old", "11")
     ran = ensure(java_home=tmp_path / "nothing", path=old / "bin")
     assert (ran.returncode, ran.stdout) == (1, "")
