@@ -40,11 +40,11 @@ HOSTILE = (
 
 
 class Finding(AssertionError):
-    """Something that no bytes, however broken, may cause."""
+    """Behavior that no bytes may cause, however invalid."""
 
 
 class Fuzzer:
-    """Counts how rounds ended, and in `reasons` why bytes were refused, with `#` for numbers and without the field."""
+    """Counts outcomes, and collects the errors in `reasons`, with `#` for numbers and without the field."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
@@ -109,7 +109,7 @@ class Fuzzer:
             return
         self.outcomes["accepted"] += 1
         again: Any = decode(cls, version, encode(read, version))
-        # Compared by their looks: a float may be NaN, and a tagged struct of defaults is not written.
+        # Compared by their repr: a float may be NaN, and a tagged struct of defaults is not written.
         if encode(again, version) != encode(read, version):
             raise Finding(f"{read} v{version} is written as another")
 

@@ -1,4 +1,4 @@
-"""The same message in kio's classes, which are one per version and hold timedeltas, datetimes, enums and tuples."""
+"""Conversion to kio's classes, which exist per version and use timedeltas, datetimes, enums and tuples."""
 
 import importlib
 import io
@@ -31,12 +31,12 @@ def kio_write(entity: Any) -> bytes:
 
 
 def kio_read(cls: Any, data: bytes) -> tuple[Any, int]:
-    """The entity and how many bytes it took."""
+    """Returns the entity and the number of bytes read."""
     return entity_reader(cls)(data, 0)
 
 
 def to_kio(message: Message, cls: Any) -> Any:
-    """The same values in a class of kio's."""
+    """Converts the values to a class of kio."""
     values = {}
     for field in fields(cls):
         has_unit = str(field.metadata.get("kafka_type")).startswith(("timedelta", "datetime"))
@@ -44,7 +44,7 @@ def to_kio(message: Message, cls: Any) -> Any:
         if isinstance(value, list):
             values[field.name] = tuple(_convert(each, field) for each in value)
         elif value is None and field.metadata.get("tag") is not None and field.default is not None:
-            # A tagged struct that is left out, for which kio has a struct of defaults.
+            # An absent tagged struct, for which kio has a struct of defaults.
             values[field.name] = get_tagged_field_default(field)
         else:
             values[field.name] = _convert(value, field)
@@ -69,7 +69,7 @@ def _convert(value: Any, field: Any) -> Any:
 
 
 def _nested(annotation: Any) -> Any:
-    """The class inside a tuple or beside None."""
+    """Returns the class inside a tuple or an optional."""
     while get_args(annotation):
         annotation = next(each for each in get_args(annotation) if each is not type(None) and each is not ...)
     return annotation

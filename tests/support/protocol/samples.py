@@ -24,7 +24,7 @@ RANGES = {
 
 
 def all_classes() -> list[type[Message]]:
-    """Every request and response, and the data that groups exchange."""
+    """Returns every request and response, and the data that group members exchange."""
     classes = [each for api in APIS.values() for each in (api.request, api.response)]
     for module, name in DATA.items():
         classes.append(getattr(importlib.import_module(f"headrace.protocol.messages.{module}"), name))
@@ -50,7 +50,7 @@ def present_fields(cls: type[Message], version: int) -> Iterator[m.Field]:
 
 
 def sample(cls: type[Message], version: int, rng: random.Random, *, full: bool = False) -> Message:
-    """A random message. A full one has no nulls, no empty arrays and no tagged field left at its default."""
+    """Returns a random message. A full one has no nulls, no empty arrays and no tagged field with its default."""
     values: dict[str, Any] = {}
     for field in present_fields(cls, version):
         if not full and field.tag >= 0 and rng.random() < 0.5:

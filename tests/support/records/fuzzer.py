@@ -51,7 +51,7 @@ Buffer = bytearray | array.array
 MAX_INFLATED_BYTES = 1 << 20
 LAST_INT32, LAST_INT64 = 2**31 - 1, 2**63 - 1
 HOSTILE_INTEGERS = (0, 1, -1, -2, 63, 64, 127, 128, 255, 2**15, 2**16, 2**30, LAST_INT32 - 1, LAST_INT32, -(2**31))
-HEADER_FIELDS = {  # where each begins, and its bytes
+HEADER_FIELDS = {  # position and size of each
     "base offset": (0, 8),
     "length": (8, 4),
     "leader epoch": (12, 4),
@@ -68,11 +68,11 @@ HEADER_FIELDS = {  # where each begins, and its bytes
 
 
 class Finding(AssertionError):
-    """Something that no batch, however broken, may cause."""
+    """Behavior that no batch may cause, however invalid."""
 
 
 class Fuzzer:
-    """Counts in `outcomes` how each entry ended, in `reasons` why records were refused, with `#` for numbers."""
+    """Counts outcomes in `outcomes`, and collects the errors in `reasons`, with `#` for numbers."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
@@ -83,14 +83,14 @@ class Fuzzer:
         for _ in range(rounds):
             buffer: Buffer = self.broken_batch()
             if self.random.random() < 0.5:
-                # A bytearray has a spare byte at its end; here AddressSanitizer sees the first byte too many.
+                # A bytearray has a spare byte at its end; here AddressSanitizer detects the first byte past the end.
                 buffer = array.array("B", buffer)
             try:
                 self.read_everything(buffer)
             except Exception as error:
                 raise Finding(f"{type(error).__name__}: {error}, from {bytes(buffer).hex()}") from error
 
-    # ---- making broken batches
+    # ---- creating invalid batches
 
     def rows(self) -> list[reference.Row]:
         rng = self.random
@@ -142,7 +142,7 @@ class Fuzzer:
         return bytearray(whole)
 
     def records(self, rows: Sequence[reference.Row], base_offset: int) -> bytes:
-        """The records of a batch, in which a few fields or bytes are not what they should be."""
+        """Returns the records of a batch with a few wrong fields or bytes."""
         rng = self.random
         encoded = []
         for row in rows:
@@ -173,7 +173,7 @@ class Fuzzer:
         )
 
     def break_bytes(self, data: bytes) -> bytes:
-        """Flips, sets, cuts, repeats or moves some of the bytes."""
+        """Flips, sets, removes, repeats or moves some bytes."""
         rng = self.random
         broken = bytearray(data)
         for _ in range(rng.choice((1, 1, 2, 5))):
@@ -215,7 +215,7 @@ class Fuzzer:
     # ---- reading them
 
     def attempt(self, name: str, action: Callable[[], Any]) -> Any:
-        """What the action gives, or None if it raised one of Headrace's errors, which must say what was wrong."""
+        """Returns the action's result, or None if it raised one of Headrace's errors, which must have a message."""
         try:
             result = action()
         except HeadraceError as error:
@@ -256,7 +256,7 @@ class Fuzzer:
             self.patch(first)
 
     def consume(self, buffer: Buffer) -> None:
-        """As a consumer does it, in portions: rows and columns agree, and offsets only go up."""
+        """Reads in portions, like a consumer: rows and columns agree, and offsets only increase."""
         rng = self.random
         start = rng.choice((0, 0, rng.randrange(10), rng.randrange(LAST_INT64)))
         aborted = (
@@ -309,7 +309,7 @@ class Fuzzer:
             self.read_records(records)
 
     def check_refused(self, batch: RecordBatch) -> None:
-        """The reference must refuse it too, where its reasons are ours: without compression and with a good CRC."""
+        """The reference must reject it too, if the checks are the same: without compression and with a valid CRC."""
         raw = bytearray(batch.raw)
         reference.seal(raw)
         if batch.is_compressed:
@@ -357,7 +357,7 @@ class Fuzzer:
             self.agree("headers", row.headers, names)
 
     def rewrite(self, records: BatchRecords, rows: list[Record]) -> None:
-        """Compressing again, and building a batch of the rows, give batches with the same rows."""
+        """Recompressing the batch and rebuilding it from rows yield the same rows."""
         again = RecordBatch(recompress(records, self.random.choice(list(Compression))))
         again.check_crc()
         self.agree("recompressed rows", decode_rows(again.records()), rows)
@@ -367,7 +367,7 @@ class Fuzzer:
             self.agree("built rows", [(row.key, row.value, row.timestamp, row.headers) for row in built], writable)
 
     def compact(self, records: BatchRecords, rows: list[Record]) -> None:
-        """The map has the last offset of each key, and a batch that is rewritten has the rows that were chosen."""
+        """The map has the last offset of each key, and a rewritten batch has the selected rows."""
         rng = self.random
         offsets = OffsetMap(2048, secret=bytes(16))
         keyed = {row.key: row.offset for row in rows if row.key is not None}

@@ -1,4 +1,4 @@
-"""The record code of other projects' clients, which is what ours is compared with.
+"""The record code of other projects' clients, to compare ours with.
 
 kafka-python reads its schemas with a function that Python has deprecated. Warnings are errors in these tests, so it is
 imported here, with that one warning let through.

@@ -1,4 +1,4 @@
-"""Record batches of format v2 in plain Python: slow, obvious, and sharing no code with the kernel.
+"""Record batches of format v2 in plain Python: slow, obvious, and without shared code with the compiled modules.
 
 Written from the layout alone, with `struct` and Python's integers. Tests compare the kernel with it byte for byte, and
 use its parts (`record_parts`, `batch_bytes`) to make batches that are wrong in exactly one place.
@@ -29,11 +29,11 @@ Part = tuple[str, bytes]
 
 
 class Malformed(ValueError):
-    """Bytes that are not a batch."""
+    """The bytes are not a valid batch."""
 
 
 class Row(NamedTuple):
-    """A record as it stands in a batch. Header names are the bytes on the wire."""
+    """A record of a batch. Header names are the encoded bytes."""
 
     key: bytes | None
     value: bytes | None
@@ -62,7 +62,7 @@ class Header(NamedTuple):
 
 
 def varint(value: int, bits: int = 32) -> bytes:
-    """Zigzag, seven bits a byte, low bits first, the top bit set on all but the last."""
+    """Encodes zigzag, seven bits per byte, low bits first, with the top bit set on all but the last byte."""
     unsigned = 2 * value if value >= 0 else -2 * value - 1
     assert unsigned < 1 << bits, f"{value} does not fit {bits} bits"
     return unsigned_varint(unsigned)
@@ -97,7 +97,7 @@ def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
 
 
 def signed(value: int, bits: int) -> int:
-    """What an integer of that many bits holds after `value` was stored in it."""
+    """Wraps `value` to a signed integer of that many bits."""
     value %= 1 << bits
     return value - (1 << bits) if value >= 1 << bits - 1 else value
 
@@ -115,7 +115,7 @@ _CRC_TABLE = _crc_table()
 
 
 def crc32c(data: bytes) -> int:
-    """CRC with Castagnoli's polynomial, a byte at a time."""
+    """Computes the CRC with Castagnoli's polynomial, byte by byte."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
@@ -123,7 +123,7 @@ def crc32c(data: bytes) -> int:
 
 
 def murmur2(key: bytes) -> int:
-    """The hash of Kafka's default partitioner, signed."""
+    """Computes the signed hash of Kafka's default partitioner."""
     mixer, mask = 0x5BD1E995, 0xFFFFFFFF
     hashed = 0x9747B28C ^ len(key)
     whole = len(key) // 4 * 4
@@ -147,7 +147,7 @@ def _nullable(name: str, data: bytes | None) -> list[Part]:
 
 
 def record_parts(row: Row, base_offset: int = 0, base_timestamp: int = 0) -> list[Part]:
-    """The fields of a record behind its length, each with its name."""
+    """Returns the fields of a record after its length, by name."""
     parts = [
         ("attributes", b"\0"),
         ("timestamp delta", varlong(signed(row.timestamp - base_timestamp, 64))),
@@ -186,7 +186,7 @@ def batch_bytes(
     base_sequence: int = -1,
     length: int | None = None,
 ) -> bytearray:
-    """A batch around any payload, with the CRC that fits; what is not given is what follows from the rest."""
+    """Encodes a batch with any payload and a valid CRC; missing fields are derived from the others."""
     header = HEADER.pack(
         base_offset,
         HEADER_BYTES - OFFSET_AND_LENGTH_BYTES + len(payload) if length is None else length,
@@ -208,7 +208,7 @@ def batch_bytes(
 
 
 def seal(batch: bytearray) -> None:
-    """Puts in the CRC of what stands there."""
+    """Sets the CRC of the batch."""
     batch[CRC_AT:ATTRIBUTES_AT] = crc32c(bytes(batch[ATTRIBUTES_AT:])).to_bytes(4, "big")
 
 
@@ -224,7 +224,7 @@ def encode(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """An uncompressed batch; its base timestamp is that of the first record."""
+    """Encodes an uncompressed batch; its base timestamp is that of the first record."""
     base_timestamp = rows[0].timestamp
     attributes = LOG_APPEND_TIME_BIT * log_append_time | TRANSACTIONAL_BIT * transactional | CONTROL_BIT * control
     return bytes(
@@ -252,7 +252,7 @@ def decode_header(batch: bytes) -> Header:
 
 
 def decode(batch: bytes) -> tuple[Header, list[Row]]:
-    """Header and records of exactly one batch, everything checked."""
+    """Decodes and validates header and records of exactly one batch."""
     if len(batch) < HEADER_BYTES:
         raise Malformed("header is cut short")
     header = decode_header(batch)
@@ -328,7 +328,7 @@ def _read_nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
     return data[position : position + length], position + length
 
 
-# ---- codecs, by other libraries than the kernel's
+# ---- codecs, with other libraries than the compiled modules use
 
 
 def inflate(codec: int, data: bytes) -> bytes:
@@ -341,7 +341,7 @@ def inflate(codec: int, data: bytes) -> bytes:
 
 
 def inflate_snappy(data: bytes) -> bytes:
-    """Both ways of Kafka's clients: chunks in a frame (Java's xerial library), or one bare block (librdkafka)."""
+    """Decodes both formats of Kafka's clients: framed chunks (Java's xerial library) or one bare block (librdkafka)."""
     if not data.startswith(b"\x82SNAPPY\0"):
         return inflate_snappy_block(data)
     inflated = bytearray()
@@ -355,7 +355,7 @@ def inflate_snappy(data: bytes) -> bytes:
 
 
 def inflate_snappy_block(data: bytes) -> bytes:
-    """The inflated size, then literals and copies; the low two bits of each tag tell which."""
+    """Decodes the uncompressed size, then literals and copies, which the low two bits of each tag distinguish."""
     size = shift = position = 0
     while True:
         byte = data[position]

@@ -1,4 +1,4 @@
-"""Headrace's log files as a test handles them: opened, written with an account of what was written, read, compared.
+"""Log files in tests: opened, written with a record of the written batches, read, compared.
 
 A :class:`Journal` writes to a log through its public calls and notes, from the inputs alone, what a reader must find.
 """
@@ -30,7 +30,7 @@ LOG_FILES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 def open_manager(
     directory: Path, configs: Mapping[str, Mapping[str, object]] | None = None, clock: Clock | None = None
 ) -> LogManager:
-    """A manager that is yet to be started, for the cluster and node that the directory belongs to (or new ones).
+    """Returns a manager that is not started, for the cluster and node that own the directory (or new ones).
 
     *configs* are the settings of topics by Kafka's names.
     """
@@ -45,19 +45,19 @@ def open_manager(
 
 
 def log_config(properties: Mapping[str, object]) -> LogConfig:
-    """Settings by Kafka's names; its tests' name for small segments is that of the real setting here."""
+    """Returns topic configs by Kafka's names; maps the internal config for small segments to the public one."""
     return LogConfig.from_properties({key.removeprefix("internal."): value for key, value in properties.items()})
 
 
 def files_in(directory: Path, *suffixes: str) -> list[Path]:
-    """The files of logs at or below a directory, in order."""
+    """Returns the log files at or below a directory, in order."""
     wanted = suffixes or LOG_FILES
     return sorted(path for path in directory.rglob("*") if path.suffix in wanted and path.stem.isdigit())
 
 
 @dataclass
 class WritingProducer:
-    """A producer that numbers its batches."""
+    """An idempotent producer."""
 
     producer_id: int
     epoch: int = 0
@@ -67,7 +67,7 @@ class WritingProducer:
 
 @dataclass(frozen=True)
 class BatchSeen:
-    """A batch as it was written, or as Kafka printed it; *control* is the text of a marker."""
+    """A batch as written, or as printed by Kafka; *control* is the text of a marker."""
 
     base_offset: int
     last_offset: int
@@ -85,7 +85,7 @@ class BatchSeen:
 
     @property
     def printed(self) -> tuple[object, ...]:
-        """Everything that Kafka's tool prints of a batch: of headers the names only, and no state."""
+        """Returns everything that Kafka's tool prints of a batch: only the names of headers, and no state."""
         records = [
             (each.offset, each.timestamp, each.key, each.value, [k for k, _ in each.headers]) for each in self.records
         ]
@@ -98,7 +98,7 @@ class BatchSeen:
 
 
 class Journal:
-    """Writes to a log as its leader and keeps account."""
+    """Writes to a log as its leader and records what it wrote."""
 
     def __init__(self, log: Log, leader_epoch: int = 0, batches: Iterable[BatchSeen] = ()) -> None:
         self.log = log
@@ -110,7 +110,7 @@ class Journal:
         return [record for batch in self.batches for record in batch.records]
 
     def committed(self) -> list[SampleRecord]:
-        """What a consumer with isolation ``read_committed`` gets."""
+        """The records that a ``read_committed`` consumer gets."""
         first_open = next((each.offset for each in self.records if each.state == "open"), self.log.log_end_offset)
         return [each for each in self.records if each.state in ("plain", "committed") and each.offset < first_open]
 
@@ -121,7 +121,7 @@ class Journal:
         producer: WritingProducer | None = None,
         stored_codec: str | None = None,
     ) -> BatchSeen:
-        """Appends one batch; *stored_codec* is what the topic makes of its codec."""
+        """Appends one batch; *stored_codec* is the codec in the log, if the topic changes it."""
         listed = list(rows)
         fields = {"codec": Compression.from_name(codec)}
         batch = BatchSeen(self.log.log_end_offset, 0, stored_codec or codec, "CreateTime", 0, self.leader_epoch)
@@ -205,12 +205,12 @@ class Journal:
         assert result.max_timestamp == batch.max_timestamp
 
     def forget_from(self, offset: int) -> None:
-        """The log was truncated, in front of a batch or inside of one, which then goes too."""
+        """Records a truncation, before a batch or inside one, which is then removed, too."""
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
 
 
 def batch_printed(batch: DumpBatch) -> tuple[object, ...]:
-    """What the tool printed of a batch, in the form of `BatchSeen.printed`."""
+    """Parses what the tool printed of a batch, in the form of `BatchSeen.printed`."""
     fields = batch.fields
     assert fields["count"] == len(batch.records)
     controls = [record.control for record in batch.records if record.control]
@@ -241,7 +241,7 @@ def is_of_an_emptied_batch(problem: DumpProblem) -> bool:
 
 
 def consume(log: Log, *, read_committed: bool = False, max_bytes: int = 1024 * 1024) -> list[SampleRecord]:
-    """Every record from the log's start on, read in slices and filtered as Kafka's consumer does it."""
+    """Returns every record from the log start, read in slices and filtered like Kafka's consumer does."""
     isolation = FetchIsolation.TXN_COMMITTED if read_committed else FetchIsolation.LOG_END
     found: list[SampleRecord] = []
     offset = log.log_start_offset
@@ -268,7 +268,7 @@ def consume(log: Log, *, read_committed: bool = False, max_bytes: int = 1024 * 1
 
 
 def write_keys(journal: Journal, rounds: range, start_ms: int) -> None:
-    """Gives compaction something to do: the same keys in every round, with tombstones, by producers of all kinds.
+    """Writes data to compact: the same keys in every round, with tombstones, by producers of all kinds.
 
     What the first round's producers 71 and 74 wrote is overwritten later, and they never write again.
     """

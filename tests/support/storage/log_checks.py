@@ -1,4 +1,4 @@
-"""What must hold of every log, checked the slow and obvious way against the bytes in its files.
+"""Invariants of every log, checked in a slow and obvious way against the bytes of its files.
 
 `check_log` compares everything that is derived (positions, indexes, producer state, aborted transactions, leader
 epochs) with what follows from the batches alone; it raises AssertionError with what is wrong.
@@ -11,7 +11,7 @@ from headrace.storage.log import FetchIsolation, Log
 
 
 def stored_batches(log: Log) -> list[RecordBatch]:
-    """All batches in the log's files, from below its start on; checks their order and their CRCs."""
+    """Returns all batches of the log's files, including those below the log start; checks order and CRCs."""
     found: list[RecordBatch] = []
     previous_end = 0
     for segment in log.segments:
@@ -27,7 +27,7 @@ def stored_batches(log: Log) -> list[RecordBatch]:
 
 
 def check_log(log: Log) -> list[RecordBatch]:
-    """Checks a log against its own bytes; returns the batches that may be read."""
+    """Checks a log against its bytes; returns the readable batches."""
     log.update_high_watermark(log.log_end_offset)
     stored = stored_batches(log)
     readable = [batch for batch in stored if batch.last_offset >= log.log_start_offset]
@@ -40,7 +40,7 @@ def check_log(log: Log) -> list[RecordBatch]:
 
 
 def check_offsets(log: Log, readable: list[RecordBatch]) -> None:
-    """Every offset leads to the first batch that ends at or behind it."""
+    """Every offset finds the first batch that ends at or after it."""
     offset = log.log_start_offset
     for batch in readable:
         while offset <= batch.last_offset:
@@ -54,7 +54,7 @@ def check_offsets(log: Log, readable: list[RecordBatch]) -> None:
 
 
 def check_times(log: Log, readable: list[RecordBatch]) -> None:
-    """The first record that is not older than a time, for all times that there are, and the newest record."""
+    """Finds the first record at or after every timestamp, and the newest record."""
     records = [(timestamp, offset) for batch in readable for timestamp, offset in _times(batch)]
     records = [(timestamp, offset) for timestamp, offset in records if offset >= log.log_start_offset]
     for wanted in sorted({timestamp + step for timestamp, _ in records for step in (0, 1)}):
@@ -71,7 +71,7 @@ def _times(batch: RecordBatch) -> list[tuple[int, int]]:
 
 
 def check_epochs(log: Log, readable: list[RecordBatch]) -> None:
-    """The cache knows which leader wrote each batch."""
+    """The cache has the leader epoch of each batch."""
     for batch in readable:
         if batch.leader_epoch >= 0:
             offset = max(batch.base_offset, log.log_start_offset)
@@ -83,7 +83,7 @@ def check_epochs(log: Log, readable: list[RecordBatch]) -> None:
 
 @dataclass
 class ProducerSeen:
-    """A producer as the batches alone show it."""
+    """The state of a producer, derived from the batches alone."""
 
     epoch: int = -1
     last_sequence: int = -1
@@ -109,7 +109,7 @@ def producers_of(batches: list[RecordBatch]) -> dict[int, ProducerSeen]:
 
 
 def check_producers(log: Log, stored: list[RecordBatch], readable: list[RecordBatch]) -> None:
-    """Producer state is what a rebuild from scratch gives. What lies below the log's start may count or not."""
+    """Producer state equals a rebuild from scratch. Batches below the log start may be included or not."""
     of_all, of_readable = producers_of(stored), producers_of(readable)
     ended = {batch.producer_id for batch in readable if batch.is_control}
     begun_before = [
@@ -126,7 +126,7 @@ def check_producers(log: Log, stored: list[RecordBatch], readable: list[RecordBa
         known = (entry.epoch, last.last_sequence if last else -1, last.last_offset if last else -1)
         expected = [(each.epoch, each.last_sequence, each.last_offset) for each in (seen, of_all[producer_id])]
         if seen.last_offset < 0 and known[0] == seen.epoch and known[2] < log.log_start_offset:
-            expected.append(known)  # only a marker is left, and the snapshot knows more
+            expected.append(known)  # only a marker remains, and the snapshot has more
         assert known in expected, (producer_id, known, expected)
         firsts = {seen.transaction_first_offset, of_all[producer_id].transaction_first_offset}
         if producer_id not in begun_before:
@@ -137,7 +137,7 @@ def check_producers(log: Log, stored: list[RecordBatch], readable: list[RecordBa
 
 
 def check_transactions(log: Log, stored: list[RecordBatch]) -> None:
-    """A reader of committed data gets the records that were not aborted, up to the first open transaction."""
+    """A read_committed consumer gets the records that were not aborted, up to the first open transaction."""
     entries = log.producers.entries.values()
     undecided = [entry.transaction_first_offset for entry in entries if entry.transaction_first_offset is not None]
     assert log.last_stable_offset == max(log.log_start_offset, min([*undecided, log.log_end_offset]))
@@ -148,7 +148,7 @@ def check_transactions(log: Log, stored: list[RecordBatch]) -> None:
 
 
 def committed_in(batches: list[RecordBatch]) -> list[Record]:
-    """The records of no transaction, and of those that were committed or are open, in order."""
+    """Returns the records outside transactions and those of committed or open transactions, in order."""
     aborted: set[int] = set()
     held: dict[int, list[int]] = {}
     for index, batch in enumerate(batches):
@@ -171,7 +171,7 @@ def committed_in(batches: list[RecordBatch]) -> list[Record]:
 
 
 def committed_records(log: Log, max_bytes: int = 4096) -> list[Record]:
-    """Reads a log from its start as a consumer with `isolation.level=read_committed` does."""
+    """Reads a log from its start like a consumer with `isolation.level=read_committed`."""
     found: list[Record] = []
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
@@ -195,6 +195,6 @@ def committed_records(log: Log, max_bytes: int = 4096) -> list[Record]:
 
 
 def latest_values(records: list[Record]) -> dict[bytes, bytes]:
-    """The last value of each key; none for a key whose last record is a tombstone."""
+    """Returns the last value of each key, without keys whose last record is a tombstone."""
     latest = {record.key: record.value for record in records if record.key is not None}
     return {key: value for key, value in latest.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A seeded simulation of logs on a disk whose power is cut.
+"""A seeded simulation of logs on a disk with power losses.
 
 A LogModel remembers what was appended to one log and up to where the log said that it was on disk. After a crash and a
 recovery, `LogModel.check` demands:
@@ -26,7 +26,7 @@ from headrace.testing.clock import ManualClock
 
 
 class DeferredRunner:
-    """Background work that is done when the test says so, and not at all if the power is cut before."""
+    """Background work that runs when the test says so, and not at all after a power loss."""
 
     def __init__(self) -> None:
         self.queue: list[tuple[Callable[[], object], Callable[[WorkResult], object]]] = []
@@ -49,16 +49,16 @@ class DeferredRunner:
 
 
 class LogModel:
-    """What one log must have after a crash."""
+    """The content that one log must have after a crash."""
 
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
         self.flushed = 0
         self.highest_start = 0
-        """Where the log may start at most: above it nothing was deleted."""
+        """The highest possible log start offset: nothing above it was deleted."""
 
     def check(self, log: Log) -> None:
-        """Compares the log with the model, then takes what was found as what there is."""
+        """Compares the log with the model, then adopts the log's content."""
         readable = check_log(log)
         start, end = log.log_start_offset, log.log_end_offset
         assert start <= self.highest_start, f"the log starts at {start}, nothing above {self.highest_start} was deleted"
@@ -70,7 +70,7 @@ class LogModel:
         else:
             found, wanted = [bytes(batch.raw) for batch in readable], [bytes(batch.raw) for batch in expected]
             assert found == wanted, f"found {readable}, expected {expected}"
-        # What lies below the start or was compacted away stays in the model: a crash may bring it back.
+        # Records below the log start or removed by compaction stay in the model: a crash may bring them back.
         self.batches = [batch for batch in self.batches if batch.next_offset <= end]
         self.flushed = min(self.flushed, end)
         self.note(log)
@@ -93,7 +93,7 @@ class LogModel:
             for key in found.keys() | wanted.keys()
             if found.get(key) != wanted.get(key)
         }
-        # Sequence numbers survive compaction.
+        # Compaction retains sequence numbers.
         for producer_id, seen in producers_of(expected).items():
             entry = log.producers.entries[producer_id]
             assert entry.epoch == seen.epoch, (producer_id, entry, seen)
@@ -101,16 +101,16 @@ class LogModel:
                 assert entry.last_sequence == seen.last_sequence, (producer_id, entry, seen)
 
     def note(self, log: Log) -> None:
-        """After each step that was not interrupted."""
+        """Checks the log after each step that was not interrupted."""
         self.flushed = max(self.flushed, min(log.recovery_point, log.log_end_offset))
         self.highest_start = log.log_start_offset
 
 
 class Workload:
-    """Steps at random on one log."""
+    """Random steps on one log."""
 
     def __init__(self, random: Random, mix: Mix, clock: ManualClock, compacts: bool = True):
-        """Without `compacts`, someone else looks after compaction."""
+        """Without `compacts`, the log manager does the compaction."""
         self.random = random
         self.mix = mix
         self.clock = clock
@@ -147,13 +147,13 @@ class Workload:
         try:
             log.append_as_leader(data, self.leader_epoch, origin)
         finally:
-            # The bytes got their offsets before they were written, if it came to that.
+            # The bytes get their offsets before they are written.
             if RecordBatch(data).leader_epoch == self.leader_epoch:
                 model.batches.append(RecordBatch(data))
         log.update_high_watermark(log.log_end_offset)
 
     def append_as_follower(self, log: Log, model: LogModel) -> None:
-        """A leader's log may have gaps, where it was compacted."""
+        """Appends as a follower: a leader's log may have gaps after compaction."""
         base_offset = log.log_end_offset + self.random.choice((0, 0, 0, 1, 7))
         rows = random_rows(self.random, self.clock, self.mix)
         data = encode_rows(rows, base_offset=base_offset, leader_epoch=self.leader_epoch)

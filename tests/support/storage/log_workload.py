@@ -1,4 +1,4 @@
-"""Appends at random, as producers of all kinds make them: plain, idempotent, transactional, with every codec.
+"""Random appends of producers of all kinds: plain, idempotent, transactional, with every codec.
 
 Nothing is remembered between appends: what a producer sends next follows from what the log knows of it, so a workload
 goes on after a crash. Every value tells its key, so that a test can check what nobody reported.
@@ -19,7 +19,7 @@ TRANSACTIONAL = range(200, 204)
 
 @dataclass(frozen=True)
 class Mix:
-    """What a workload is made of."""
+    """The parameters of a workload."""
 
     keys: int = 12
     largest_value_bytes: int = 120
@@ -35,7 +35,7 @@ def value_for(key: bytes, payload: bytes) -> bytes:
 
 
 def is_value_of(key: bytes | None, value: bytes | None) -> bool:
-    """Whether a value is one that this workload made for the key."""
+    """Returns True if this workload wrote the value for the key."""
     return value is None or (key is not None and crc32(key + value[4:]).to_bytes(4, "big") == value[:4])
 
 
@@ -50,7 +50,7 @@ def random_rows(random: Random, clock: Clock, mix: Mix) -> list[tuple[bytes | No
 
 
 def random_append(log: Log, random: Random, mix: Mix) -> tuple[bytearray, AppendOrigin]:
-    """Bytes that the log takes, and who they come from."""
+    """Bytes to append, and their origin."""
     clock = log.context.clock
     kind = random.random()
     if kind < mix.transactional:
@@ -66,9 +66,9 @@ def random_append(log: Log, random: Random, mix: Mix) -> tuple[bytearray, Append
 
 
 def data_of(log: Log, producer_id: int, random: Random, mix: Mix, transactional: bool) -> bytearray:
-    """The producer's next batch. Now and then it has been started again, with a new epoch."""
+    """Returns the producer's next batch. Sometimes the producer restarts with a new epoch."""
     entry = log.producers.entries.get(producer_id)
-    # One that the log does not know may have written before the log's start: its epoch must be a new one.
+    # An unknown producer may have written before the log start: it needs a new epoch.
     epoch, sequence = log.log_end_offset % 2**15, 0
     if entry is not None:
         epoch, sequence = entry.epoch, (entry.last_sequence + 1) % 2**31

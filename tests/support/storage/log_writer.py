@@ -1,4 +1,4 @@
-"""Works on logs until it is killed, and reports what it does: `python -m tests.support.storage.log_writer DIR SEED`.
+"""Writes to logs until it is killed, and reports what it does: `python -m tests.support.storage.log_writer DIR SEED`.
 
 Each line on standard output says one thing, and is written before the next thing is begun:
 
@@ -54,7 +54,7 @@ def open_manager(directory: Path, runner: ThreadRunner | None = None) -> LogMana
 
 
 def checksum(batch: bytes | bytearray | memoryview) -> int:
-    """Of a batch's records, which the log does not change."""
+    """Returns a checksum of a batch's records, which the log does not change."""
     return crc32(memoryview(batch)[BATCH_HEADER_BYTES:])
 
 

@@ -1,4 +1,4 @@
-"""Logs, batches and managers for tests of `headrace.storage`, in as few words as possible."""
+"""Logs, batches and managers for tests of `headrace.storage`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +50,7 @@ def new_manager(
     topic_properties: Properties | None = None,
     **given: Any,
 ) -> LogManager:
-    """A manager that is not started."""
+    """Returns a manager that is not started."""
     named = ",".join(map(str, directories))
     return LogManager(
         ManagerConfig.from_properties({"log.dirs": named, **(properties or {})}),
@@ -67,12 +67,12 @@ def make_batch(
     at: int = START_MS,
     **fields: Any,
 ) -> bytearray:
-    """A batch of equal records; `fields` are those of `encode_rows`."""
+    """Returns a batch of equal records; `fields` are those of `encode_rows`."""
     return encode_rows([(key, value, at, ())] * count, **fields)
 
 
 def make_batch_at(*timestamps: int, **fields: Any) -> bytearray:
-    """A batch with a record for each timestamp."""
+    """Returns a batch with a record for each timestamp."""
     return encode_rows([(b"key", b"x" * 50, at, ()) for at in timestamps], **fields)
 
 
@@ -89,7 +89,7 @@ def make_marker(
 
 
 def append(log: Log, data: bytes | bytearray | None = None, *, replicated: bool = True, **fields: Any) -> AppendResult:
-    """Appends a batch, made by `make_batch` if none is given, and moves the high watermark behind it."""
+    """Appends a batch, by default from `make_batch`, and advances the high watermark."""
     result = log.append_as_leader(make_batch(**fields) if data is None else data, 0)
     if replicated:
         log.update_high_watermark(log.log_end_offset)
@@ -126,7 +126,7 @@ def records_of(log: Log) -> list[Record]:
 
 
 def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of each data record."""
+    """Returns offset, key and value of each data record."""
     return [(record.offset, record.key, record.value) for record in records_of(log)]
 
 

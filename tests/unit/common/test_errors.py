@@ -5,7 +5,7 @@ import pytest
 from headrace.common import errors
 from headrace.common.errors import ERRORS_BY_CODE, ConfigError, CorruptRecordError, HeadraceError, KafkaError
 
-# As in org.apache.kafka.common.protocol.Errors; those that extend RetriableException may be tried again.
+# As in org.apache.kafka.common.protocol.Errors; those that extend RetriableException are retriable.
 KAFKAS = {
     -1: ("UNKNOWN_SERVER_ERROR", False),
     1: ("OFFSET_OUT_OF_RANGE", False),
@@ -176,7 +176,7 @@ def test_table_has_no_other_codes() -> None:
 
 def test_class_names_match_kafka_python() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of its own imports
+        warnings.simplefilter("ignore", DeprecationWarning)  # from its own imports
         from kafka.errors import kafka_errors
     for code, error in kafka_errors.items():
         if code in ERRORS_BY_CODE and code != 35:  # of the two classes for 35 one is the client's own

@@ -9,7 +9,7 @@ KNOWN = "L4tkSDvtSWyV2FJpQYyZlA"
 
 
 def test_text_has_kafka_format() -> None:
-    """As `kafka-storage random-uuid` prints it."""
+    """In the format of `kafka-storage random-uuid`."""
     assert str(Uuid(int=0)) == "AAAAAAAAAAAAAAAAAAAAAA"
     assert str(Uuid(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"
     assert str(Uuid(int=2**128 - 1)) == "_____________________w"

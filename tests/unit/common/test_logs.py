@@ -13,7 +13,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (.*)")
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """Puts back what a test has set."""
+    """Restores the log levels after a test."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield io.StringIO()

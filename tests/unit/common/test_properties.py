@@ -5,7 +5,7 @@ import pytest
 from headrace.common.errors import ConfigError
 from headrace.common.properties import parse_properties, read_properties
 
-# Each as java.util.Properties reads it.
+# The results of java.util.Properties.
 CASES = {
     "": {},
     "a=1": {"a": "1"},

@@ -101,7 +101,7 @@ def test_entries_added_by_callbacks_run_at_next_advance(clock: ManualClock, time
         timer.add(3, lambda: ran.append(-1))
 
     timer.add(5, again)
-    clock.advance(500)  # far beyond: its own time is long over
+    clock.advance(500)  # far beyond its deadline
     assert timer.advance() == 1
     assert timer.next_due_ms() == 0
     assert timer.advance() == 1
@@ -163,7 +163,7 @@ def test_calls_on_earlier_for_earlier_entry(clock: ManualClock) -> None:
 
 
 def pending(count: int, clock: ManualClock) -> Timer:
-    """Waits of 30 seconds up to a day."""
+    """Delays from 30 seconds to a day."""
     timer = Timer(clock)
     for number in range(count):
         timer.add(30_000 + number * 86_370_000 // count, lambda: pytest.fail("not due"))
@@ -198,7 +198,7 @@ def test_entry_moves_at_most_once_per_wheel(clock: ManualClock) -> None:
 
 
 def test_cancelled_entries_leave_nothing(clock: ManualClock, timer: Timer) -> None:
-    """A fetch that is answered before its time: added and cancelled over and over."""
+    """As for a fetch that completes before its timeout: repeatedly added and cancelled."""
     for _ in range(20_000):
         timer.add(500, lambda: None).cancel()
         clock.advance(1)

@@ -1,4 +1,4 @@
-"""The header of requests."""
+"""The request header."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The generated files are what the generator makes, and running needs no kio."""
+"""The generated files are up to date, and kio is not needed at run time."""
 
 import importlib.util
 import subprocess

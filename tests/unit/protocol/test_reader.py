@@ -1,4 +1,4 @@
-"""Reading: what each rule of the wire format does with good and bad bytes."""
+"""Decoding: each rule of the wire format with valid and invalid bytes."""
 
 import array
 
@@ -50,7 +50,7 @@ def test_plain_and_compact_lengths() -> None:
 def test_nulls() -> None:
     assert decode(Sample, 1, b"\xff\xff\1\xff\xff\xff\xff\0\0\0\0") == Sample(name=None, flag=True, inner=None)
     assert decode(Sample, 2, b"\0\0\1\0") == Sample(name=None, inner=None)
-    # As in Kafka any negative length is a null.
+    # As in Kafka, any negative length is null.
     assert decode(Sample, 1, b"\xff\xfe\0\x80\0\0\0\0\0\0\0").name is None
 
 
@@ -155,7 +155,7 @@ def test_absent_tagged_struct_is_none() -> None:
     assert decode(FetchRequest, 15, encode(FetchRequest(), 15)).replica_state is None
     sent = FetchRequest(replica_state=ReplicaState(replica_id=2))
     assert decode(FetchRequest, 15, encode(sent, 15)) == sent
-    # One that holds nothing but defaults says the same as none, and is not written.
+    # A struct with only defaults is equivalent to an absent one and is not written.
     assert encode(FetchRequest(replica_state=ReplicaState()), 15) == encode(FetchRequest(), 15)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that are cut off, changed or made to claim too much: only ProtocolError comes of them, and little memory."""
+"""Truncated and changed bytes and excessive claims: they raise only ProtocolError and use little memory."""
 
 import contextlib
 import random
@@ -15,7 +15,7 @@ MESSAGES = all_messages()
 
 
 def full_messages(seed: int) -> Iterator[tuple[type[Message], int, bytes]]:
-    """Each class in each version, with every field set."""
+    """Yields each class in each version, with every field set."""
     rng = random.Random(seed)
     for cls, version in MESSAGES:
         yield cls, version, encode(sample(cls, version, rng, full=True), version)
@@ -46,7 +46,7 @@ def test_claims_of_any_length_at_every_byte_cost_no_memory() -> None:
                 largest = max(largest, (tracemalloc.get_traced_memory()[1] - before) / (len(frame) + 100))
     finally:
         tracemalloc.stop()
-    # Objects are larger than the bytes that they are read from, but not without bound.
+    # Objects are larger than their bytes, but by a bounded factor.
     assert largest < 200
 
 

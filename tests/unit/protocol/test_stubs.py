@@ -1,4 +1,4 @@
-"""The stubs say what the compiled modules have: each public name, on both sides."""
+"""The stubs match the compiled modules: the same public names."""
 
 import ast
 import importlib

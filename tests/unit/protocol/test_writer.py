@@ -1,4 +1,4 @@
-"""Writing: frames, parts, and messages that cannot be written."""
+"""Encoding: frames, parts, and messages that cannot be encoded."""
 
 import uuid
 from enum import IntEnum
@@ -95,7 +95,7 @@ def test_encodes_frame_of_many_parts() -> None:
     slices = [Slice(number % 3) for number in range(500)]
     parts = encode_response(fetch_response(*slices), 12, 3)
     assert isinstance(parts, list)
-    # Those of no length have nothing to send.
+    # Empty parts are omitted.
     assert [part for part in parts if isinstance(part, Slice)] == [each for each in slices if each.size]
     assert int.from_bytes(bytes(parts[0])[:4], "big") == sum(map(len, parts)) - 4  # type: ignore[arg-type]
     assert isinstance(encode_response(fetch_response(Slice(0)), 12, 3), bytes)

@@ -1,4 +1,4 @@
-"""Arrow columns: types that are taken and refused, and decoders that survive an error."""
+"""Arrow columns: accepted and rejected types, and decoders after an error."""
 
 import pyarrow as pa
 import pytest
@@ -70,7 +70,7 @@ def test_columns_outlive_decoder() -> None:
 
 @pytest.mark.parametrize("before", [0, 1, 7, 8, 9])
 def test_failed_batch_leaves_no_rows(before: int) -> None:
-    """Headers are read a second time when they become columns, and a buffer may have been changed by then."""
+    """Headers are parsed again when they become columns, and the buffer may have changed since."""
     good = [(b"k%d" % i, b"v", i, [("name", None), ("other", b"x")]) for i in range(before)]
     later = [(b"later", b"v", 9, [("late", b"1"), ("null", None)]), (None, None, 10, [])]
     buffer = encode_rows([(b"bad", b"v", 5, [("fine", b"1"), ("spoilt", b"2")])] * 3)
@@ -101,7 +101,7 @@ def test_crcs_are_checked_on_request() -> None:
 
 
 def test_many_batches_at_once() -> None:
-    """A batch that cannot be read ends it; what came before is kept."""
+    """An invalid batch raises an error; the records before it are kept."""
     data = RecordBatch(encode_rows([(b"k", b"v", 5, [("a", None)]), (None, None, 6, None)], base_offset=5))
     marker = RecordBatch(
         encode_marker(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=5)
@@ -121,7 +121,7 @@ def test_many_batches_at_once() -> None:
 
 @pytest.mark.parametrize("size", range(40))
 def test_short_values_to_the_last_byte(size: int) -> None:
-    """Short ones are copied sixteen bytes at a time, in both directions."""
+    """Short values are copied sixteen bytes at a time, in both directions."""
     values = [bytes([i]) * (size + i % 2) for i in range(1, 5)]
     encoded = encode_rows([(value, value, 0, [("h", value)]) for value in values])
     decoded = decode_arrow([RecordBatch(encoded)])
@@ -243,7 +243,7 @@ MANY_ROWS = [(b"%05d" % number, b"%05d" % number * 20, number, None) for number 
 
 
 class TestMemory:
-    """That of columns which are gone is used again."""
+    """The memory of released columns is reused."""
 
     def table(self, size_hint: int = 0, rows_hint: int = 0) -> pa.RecordBatch:
         decoder = ArrowDecoder(size_hint=size_hint, rows_hint=rows_hint)
@@ -294,7 +294,7 @@ def test_rejects_headers_of_wrong_type(column: pa.Array) -> None:
 
 @pytest.mark.parametrize("nameless", [[{"key": None, "value": b"1"}], [None]])
 def test_rejects_headers_without_name(nameless: list[object]) -> None:
-    """But only those of the rows that are encoded."""
+    """Only the headers of the encoded rows count."""
     good = [{"key": "a", "value": None}]
     table = pa.table({"value": VALUES, "headers": pa.array([nameless, good, nameless], HEADERS_TYPE)})
     with pytest.raises(ValueError, match="column 'headers' has a header without a name"):
@@ -340,7 +340,7 @@ def test_rejects_base_offset_out_of_range(base_offset: int) -> None:
 
 
 def test_unaligned_arrays() -> None:
-    """As in a message that was received at any address."""
+    """As in a received message, which may be unaligned."""
 
     def at_odd_address(array: pa.Array) -> pa.Array:
         buffers = [buffer and pa.py_buffer(b"." + buffer.to_pybytes()).slice(1) for buffer in array.buffers()]
@@ -353,7 +353,7 @@ def test_unaligned_arrays() -> None:
     assert encode_arrow(table) == [encode_rows(rows)]
 
 
-# ---- buffers that do not fit each other, as no Arrow array has them
+# ---- inconsistent buffers
 
 
 INT32S = b"".join(n.to_bytes(4, "little", signed=True) for n in (0, 3, 6))

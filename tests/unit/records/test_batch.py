@@ -1,4 +1,4 @@
-"""The view of a batch: what it shows, what it holds on to, what it lets be changed."""
+"""The view of a batch: its fields, its buffer, and patching."""
 
 import gc
 import mmap
@@ -29,7 +29,7 @@ ROWS = [(b"key", b"value", 1000, [("name", b"data")]), (None, b"other", 1005, No
 
 
 class ByteArray(bytearray):
-    """One that can tell when it is gone."""
+    """A buffer that can be weakly referenced."""
 
 
 def test_sizes_of_the_format() -> None:
@@ -238,7 +238,7 @@ def test_walks_headers() -> None:
     assert walk_headers(b"", 0, 0) == 0
 
 
-# ---- what a leader asks of a producer's batch
+# ---- validation by the leader
 
 
 def test_accepts_valid_batch() -> None:

@@ -1,4 +1,4 @@
-"""Some thousands of broken batches; see tests/support/records/fuzzer.py for what is done with each."""
+"""Thousands of fuzzed batches; see tests/support/records/fuzzer.py."""
 
 import re
 
@@ -18,7 +18,7 @@ def test_fuzzed_frames_raise_only_our_errors(seed: int) -> None:
 
 
 def test_fuzzer_reaches_every_check() -> None:
-    """Otherwise they would prove little. These are the words of all errors that reading records has."""
+    """The patterns cover all errors that reading records can raise."""
     fuzzer = Fuzzer(4)
     fuzzer.run(ROUNDS)
     fields = ("length", "timestamp delta", "offset delta", "key", "value", "header count", "header key", "header value")

@@ -1,4 +1,4 @@
-"""Batch headers that lie. Each must be refused with an error that says what is wrong and at which byte."""
+"""Invalid batch headers. Each must raise an error that names the problem and the byte."""
 
 import pytest
 from tests.support.records import reference_batch as reference
@@ -20,7 +20,7 @@ AT = len(BEFORE)
 
 
 def batch_with(**fields: int) -> bytes:
-    """The batch of ROWS with some fields of its header changed, behind other bytes."""
+    """Returns the batch of ROWS with changed header fields, after other bytes."""
     return BEFORE + reference.batch_bytes(
         RECORDS, **{"count": 2, "base_timestamp": 1000, "max_timestamp": 1001} | fields
     )
@@ -107,7 +107,7 @@ def test_crc_covers_every_byte_after_it() -> None:
     sealed = batch_with()
     for at in range(AT, len(sealed)):
         if AT + 8 <= at < AT + 17:
-            continue  # the length and the magic have checks of their own
+            continue  # other tests cover length and magic
         buffer = bytearray(sealed)
         buffer[at] ^= 0x10
         batch = RecordBatch(buffer, AT)

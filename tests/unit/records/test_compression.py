@@ -1,4 +1,4 @@
-"""The codecs as Kafka's clients expect to find them."""
+"""The codecs in the formats of Kafka's clients."""
 
 import gzip
 
@@ -40,7 +40,7 @@ def test_reads_data_of_other_libraries(name: str, codec: int, size: int) -> None
 
 @pytest.mark.parametrize("size", SIZES)
 def test_reads_snappy_of_librdkafka(size: int) -> None:
-    """One block without a frame, by Google's library."""
+    """One block without framing, from Google's library."""
     assert bytes(decompress(Compression.SNAPPY, pa.compress(DATA[:size], "snappy", asbytes=True))) == DATA[:size]
 
 
@@ -66,7 +66,7 @@ def test_snappy_frames_of_other_versions_are_read() -> None:
 
 @pytest.mark.parametrize("level", [None, 1, 3, 9, 17])
 def test_lz4_frames_have_format_of_java_client(level: int | None) -> None:
-    """Kafka's reader takes independent blocks only; size and checksums the Java client does not write."""
+    """Kafka's reader accepts only independent blocks; the Java client writes no size and no block checksums."""
     packed = bytes(compress(Compression.LZ4, DATA, level))
     assert packed[:4] == b"\x04\x22\x4d\x18"
     flags = packed[4]

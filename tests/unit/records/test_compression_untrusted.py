@@ -1,4 +1,4 @@
-"""Compressed bytes that lie: garbage, bombs, and sizes that are not what the data says of itself."""
+"""Invalid compressed data: garbage, decompression bombs, and wrong sizes."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def test_rejects_truncated_data(codec: Compression) -> None:
     payload = packed(codec)
     for size in range(len(payload)):
         if codec == Compression.SNAPPY and size == 16:
-            continue  # a frame without a chunk is whole, and empty: see below
+            continue  # a frame without chunks is complete and empty: see below
         with pytest.raises(
             CorruptRecordError, match=rf"^batch at byte {AT}: (cannot decompress )?{codec.name.lower()} "
         ) as raised:
@@ -76,7 +76,7 @@ def test_rejects_garbage_after_valid_data(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_flipped_bits_raise_or_decode(codec: Compression) -> None:
-    """Only gzip has a checksum of its own; for the others the CRC of the batch is there."""
+    """Only gzip has its own checksum; the others rely on the CRC of the batch."""
     payload = packed(codec)
     for at in range(len(payload)):
         broken = bytearray(payload)
@@ -88,7 +88,7 @@ def test_flipped_bits_raise_or_decode(codec: Compression) -> None:
         assert codec != Compression.GZIP or inflated == RECORDS
 
 
-# ---- how much may come out
+# ---- limits
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -105,7 +105,7 @@ def test_limit_is_exact(codec: Compression, size: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_limits_concatenated_streams_together(codec: Compression) -> None:
-    """Java reads gzip members, zstd and lz4 frames to the last one, and snappy frames have many chunks anyway."""
+    """Java reads all concatenated gzip members and zstd and lz4 frames; snappy frames have many chunks anyway."""
     data = bytes(100_000)
     payload = packed(codec, data)
     twice = payload + payload[16:] if codec == Compression.SNAPPY else payload + payload
@@ -130,7 +130,7 @@ from headrace.common.errors import InflatedTooLargeError
 from headrace.records import RecordBatch
 
 def peak_bytes():
-    # Not getrusage(): what that says begins with the memory of the process that started this one.
+    # Not getrusage(): its value includes the memory of the parent process.
     (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM:")]
     return 1024 * int(line.split()[1])
 
@@ -145,7 +145,7 @@ print(json.dumps([refusal, peak_bytes() - before, time.process_time() - began]))
 
 
 def make_bomb(codec: Compression) -> bytes:
-    """Half a gigabyte of zeros: many times over what the tests let in."""
+    """Half a gigabyte of zeros, many times the limit."""
     zeros = bytes(64 * MIB)
     if codec == Compression.SNAPPY:
         chunk = packed(codec, zeros)
@@ -164,17 +164,17 @@ def test_decompression_bomb_is_limited(codec: Compression, tmp_path: Path) -> No
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     refusal, grown_bytes, seconds = json.loads(run.stdout)
     assert refusal == f"batch at byte 0: {codec.name.lower()} data decompresses to more than the limit of {limit} bytes"
-    # Less than half would mean that this does not measure what it should.
+    # Less than half would mean that the measurement is wrong.
     assert limit / 2 < grown_bytes < 2 * limit
     assert seconds < 2
 
 
-# ---- what data says of its own size
+# ---- wrong sizes
 
 
 @pytest.mark.parametrize("claimed", [0, 1, 2**31, 2**32 - 1])
 def test_wrong_gzip_size(claimed: int) -> None:
-    """A gzip member ends with its size. The true CRC makes it the only lie."""
+    """A gzip member ends with its size; only the size is wrong, not the CRC."""
     payload = gzip.compress(RECORDS)[:-4] + struct.pack("<I", claimed)
     with pytest.raises(CorruptRecordError, match=rf"^batch at byte {AT}: cannot decompress gzip data: "):
         batch_of(Compression.GZIP, payload).records()
@@ -197,7 +197,7 @@ def test_does_not_allocate_claimed_size(codec: Compression) -> None:
 
 
 def zstd_frame(claimed: int, content: bytes) -> bytes:
-    """A frame that holds its content as it is, and says that it is of another size."""
+    """Returns a frame with uncompressed content and a wrong size."""
     magic, single_segment_with_8_bytes = b"\x28\xb5\x2f\xfd", b"\xe0"
     block = ((len(content) << 3) | 1).to_bytes(3, "little")
     return magic + single_segment_with_8_bytes + struct.pack("<Q", claimed) + block + content
@@ -251,7 +251,7 @@ def test_rejects_snappy_chunk_past_data(claimed: int) -> None:
 
 
 def xxh32_of_a_few_bytes(data: bytes) -> int:
-    """The checksum of lz4 frames, for fewer than 16 bytes."""
+    """Computes the checksum of lz4 frames, for fewer than 16 bytes."""
     primes = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
     mask = 2**32 - 1
     hashed = primes[4] + len(data)
@@ -268,7 +268,7 @@ def xxh32_of_a_few_bytes(data: bytes) -> int:
 
 
 def lz4_frame(claimed: int, content: bytes) -> bytes:
-    """A frame that holds its content as it is, and says that it is of another size."""
+    """Returns a frame with uncompressed content and a wrong size."""
     independent_blocks_and_size, blocks_of_64_kib = 0x68, 0x40
     descriptor = bytes([independent_blocks_and_size, blocks_of_64_kib]) + struct.pack("<Q", claimed)
     checksum = bytes([xxh32_of_a_few_bytes(descriptor) >> 8 & 0xFF])

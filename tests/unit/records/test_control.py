@@ -1,4 +1,4 @@
-"""The markers that end transactions."""
+"""Transaction markers."""
 
 import pytest
 from tests.support.records import reference_batch as reference

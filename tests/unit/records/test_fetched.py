@@ -1,4 +1,4 @@
-"""FetchedRecords: a fetch reply's records in portions, as rows and as columns."""
+"""FetchedRecords: the records of a fetch response in portions, as rows and as columns."""
 
 import pickle
 
@@ -144,7 +144,7 @@ def test_columns_with_headers_in_portions():
 
 
 def test_offsets_may_have_gaps():
-    # A compacted batch: records 1 and 3 are left of 0 to 5.
+    # A compacted batch: records 1 and 3 remain of 0 to 5.
     raw = batch_of(0, b"0", b"1", b"2", b"3", b"4", b"5")
     kept = rewrite_batch(RecordBatch(raw).records(), bytes([0, 1, 0, 1, 0, 0]))
     found = fetched(bytes(kept), 0)
@@ -207,7 +207,7 @@ class TestTransactions:
 
 class TestErrors:
     def broken(self):
-        """Two good batches, one whose bytes were changed, one good one."""
+        """Returns two valid batches, a corrupt one, and another valid one."""
         bad = bytearray(batch_of(15, b"bad"))
         bad[-1] ^= 1
         return TWO + bytes(bad) + batch_of(16, b"after")
@@ -282,7 +282,7 @@ def test_records_do_not_reference_response():
     found = fetched(buffer)
     rows = found.take(100)
     del found
-    buffer += b"x"  # raises BufferError if somebody still looks at it
+    buffer += b"x"  # raises BufferError if the buffer is still referenced
     assert [row.value for row in rows] == [b"a", b"b", b"c", b"d", b"e"]
 
 

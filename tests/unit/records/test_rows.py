@@ -1,4 +1,4 @@
-"""The builder, and records as objects."""
+"""The batch builder and the row decoder."""
 
 import pickle
 

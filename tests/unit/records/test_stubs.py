@@ -1,4 +1,4 @@
-"""The stubs say what the compiled modules have: each public name and member, on both sides."""
+"""The stubs match the compiled modules: the same public names and members."""
 
 import ast
 import importlib
@@ -22,7 +22,7 @@ def is_type_variable(value: ast.expr) -> bool:
 
 
 def members(body: list[ast.stmt]) -> set[str]:
-    """The public names that statements define."""
+    """Returns the public names that statements define."""
     names = set()
     for statement in body:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef):
@@ -35,7 +35,7 @@ def members(body: list[ast.stmt]) -> set[str]:
 
 
 def is_imported(module: Any, name: str) -> bool:
-    """Whether a module has a name only because it imports it."""
+    """Returns True if a module has a name only because it imports it."""
     value = getattr(module, name)
     if inspect.ismodule(value):
         return True
@@ -68,7 +68,7 @@ def test_members_of_its_classes(stub: Path) -> None:
 
 @pytest.mark.parametrize("stub", STUBS, ids=lambda path: path.stem)
 def test_special_methods_of_its_classes(stub: Path) -> None:
-    """What a stub says can be done with an object, such as len(), can be done."""
+    """The special methods in a stub, such as `__len__`, exist."""
     module = importlib.import_module(f"headrace.records.{stub.stem}")
     for statement in ast.parse(stub.read_text()).body:
         if isinstance(statement, ast.ClassDef):

@@ -1,4 +1,4 @@
-"""Varints, murmur2 and CRC-32C: known answers, and what is refused."""
+"""Varints, murmur2 and CRC-32C: known values and invalid input."""
 
 from collections.abc import Callable
 

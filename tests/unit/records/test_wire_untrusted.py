@@ -1,4 +1,4 @@
-"""Records that lie, in each field that can. Errors must say which record and field, where, and what is wrong."""
+"""Invalid records, in every field. Errors must name record, field, position and problem."""
 
 import pytest
 from tests.support.records import reference_batch as reference
@@ -12,7 +12,7 @@ FIRST = reference.join_record(reference.record_parts(ROW._replace(offset=0), 0, 
 BEFORE = b"something else"
 RECORDS_AT = len(BEFORE) + reference.HEADER_BYTES
 
-# The fields that are varints: as `record_parts` names them, and as errors do.
+# The varint fields: their names in `record_parts` and in errors.
 FIELDS = {
     "timestamp delta": "timestamp delta",
     "offset delta": "offset delta",
@@ -27,7 +27,7 @@ CODECS = list(Compression)
 
 
 def error_of(second: bytes, codec: Compression = Compression.NONE, **header: int) -> CorruptRecordError:
-    """The error for a batch of one good record and, at index 1, the record or whatever is given."""
+    """Returns the error for a batch of one valid record and the given bytes at index 1."""
     payload = bytes(compress(codec, FIRST + second))
     fields = {"count": 2, "base_timestamp": 1000, "max_timestamp": 1000, "attributes": int(codec)} | header
     buffer = BEFORE + reference.batch_bytes(payload, **fields)
@@ -39,7 +39,7 @@ def error_of(second: bytes, codec: Compression = Compression.NONE, **header: int
 
 
 def changed(field: str, encoded: bytes) -> tuple[bytes, int]:
-    """The second record with one field's bytes replaced, and the position of that field among all records."""
+    """Returns the second record with one field replaced, and the position of that field."""
     parts = reference.record_parts(ROW, 0, 1000)
     at = [name for name, _ in parts].index(field)
     parts[at] = (field, encoded)
@@ -50,7 +50,7 @@ def changed(field: str, encoded: bytes) -> tuple[bytes, int]:
 
 
 def cut_behind(field: str, encoded: bytes) -> tuple[bytes, int]:
-    """The second record up to a field, which is replaced and the last, and its position among all records."""
+    """Returns the second record truncated after a replaced field, and the position of that field."""
     parts = reference.record_parts(ROW, 0, 1000)
     parts = parts[: [name for name, _ in parts].index(field)]
     record = reference.join_record([*parts, (field, encoded)])
@@ -60,7 +60,7 @@ def cut_behind(field: str, encoded: bytes) -> tuple[bytes, int]:
 def check(
     error: CorruptRecordError, what: str, position: int, problem: str, codec: Compression = Compression.NONE
 ) -> None:
-    """The position is one of the buffer, or of the inflated records where there is compression."""
+    """Checks the error. The position is relative to the buffer, or to the uncompressed records."""
     if codec:
         assert str(error) == f"{what} at byte {position} of the inflated records{problem}"
         assert error.position == position
@@ -90,7 +90,7 @@ def test_rejects_record_that_ends_before_field(field: str) -> None:
     record, position = cut_behind(field, b"")
     error = error_of(record)
     if field == "header key length":
-        # The count of headers does not fit what is left, which is seen first.
+        # The header count exceeds the remaining bytes, which is detected first.
         assert str(error).endswith(": claims 2 headers in 0 bytes")
     else:
         check(error, f"record 1, {FIELDS[field]}", position, ": cut short, 0 bytes left")
@@ -186,7 +186,7 @@ def test_rejects_trailing_bytes_in_batch(codec: Compression) -> None:
 
 
 def test_rejects_record_that_overlaps_next() -> None:
-    """Its length takes in the first byte of a third record, which the batch counts too."""
+    """Its length includes the first byte of a third record, which is in the batch, too."""
     record = bytearray(reference.join_record(reference.record_parts(ROW, 0, 1000)))
     record[0] += 2
     error = error_of(bytes(record) + FIRST, count=3)

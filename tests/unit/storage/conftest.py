@@ -9,7 +9,7 @@ from headrace.storage.log import Log
 from headrace.storage.manager import LogManager
 from headrace.testing.clock import ManualClock
 
-# A shared machine may stop for longer than Hypothesis lets an example take.
+# A busy machine may need longer than Hypothesis allows for an example.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
@@ -21,7 +21,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def make_log(tmp_path: Path, clock: ManualClock) -> MakeLog:
-    """Opens the log `orders-0` in the test's directory; takes topic properties and the options of `new_log`."""
+    """Opens the log `orders-0` in the test's directory with topic properties and the options of `new_log`."""
 
     def make(properties: Properties | None = None, **options: Any) -> Log:
         return new_log(tmp_path, clock, properties, **options)
@@ -31,7 +31,7 @@ def make_log(tmp_path: Path, clock: ManualClock) -> MakeLog:
 
 @pytest.fixture
 def make_manager(tmp_path: Path, clock: ManualClock) -> MakeManager:
-    """Makes a manager of the test's directory; takes what `new_manager` takes."""
+    """Creates a manager of the test's directory with the arguments of `new_manager`."""
 
     def make(*names: str, **options: Any) -> LogManager:
         return new_manager([tmp_path / name for name in names or ("data",)], clock, **options)

@@ -37,7 +37,7 @@ def with_crc(batch: bytearray) -> bytearray:
 
 
 def refuse(log: Log, data: bytes | bytearray, error: type[KafkaError], named: str) -> None:
-    """The append is refused, and the log is as it was."""
+    """Checks that the append is rejected and the log is unchanged."""
     before = (log.log_end_offset, log.size_in_bytes, len(log.producers.entries), log.epochs.entries)
     with pytest.raises(error, match=named) as refused:
         log.append_as_leader(data, 3)
@@ -287,7 +287,7 @@ def test_rejects_batch_that_is_too_large_after_recompression(make_log: MakeLog) 
     assert log.size_in_bytes == stored
 
 
-# ---- whose bytes
+# ---- buffers
 
 
 @pytest.mark.parametrize("wrap", [bytes, lambda data: memoryview(bytes(data))], ids=["bytes", "view"])

@@ -52,7 +52,7 @@ def plan(log: Log, settings: CleanerConfig | None = None) -> CleaningJob:
 
 
 def clean(log: Log, settings: CleanerConfig | None = None) -> CleaningJob:
-    """Seals what there is, cleans it, and checks that the log still opens to the same."""
+    """Rolls and cleans the log, and checks that it has the same content after reopening."""
     log.roll()
     job = plan(log, settings).run()
     assert finish_cleaning(log, job)
@@ -65,7 +65,7 @@ def keys(log: Log) -> list[tuple[int, bytes | None]]:
     return [(offset, key) for offset, key, _ in contents(log)]
 
 
-# ---- the last of each key
+# ---- retained records
 
 
 def test_retains_last_record_of_each_key(make_log: MakeLog) -> None:
@@ -132,7 +132,7 @@ def test_merged_segments_stay_within_limits(make_log: MakeLog) -> None:
     assert len(contents(log)) == 40
 
 
-# ---- when
+# ---- cleanable range
 
 
 def manager_with(make_manager: MakeManager, topic_properties: Properties, **options: Any) -> Any:
@@ -301,7 +301,7 @@ def test_retains_marker_while_transaction_has_data_then_for_delete_retention(
 
 
 def test_rewrites_transaction_index(make_log: MakeLog) -> None:
-    """Also of one that began in the cleaned part and was aborted behind it."""
+    """Includes a transaction that starts in the cleaned part and is aborted after it."""
     log = make_log(COMPACT)
     put(log, b"a")
     send(log, 1, 0, key=b"b", transactional=True)
@@ -318,7 +318,7 @@ def test_rewrites_transaction_index(make_log: MakeLog) -> None:
 
 
 def test_considers_abort_marker_in_active_segment(make_log: MakeLog) -> None:
-    """Its records lie in the cleaned part, and must not take the place of committed ones there."""
+    """Its records are in the cleaned part and must not replace committed ones."""
     log = make_log(COMPACT)
     put(log, b"a", b"good")
     send(log, 1, 0, key=b"a", value=b"bad", transactional=True)
@@ -329,7 +329,7 @@ def test_considers_abort_marker_in_active_segment(make_log: MakeLog) -> None:
 
 
 def test_ignores_abort_of_earlier_transaction_in_clean_part(make_log: MakeLog) -> None:
-    """The dirty part is read without it, and has a transaction of the same producer that was committed."""
+    """The scan of the dirty part does not see it, and the same producer has a committed transaction there."""
     log = make_log(COMPACT)
     put(log, b"a", b"old")
     send(log, 1, 0, key=b"a", value=b"bad", transactional=True)
@@ -342,7 +342,7 @@ def test_ignores_abort_of_earlier_transaction_in_clean_part(make_log: MakeLog) -
 
 
 def test_keeps_rest_of_partly_cleaned_segment(make_log: MakeLog) -> None:
-    """Whatever became of the transactions behind an open one: this one's end may not be replicated yet."""
+    """Even if later transactions are complete, since their markers may not be replicated yet."""
     log = make_log({**COMPACT, "delete.retention.ms": 0})
     put(log, b"a", b"old")
     put(log, b"a", b"new")
@@ -363,7 +363,7 @@ def test_keeps_rest_of_partly_cleaned_segment(make_log: MakeLog) -> None:
 
 
 def test_does_not_clean_batch_across_high_watermark(make_log: MakeLog) -> None:
-    """Some of its records may yet be truncated away, and must not have taken the place of others."""
+    """Its unreplicated records may be truncated later, so they must not replace others."""
     log = make_log(COMPACT)
     put(log, b"a")
     put(log, b"a")
@@ -376,7 +376,7 @@ def test_does_not_clean_batch_across_high_watermark(make_log: MakeLog) -> None:
     assert plan_cleaning(log, SMALL) is None, "there is nothing more to do until the high watermark moves"
 
 
-# ---- what must survive without records
+# ---- empty batches
 
 
 def test_retains_empty_batch_of_producers_last_sequence(make_log: MakeLog) -> None:
@@ -450,7 +450,7 @@ def test_batch_larger_than_map_disables_compaction(make_manager: MakeManager, ca
         assert manager.clean_next() == TP, "other settings may help"
 
 
-# ---- together with deletion
+# ---- compact and delete
 
 
 def test_compact_and_delete_policies_combine(make_log: MakeLog, clock: ManualClock) -> None:
@@ -470,7 +470,7 @@ def test_compact_and_delete_policies_combine(make_log: MakeLog, clock: ManualClo
     assert log.cleaned_up_to == 5
 
 
-# ---- how fast, and stopping
+# ---- throttling and cancellation
 
 
 def test_throttles_to_configured_rate(make_log: MakeLog, clock: ManualClock) -> None:
@@ -495,7 +495,7 @@ def state_of(log: Log) -> tuple[list[int], list[tuple[int, bytes | None]], set[s
 
 
 def dirty_log(make_log: MakeLog, properties: Properties | None = None) -> Log:
-    """Offsets 0 to 5 of one key, in three sealed segments."""
+    """Creates a log with offsets 0 to 5 of one key in three sealed segments."""
     log = make_log({**COMPACT, **(properties or {})})
     for number in range(6):
         put(log, b"a")
@@ -596,7 +596,7 @@ def test_deleting_log_cancels_job(make_manager: MakeManager) -> None:
 
 
 def test_job_finished_after_close_changes_nothing(make_manager: MakeManager) -> None:
-    """The owner hears of it only afterwards, when another may have the directory."""
+    """The result arrives after the close, when another process may own the directory."""
     woken = threading.Event()
     runner = ThreadRunner(wake=woken.set)
     manager = manager_with(make_manager, {"min.cleanable.dirty.ratio": 0.0}, runner=runner).start()

@@ -86,7 +86,9 @@ def test_directory_sync_failure_raises(tmp_path: Path, clock: ManualClock) -> No
     files = FaultyFileSystem()
     log = new_log(tmp_path, clock, files=files)
     append(log)
-    files.fail("sync_directory", "*/orders-0", errno.EIO, skip=1)  # the first is that of the leader epochs
+    files.fail(
+        "sync_directory", "*/orders-0", errno.EIO, skip=1
+    )  # the first sync is that of the leader epoch checkpoint
     with pytest.raises(KafkaStorageError, match=r"Cannot flush .*orders-0: Input/output error"):
         log.flush()
     assert log.recovery_point == 0
@@ -136,7 +138,7 @@ def test_background_flush_failure(tmp_path: Path, clock: ManualClock) -> None:
 
 
 def test_truncation_during_flush_keeps_recovery_point(tmp_path: Path, clock: ManualClock) -> None:
-    """What was synced is gone, and other records may have taken its place."""
+    """The synced records are truncated, and other records may have replaced them."""
     runner = DeferredRunner()
     log = new_log(tmp_path, clock, runner=runner)
     for _ in range(4):

@@ -13,7 +13,7 @@ FILES = FileSystem()
 NOWHERE = Path("nowhere")
 
 GROWING = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 100)), max_size=40)
-"""Steps of offsets (or timestamps) and positions (or offsets) from one entry to the next."""
+"""Differences of offsets (or timestamps) and positions (or offsets) between entries."""
 
 
 def entries_of(steps: list[tuple[int, int]], first: int, second: int) -> list[tuple[int, int]]:

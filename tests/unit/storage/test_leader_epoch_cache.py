@@ -32,7 +32,7 @@ def entries_of(cache: LeaderEpochFileCache) -> list[tuple[int, int]]:
     ],
 )
 def test_end_offset_for_epoch(tmp_path: Path, asked: int, answer: tuple[int, int]) -> None:
-    """KIP-101, and KIP-279 for the epoch that is answered: the largest that is not above the one asked for."""
+    """KIP-101, and KIP-279 for the returned epoch: the largest one not above the requested epoch."""
     assert make(tmp_path, (0, 0), (2, 10), (5, 20)).end_offset_for(asked, 33) == answer
 
 

@@ -1,4 +1,4 @@
-"""Opening a log: what is trusted, what is scanned, what is made again, and what is refused."""
+"""Opening a log: recovery, rebuilt indexes, interrupted work, and rejected directories."""
 
 import struct
 from pathlib import Path
@@ -56,7 +56,7 @@ def path_of(log: Log, base_offset: int, suffix: str = ".log") -> Path:
     return log.directory / f"{base_offset:020d}{suffix}"
 
 
-# ---- after a clean stop
+# ---- clean shutdown
 
 
 def test_clean_shutdown_needs_no_scan(make_log: MakeLog) -> None:
@@ -100,7 +100,7 @@ def test_clean_shutdown_with_preallocated_segment_needs_no_scan(make_log: MakeLo
     assert reopen_clean(log)[1] == LoadReport()
 
 
-# ---- after a crash
+# ---- crash recovery
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_recovers_transactions_across_recovery_point(make_log: MakeLog) -> None:
     assert [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted] == [(1, 0, 2)]
 
 
-# ---- what can be made again
+# ---- rebuilding
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -272,7 +272,7 @@ def test_rebuilds_leader_epochs(make_log: MakeLog, content: bytes | None) -> Non
     assert reopen_clean(log)[0].epochs.entries == [(0, 0), (2, 2), (5, 3)]
 
 
-# ---- what was left behind
+# ---- interrupted work
 
 
 def test_removes_leftover_files(make_log: MakeLog) -> None:
@@ -315,7 +315,7 @@ def test_completes_interrupted_swap(make_log: MakeLog) -> None:
     assert not [name for name in names_in(log.directory) if name.endswith(".swap")]
 
 
-# ---- what is refused
+# ---- rejected directories
 
 
 def test_rejects_log_of_other_topic_id(make_log: MakeLog) -> None:
@@ -337,7 +337,7 @@ def test_rejects_directory_that_is_a_file(make_log: MakeLog, tmp_path: Path) -> 
 
 
 def test_reader_detects_damage_below_recovery_point(make_log: MakeLog) -> None:
-    """Nothing is cut off for it: what follows may be read by its offset."""
+    """The log is not truncated: later batches can still be read."""
     log = filled(make_log)
     log.close()
     data = bytearray(path_of(log, 0).read_bytes())

@@ -1,4 +1,4 @@
-"""What a directory needs to go from Kafka to Headrace and back; tests/compat shows the same with Kafka itself."""
+"""Directories that move between Kafka and Headrace; tests/compat does the same with Kafka itself."""
 
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def test_keeps_broker_epoch_of_clean_shutdown(tmp_path: Path, found: bytes | Non
 
 
 def test_recovers_indexes_that_end_in_zeros(tmp_path: Path) -> None:
-    """As Kafka's do. Below the recovery point nothing is scanned for them."""
+    """Kafka's indexes end in zeros after a crash. Below the recovery point, no scan is needed."""
     with open_manager(tmp_path, {"index.interval.bytes": 500}) as manager:
         log = manager.create(TP)
         for number in range(20):
@@ -101,7 +101,7 @@ def test_recovers_indexes_of_zeros(tmp_path: Path) -> None:
 
 
 def test_closed_log_has_all_index_files(tmp_path: Path) -> None:
-    """Also if it ends with a segment that was begun and not written to: Kafka would say that it is damaged."""
+    """Even with an empty active segment: Kafka treats a segment without indexes as damaged."""
     with open_manager(tmp_path) as manager:
         log = manager.create(TP)
         append(log, b"key")
@@ -111,7 +111,7 @@ def test_closed_log_has_all_index_files(tmp_path: Path) -> None:
 
 
 def write_and_compact(manager: LogManager) -> Log:
-    """A log of which compaction takes all batches of some epochs and the first ones of others."""
+    """Creates a log in which compaction removes all batches of some epochs and the first batches of others."""
     log = manager.create(TP)
     for epoch in range(8):
         for number in range(6):

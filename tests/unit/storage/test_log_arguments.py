@@ -1,4 +1,4 @@
-"""Calls that are wrong: refused with a word on what is wrong, and nothing stored is lost."""
+"""Invalid arguments: each raises an error that names the problem, and no stored data is lost."""
 
 import array
 from pathlib import Path

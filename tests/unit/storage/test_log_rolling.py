@@ -157,7 +157,7 @@ def test_jitter_shortens_segment_ms(make_log: MakeLog) -> None:
 
 
 def test_rolls_when_offset_index_is_full(make_log: MakeLog) -> None:
-    """Room for 5 entries of 8 bytes, the first of which comes with the second batch."""
+    """The index has room for 5 entries of 8 bytes; the second batch adds the first entry."""
     log = make_log({"segment.index.bytes": 40, "index.interval.bytes": 0})
     for _ in range(6):
         append(log, at=-1)
@@ -168,7 +168,7 @@ def test_rolls_when_offset_index_is_full(make_log: MakeLog) -> None:
 
 
 def test_rolls_when_time_index_is_full(make_log: MakeLog) -> None:
-    """Room for 3 entries of 12 bytes, one of which is kept for the entry that closes the index."""
+    """The index has room for 3 entries of 12 bytes; one is reserved for the last entry."""
     log = make_log({"segment.index.bytes": 36, "index.interval.bytes": 0})
     for number in range(5):
         append(log, at=START_MS + number)
@@ -191,7 +191,7 @@ def test_rolls_for_offset_too_far_from_base(make_log: MakeLog) -> None:
 
 
 def test_replaces_empty_segment_for_offset_too_far_from_base(make_log: MakeLog, tmp_path: Path) -> None:
-    """The segment that could not take it had nothing, and goes."""
+    """The empty segment is replaced."""
     log = make_log()
     log.append_as_follower(make_batch(2, base_offset=FAR - 1))
     assert bases(log) == [FAR - 1]

@@ -1,4 +1,4 @@
-"""Taking records away at the end, and starting over."""
+"""Truncation of a log."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from headrace.testing.clock import ManualClock
 
 
 def segmented(make_log: MakeLog) -> Log:
-    """Batches of two records at 0, 2 | 4, 6 | 8, each segment newer than the one before and of a newer leader."""
+    """Creates batches of two records at 0, 2 | 4, 6 | 8; later segments have newer timestamps and leader epochs."""
     log = make_log({"index.interval.bytes": 0, "file.delete.delay.ms": 0})
     for number in range(5):
         if number in (2, 4):

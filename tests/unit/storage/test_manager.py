@@ -205,7 +205,7 @@ def test_name_of_deleted_log_is_shortened() -> None:
     assert longest.endswith(f"-123.{ID.hex}-delete")
 
 
-# ---- periodic work
+# ---- periodic tasks
 
 
 def test_runs_periodic_tasks(make_manager: MakeManager, clock: ManualClock, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_log_start_offset_survives_restart(make_manager: MakeManager) -> None:
         assert (log_of(manager, TP).log_start_offset, log_of(manager, TP).log_end_offset) == (3, 5)
 
 
-# ---- whose directory
+# ---- ownership
 
 
 @pytest.mark.parametrize(("cluster_id", "node_id"), [("other", 1), ("cluster", 2)])
@@ -313,7 +313,7 @@ def test_rejects_directory_of_other_node(
         f"cluster, not to node {node_id} of cluster {cluster_id}. Check node.id, cluster.id and log.dirs"
     )
     with make_manager():
-        pass  # and is free again
+        pass  # and the lock is released again
 
 
 def test_directory_id_is_stable(make_manager: MakeManager, tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_damaged_checkpoint_causes_scan(
 
 
 def test_cleaned_offset_is_limited_to_log_end(make_manager: MakeManager, tmp_path: Path) -> None:
-    """As after a crash that cost records."""
+    """As after a crash that lost records."""
     with make_manager() as manager:
         append(manager.create(TP), count=5)
     (tmp_path / "data" / "cleaner-offset-checkpoint").write_bytes(b"0\n1\norders 0 9\n")
@@ -458,7 +458,7 @@ def test_cleaned_offset_is_limited_to_log_end(make_manager: MakeManager, tmp_pat
         assert log_of(manager, TP).cleaned_up_to == 5
 
 
-# ---- failing
+# ---- failures
 
 
 def test_failed_directory_goes_offline_with_its_logs(make_manager: MakeManager, tmp_path: Path) -> None:

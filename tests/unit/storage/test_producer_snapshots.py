@@ -18,7 +18,7 @@ PATH = Path("00000000000000000012.snapshot")
 
 
 def states() -> ProducerStateManager:
-    """Producer 7 has written sequences 3 to 5 and has a transaction open; of producer 8 there is only a marker."""
+    """Producer 7 has written sequences 3 to 5 in an open transaction; producer 8 has only a marker."""
     made = ProducerStateManager()
     fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 2, "transactional": True}
     made.apply(RecordBatch(make_batch(2, base_offset=6, base_sequence=1, at=AT, **fields)))
@@ -138,7 +138,7 @@ def test_opens_snapshots_to_sync(tmp_path: Path) -> None:
 
 
 def test_truncation_removes_later_snapshots(make_log: MakeLog) -> None:
-    """A log that is truncated within its only batch and closed ends before its snapshot when it is opened again."""
+    """A log that was truncated within its only batch and closed ends before its snapshot when reopened."""
     log = make_log()
     send(log, 1, count=4)
     log.truncate_to(3)

@@ -42,7 +42,7 @@ def check(states: ProducerStateManager, batch: RecordBatch, origin: AppendOrigin
     states.check(batch, origin)
 
 
-# ---- epochs and sequences, row by row as in the module's table
+# ---- epochs and sequence numbers, in the order of the module's table
 
 
 def test_accepts_unknown_producer_with_any_sequence() -> None:
@@ -199,7 +199,7 @@ def test_fences_marker_of_older_producer_epoch(make_log: MakeLog) -> None:
 
 
 def test_marker_with_newer_epoch_fences_old_producer(make_log: MakeLog) -> None:
-    """As a coordinator does that aborts for a producer which timed out."""
+    """As a coordinator does when it aborts the transaction of a producer that timed out."""
     log = make_log()
     send(log, 1, epoch=5, transactional=True)
     end_transaction(log, 1, ControlType.ABORT, epoch=6)
@@ -274,7 +274,7 @@ def test_transactions_may_end_in_any_order() -> None:
     assert states.first_unstable_offset() is None
 
 
-# ---- expiry
+# ---- expiration
 
 
 def test_removes_expired_producers(make_log: MakeLog, clock: ManualClock) -> None:
@@ -295,7 +295,7 @@ def test_removes_expired_producers(make_log: MakeLog, clock: ManualClock) -> Non
     assert log.producers.entries[1].last_sequence == 55
 
 
-# ---- what compaction asks
+# ---- compaction
 
 
 def test_returns_last_batch_of_each_producer() -> None:

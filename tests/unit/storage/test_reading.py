@@ -23,14 +23,14 @@ def bases(result: ReadResult) -> list[int]:
 
 
 def filled(make_log: MakeLog, count: int = 6, **properties: object) -> Log:
-    """Batches of one record each."""
+    """Appends batches of one record each."""
     log = make_log(properties)
     for _ in range(count):
         append(log)
     return log
 
 
-# ---- how much
+# ---- sizes
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_slice_ends_with_segment(make_log: MakeLog) -> None:
     assert bases(log.read(3, 10**6)) == [3]
 
 
-# ---- how far
+# ---- isolation
 
 
 def test_isolation_limits_reads(make_log: MakeLog) -> None:
@@ -214,7 +214,7 @@ def test_finds_first_record_at_or_after_timestamp(make_log: MakeLog) -> None:
 
 
 def test_finds_timestamps_out_of_order(make_log: MakeLog) -> None:
-    """What was asked for may lie behind newer records, or within a batch whose newest record comes first."""
+    """The record may follow newer ones, or be in a batch whose newest record comes first."""
     log = make_log({"index.interval.bytes": 0})
     append(log, make_batch_at(START_MS + 50, START_MS + 90, START_MS + 20))
     append(log, make_batch_at(START_MS + 10))

@@ -27,7 +27,7 @@ SIZE = len(make_batch())
 
 
 def segmented(make_log: MakeLog, properties: Properties, count: int = 4, *, step_ms: int = 1000) -> Log:
-    """Segments of one record each, each `step_ms` newer than the one before; the last is active."""
+    """Creates segments of one record each, each `step_ms` newer than the previous; the last is active."""
     log = make_log({"file.delete.delay.ms": 0, **properties})
     for number in range(count):
         append(log, at=START_MS + number * step_ms)
@@ -104,7 +104,7 @@ def test_whole_log_expires(make_log: MakeLog, clock: ManualClock) -> None:
 
 
 def test_full_disk_keeps_active_segment(tmp_path: Path, clock: ManualClock) -> None:
-    """There is no room to begin another. What goes makes some."""
+    """There is no space for a new segment; deleting old ones frees some."""
     files = FaultyFileSystem()
     log = new_log(tmp_path, clock, {"retention.ms": 1000, "file.delete.delay.ms": 0}, files=files)
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_full_disk_keeps_active_segment(tmp_path: Path, clock: ManualClock) -> N
     ("keep_bytes", "deleted"), [(4 * SIZE, 0), (3 * SIZE + 1, 0), (3 * SIZE, 1), (SIZE, 3), (1, 3), (0, 4), (-1, 0)]
 )
 def test_deletes_segments_by_size(make_log: MakeLog, keep_bytes: int, deleted: int) -> None:
-    """At least so much stays."""
+    """At least `retention.bytes` stay."""
     log = segmented(make_log, {"retention.bytes": keep_bytes})
     assert delete_old_segments(log) == deleted
     assert log.size_in_bytes == (4 - deleted) * SIZE
@@ -135,12 +135,12 @@ def test_deletes_segments_by_size(make_log: MakeLog, keep_bytes: int, deleted: i
 
 
 def test_no_size_limit_keeps_empty_segment(make_log: MakeLog) -> None:
-    """As compaction leaves one. To delete it would move the log's start."""
+    """As after compaction. Deleting it would move the log start offset."""
     log = segmented(make_log, {"cleanup.policy": "compact,delete", "retention.bytes": -1, "segment.bytes": 1024})
     append(log)
     job = plan_cleaning(log, CleanerConfig())
     assert job is not None
-    job.config = dataclasses.replace(job.config, segment_bytes=1)  # so that segments are not joined
+    job.config = dataclasses.replace(job.config, segment_bytes=1)  # so that segments are not merged
     assert finish_cleaning(log, job.run())
     assert [segment.size for segment in log.segments] == [0, 0, SIZE, 2 * SIZE]
     assert delete_old_segments(log) == 0
@@ -177,7 +177,7 @@ def test_compacted_log_has_no_retention(make_log: MakeLog, clock: ManualClock) -
     assert delete_old_segments(log) == 0
 
 
-# ---- what is not replicated
+# ---- high watermark
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Finding batches in a segment, against a list of them."""
+"""Lookups in a segment, compared with a linear search."""
 
 import itertools
 from pathlib import Path
@@ -17,7 +17,7 @@ from headrace.storage.segment import BatchPosition, LogSegment, SegmentFiles, re
 BASE = 1000
 
 Shape = tuple[int, int, int, int]
-"""A batch: gap before it, number of records, size of each, time."""
+"""A batch: gap before it, number of records, record size, timestamp."""
 
 shapes = st.lists(
     st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from([0, 40, 400]), st.integers(-1, 5)),
@@ -27,7 +27,7 @@ shapes = st.lists(
 
 
 def fill(segment: LogSegment, shapes: list[Shape], interval: int) -> list[BatchPosition]:
-    """Appends batches one by one. Returns what a search must find."""
+    """Appends batches one by one. Returns their positions."""
     segment.create()
     placed: list[BatchPosition] = []
     offset = BASE
@@ -110,7 +110,7 @@ def test_read_raises_at_incomplete_batch(tmp_path: Path, missing: int) -> None:
 
 
 def test_index_entries_respect_interval(tmp_path: Path) -> None:
-    """More than the interval of log lies between two of them, but no more than one batch in addition."""
+    """Entries are at least the interval apart, and at most one batch more."""
     segment = segment_in(tmp_path)
     placed = fill(segment, [(0, 1, 40, 0)] * 20, 300)
     size = placed[0].size

@@ -109,8 +109,8 @@ def test_truncates_entries(tmp_path: Path, offset: int, kept: int, saved: bool) 
     st.integers(0, 40),
 )
 def test_overlapping_matches_linear_search(steps: list[tuple[int, int]], first: int, length: int) -> None:
-    """As in a log, a last stable offset is not above where a transaction began that was still open. Transactions begin
-    at even offsets and end at odd ones, for no offset is both."""
+    """As in a log, the last stable offset is not above the first offset of an open transaction. Transactions start
+    at even offsets and end at odd ones, since no offset is both."""
     last, entries = BASE + 1, []
     for number, (before, step) in enumerate(steps):
         last += 2 * step

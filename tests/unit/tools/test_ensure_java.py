@@ -1,4 +1,4 @@
-"""`tools/ensure_java` with programs that pretend to be Java."""
+"""`tools/ensure_java` with fake Java programs."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).parents[3] / "tools" / "ensure_java"
 
 
 def pretend(home: Path, version: str) -> Path:
-    """A Java of some version."""
+    """Creates a fake Java of a version."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
