@@ -1,4 +1,4 @@
-"""The same broker for Kafka's tools and for ours, with topics, records and groups in it."""
+"""A broker with topics, records and groups for Kafka's tools and ours."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -33,7 +33,7 @@ def java(apache_kafka: None, broker: Broker) -> Iterator[Java]:
 
 @pytest.fixture(scope="module")
 def ours(broker: Broker) -> Tool:
-    """Runs one of our tools in this process; the address of the broker is put in, behind the tool's name."""
+    """Runs one of our tools in this process, with --bootstrap-server after the tool's name."""
 
     def run(name: str, *args: object, stdin: bytes = b"") -> ToolResult:
         return bare(name, "--bootstrap-server", broker.bootstrap, *args, stdin=stdin)
@@ -78,7 +78,7 @@ def admin_address(admin: headrace.Admin) -> str:
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Path:
-    """A configuration with which Kafka's tools give up soon. A topic that does not exist takes them a minute."""
+    """A configuration with short timeouts. By default Kafka's tools wait a minute for a missing topic."""
     file = tmp_path / "impatient.properties"
     file.write_text("default.api.timeout.ms=5000\nrequest.timeout.ms=5000\n")
     return file

@@ -24,7 +24,7 @@ Lines = list[str]
 
 
 WORDS = ("Error", "Warn", "Option --")
-"""What Kafka's tools tell people on standard output, and ours on standard error."""
+"""Notices that Kafka's tools print to standard output, and ours to standard error."""
 
 
 def lines(text: str) -> Lines:
@@ -32,7 +32,7 @@ def lines(text: str) -> Lines:
 
 
 def in_any_order(text: str) -> Lines:
-    """Kafka's tools print topics and partitions as a hash map has them."""
+    """Sorts lines, because Kafka's tools print topics and partitions in hash map order."""
     return sorted(line for line in lines(text) if line)
 
 
@@ -74,11 +74,11 @@ class TestTopics:
         ],
         ids=" ".join,
     )
-    def test_what_changes_nothing(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
+    def test_list_and_describe(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
         given = [arg.replace("TOPIC", topic) for arg in args]
         check(java.tool("kafka-topics", *given), ours("topics", *given), in_any_order)
 
-    def test_by_id(self, java: Java, ours: Tool, admin: headrace.Admin, topic: str) -> None:
+    def test_describe_by_id(self, java: Java, ours: Tool, admin: headrace.Admin, topic: str) -> None:
         topic_id = admin.describe_topics([topic])[topic].topic_id
         check(
             java.tool("kafka-topics", "--describe", "--topic-id", topic_id),
@@ -86,7 +86,7 @@ class TestTopics:
         )
 
     @pytest.mark.parametrize("topic_id", [None, "AAAAAAAAAAAAAAAAAAAAAA"])
-    def test_by_id_and_name(
+    def test_describe_by_id_and_name(
         self, java: Java, ours: Tool, admin: headrace.Admin, topic: str, topic_id: str | None
     ) -> None:
         admin.create_topics([f"{topic}-other"])
@@ -96,7 +96,7 @@ class TestTopics:
         check(java.tool("kafka-topics", *given), mine)
         assert (f"Topic: {topic}-other\t" in mine.out) == (topic_id is None)
 
-    def test_create_grow_and_delete(self, java: Java, ours: Tool, topic: str) -> None:
+    def test_create_alter_delete(self, java: Java, ours: Tool, topic: str) -> None:
         for name, run in (("kafka-topics", java.tool), ("topics", ours)):
             new = f"{topic}-{name}"
             made = run(name, "--create", "--topic", new, "--partitions", "2", "--config", "retention.ms=5000")
@@ -108,7 +108,7 @@ class TestTopics:
             assert run(name, "--delete", "--topic", new).status == 0
             assert new not in run(name, "--list").out.split()
 
-    def test_fewer_partitions_is_told(self, ours: Tool, topic: str) -> None:
+    def test_rejects_fewer_partitions(self, ours: Tool, topic: str) -> None:
         refused = ours("topics", "--alter", "--topic", topic, "--partitions", "2")
         assert refused.status == 1
         assert refused.err == (
@@ -139,12 +139,12 @@ class TestConfigs:
         ],
         ids=" ".join,
     )
-    def test_same(self, java: Java, ours: Tool, admin: headrace.Admin, topic: str, args: list[str]) -> None:
+    def test_same_output(self, java: Java, ours: Tool, admin: headrace.Admin, topic: str, args: list[str]) -> None:
         broker = str(admin.describe_cluster().brokers[0].id)
         given = [arg.replace("TOPIC", topic).replace("BROKER", broker) for arg in args]
         check(java.tool("kafka-configs", *given), ours("configs", *given))
 
-    def test_a_change_is_seen(self, ours: Tool, topic: str) -> None:
+    def test_alter_is_visible(self, ours: Tool, topic: str) -> None:
         ours("configs", "--alter", "--topic", topic, "--add-config", "cleanup.policy=[compact,delete]")
         shown = json.loads(ours("configs", "--describe", "--topic", topic, "--json").out)[topic]
         assert {entry["name"]: entry["value"] for entry in shown}["cleanup.policy"] == "compact,delete"
@@ -172,13 +172,13 @@ class TestOffsets:
         ],
         ids=" ".join,
     )
-    def test_same(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
+    def test_same_output(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
         given = [arg.replace("TOPIC", topic) for arg in args]
         check(java.tool("kafka-get-offsets", *given), ours("get-offsets", *given))
 
 
 class TestDeleteRecords:
-    def test_same(self, java: Java, ours: Tool, topic: str, tmp_path: Path) -> None:
+    def test_same_output(self, java: Java, ours: Tool, topic: str, tmp_path: Path) -> None:
         file = tmp_path / "offsets.json"
         entries = [
             {"topic": topic, "partition": number, "offset": offset} for number, offset in ((0, 4), (1, -1), (2, 99))
@@ -191,7 +191,7 @@ class TestDeleteRecords:
         assert shown[0] == shown[1]
         assert f"partition: {topic}-0\tlow_watermark: 4" in mine.out
 
-    def test_a_topic_that_is_not_there(self, java: Java, ours: Tool, tmp_path: Path, impatient: Path) -> None:
+    def test_unknown_topic(self, java: Java, ours: Tool, tmp_path: Path, impatient: Path) -> None:
         file = tmp_path / "offsets.json"
         file.write_text('{"partitions": [{"topic": "not-there", "partition": 0, "offset": 1}], "version": 1}')
         args = ("--offset-json-file", file)
@@ -201,7 +201,7 @@ class TestDeleteRecords:
     @pytest.mark.parametrize(
         "text", ["", "{}", "[1]", '{"partitions": [{"topic": "t"}]}', '{"partitions": [], "version": 2}']
     )
-    def test_a_file_that_makes_no_sense(self, java: Java, ours: Tool, tmp_path: Path, text: str) -> None:
+    def test_invalid_file(self, java: Java, ours: Tool, tmp_path: Path, text: str) -> None:
         file = tmp_path / "offsets.json"
         file.write_text(text)
         refused = ours("delete-records", "--offset-json-file", file)
@@ -224,7 +224,7 @@ class TestCluster:
         check(java.tool("kafka-log-dirs", *args), ours("log-dirs", *args), read)
 
     @pytest.mark.parametrize("args", [["--describe", "--broker-list", "77"], []], ids=" ".join)
-    def test_log_dirs_of_nobody(self, java: Java, ours: Tool, args: list[str]) -> None:
+    def test_log_dirs_of_unknown_broker(self, java: Java, ours: Tool, args: list[str]) -> None:
         assert ours("log-dirs", *args).status == java.tool("kafka-log-dirs", *args).status == 1
 
     def test_cluster_id(self, java: Java, ours: Tool) -> None:
@@ -290,7 +290,7 @@ class TestGroups:
         ],
         ids=" ".join,
     )
-    def test_same(self, java: Java, ours: Tool, topic: str, group: str, args: list[str]) -> None:
+    def test_same_output(self, java: Java, ours: Tool, topic: str, group: str, args: list[str]) -> None:
         given = [arg.replace("TOPIC", topic).replace("GROUP", group) for arg in args]
         check(java.tool("kafka-consumer-groups", *given), ours("consumer-groups", *given), in_any_order)
 
@@ -304,7 +304,9 @@ class TestGroups:
         ],
         ids=" ".join,
     )
-    def test_what_kafka_calls_a_success(self, java: Java, ours: Tool, topic: str, group: str, args: list[str]) -> None:
+    def test_exit_codes_that_differ_from_kafka(
+        self, java: Java, ours: Tool, topic: str, group: str, args: list[str]
+    ) -> None:
         given = [arg.replace("TOPIC", topic).replace("GROUP", group) for arg in args]
         assert java.tool("kafka-consumer-groups", *given).status == 0
         refused = ours("consumer-groups", *given)
@@ -328,14 +330,14 @@ class TestGroups:
             args = ["--reset-offsets", "--group", f"live-{topic}", "--topic", topic, "--to-earliest", "--execute"]
             assert "Stable" in ours("consumer-groups", *args).err
 
-    def test_a_plan_goes_through_a_file(self, java: Java, ours: Tool, topic: str, group: str, tmp_path: Path) -> None:
+    def test_export_and_import_of_offsets(self, java: Java, ours: Tool, topic: str, group: str, tmp_path: Path) -> None:
         file = tmp_path / "plan.csv"
         plan = ours("consumer-groups", "--reset-offsets", "--group", group, "--all-topics", "--to-latest", "--export")
         file.write_text(plan.out)
         args = ["--reset-offsets", "--group", group, "--from-file", str(file), "--execute"]
         check(java.tool("kafka-consumer-groups", *args), ours("consumer-groups", *args), in_any_order)
 
-    def test_offsets_and_groups_go(self, java: Java, ours: Tool, topic: str, group: str) -> None:
+    def test_delete_offsets_and_groups(self, java: Java, ours: Tool, topic: str, group: str) -> None:
         kept = ours("consumer-groups", "--delete-offsets", "--group", group, "--topic", f"{topic}:0")
         assert kept.status == 0
         check(
@@ -365,7 +367,7 @@ class TestTransactions:
         ],
         ids=" ".join,
     )
-    def test_same(self, java: Java, ours: Tool, topic: str, args: list[str], impatient: Path) -> None:
+    def test_same_output(self, java: Java, ours: Tool, topic: str, args: list[str], impatient: Path) -> None:
         given = [arg.replace("TOPIC", topic) for arg in args]
         place = ["--bootstrap-server", java.bootstrap]
         if "not-there" in args:
@@ -373,7 +375,7 @@ class TestTransactions:
         kafka = java.bare_tool("kafka-transactions", *place, *given)
         check(kafka, ours("transactions", *given))
 
-    def test_an_open_one(self, java: Java, ours: Tool, topic: str) -> None:
+    def test_open_transaction(self, java: Java, ours: Tool, topic: str) -> None:
         def kafka(*args: str) -> ToolResult:
             return java.bare_tool("kafka-transactions", "--bootstrap-server", java.bootstrap, *args)
 
@@ -388,7 +390,7 @@ class TestTransactions:
             shown = [each.out.splitlines() for each in (kafka(*args), ours("transactions", *args))]
             assert shown[0][0] == shown[1][0]
             rows = [dict(zip(lines[0].split("\t"), lines[1].split("\t"), strict=True)) for lines in shown]
-            # How long it has been open is another moment's.
+            # The duration differs because the tools run at different times.
             durations = [int(row.pop("TransactionDurationMs")) for row in rows]
             assert rows[0] == rows[1]
             assert 0 <= durations[0] <= durations[1]
@@ -397,8 +399,8 @@ class TestTransactions:
             producer.abort_transaction()
         assert ours("transactions", "forceTerminateTransaction", "--transactionalId", f"id-{topic}").status == 0
 
-    def test_one_that_hangs(self, java: Java) -> None:
-        """Of a producer that no coordinator knows, in a broker that takes its word."""
+    def test_hanging_transaction(self, java: Java) -> None:
+        """A transaction that no coordinator knows, in a broker that does not verify it."""
         with EmbeddedBroker({"transaction.partition.verification.enable": False}, topics={"t": 1}) as broker:
             sent = int(time.time() * 1000) - 3_600_000
             data = batch(
@@ -450,7 +452,7 @@ class TestConsole:
         ],
         ids=" ".join,
     )
-    def test_consumer_refuses(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
+    def test_consumer_rejects_wrong_flags(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
         given = [arg.replace("TOPIC", topic) for arg in args]
         refused = ours("console-consumer", *given)
         assert refused.status == java.tool("kafka-console-consumer", *given).status == 1
@@ -458,10 +460,10 @@ class TestConsole:
 
     @pytest.mark.parametrize("skips", [True, False])
     @pytest.mark.parametrize("name", ["LongDeserializer", "IntegerDeserializer"])
-    def test_what_cannot_be_shown(
+    def test_record_that_cannot_be_printed(
         self, java: Java, ours: Tool, admin: headrace.Admin, topic: str, skips: bool, name: str
     ) -> None:
-        """What is printed, the exit code, and what is left to the group."""
+        """Compares output, exit code and committed offsets."""
         with headrace.Producer(bootstrap_servers=java.bootstrap) as producer:
             for value in (b"\0" * 8, b"short", b"\0" * 8, b"\0" * 8):
                 producer.send(f"{topic}-numbers", value).get(30)
@@ -475,7 +477,9 @@ class TestConsole:
         assert done[0] == done[1]
 
     @pytest.mark.parametrize("skips", [True, False])
-    def test_records_without_keys_are_not_of_brokers(self, java: Java, ours: Tool, topic: str, skips: bool) -> None:
+    def test_internal_formatters_skip_records_without_keys(
+        self, java: Java, ours: Tool, topic: str, skips: bool
+    ) -> None:
         given = ["--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", "10"]
         given += ["--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"]
         given += ["--skip-message-on-error"] if skips else []
@@ -512,7 +516,7 @@ class TestConsole:
         assert found[0] == found[1] != []
 
     @pytest.mark.parametrize("args", [["--property", "parse.key=true"], ["--property", "parse.headers=true"]])
-    def test_a_line_that_is_not_as_it_should(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
+    def test_invalid_line(self, java: Java, ours: Tool, topic: str, args: list[str]) -> None:
         given = ["--topic", topic, *args]
         kafka = java.tool("kafka-console-producer", *given, stdin=b"nothing\n")
         refused = ours("console-producer", *given, stdin=b"nothing\n")
@@ -526,7 +530,7 @@ class TestDumpLog:
         [[], ["--print-data-log"], ["--deep-iteration"], ["--print-data-log", "--skip-record-metadata"]],
         ids=" ".join,
     )
-    def test_same(self, java: Java, log_file: Path, args: list[str]) -> None:
+    def test_same_output(self, java: Java, log_file: Path, args: list[str]) -> None:
         given = ["--files", str(log_file), *args]
         check(java.bare_tool("kafka-dump-log", *given), bare("dump-log", *given))
 
@@ -537,9 +541,7 @@ class TestDumpLog:
                 check(java.bare_tool("kafka-dump-log", *given), bare("dump-log", *given))
 
     @pytest.mark.parametrize("flag", ["--offsets-decoder", "--transaction-log-decoder"])
-    def test_data_of_another_kind(
-        self, java: Java, admin: headrace.Admin, broker: object, topic: str, flag: str
-    ) -> None:
+    def test_wrong_decoder(self, java: Java, admin: headrace.Admin, broker: object, topic: str, flag: str) -> None:
         keys = [b"\0\0\0\1a\0\1b\0\0\0\0", b"\0\1abc", b"\0\x63abc", b"a", None]
         with headrace.Producer(bootstrap_servers=java.bootstrap) as producer:
             for key in keys:
@@ -555,7 +557,7 @@ class TestDumpLog:
         assert "the record at offset 4 cannot be shown" in mine.err
 
     def test_files_beside_the_log(self, java: Java, tmp_path: Path) -> None:
-        """Indexes, snapshots and the topic of transactions, as a broker leaves them when it ends."""
+        """Indexes, snapshots and the transaction log of a stopped broker."""
         with EmbeddedBroker({"transaction.state.log.num.partitions": 1}, data_dir=tmp_path / "data") as broker:
             with headrace.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
                 settings = {"segment.bytes": 5000, "index.interval.bytes": 500}
@@ -576,7 +578,7 @@ class TestDumpLog:
         given = ["--files", str(log), "--transaction-log-decoder"]
         check(java.bare_tool("kafka-dump-log", *given), bare("dump-log", *given))
 
-    def test_a_file_that_is_damaged(self, log_file: Path, tmp_path: Path) -> None:
+    def test_corrupt_file(self, log_file: Path, tmp_path: Path) -> None:
         data = bytearray(log_file.read_bytes())
         data[-1] ^= 1
         copy = tmp_path / log_file.name

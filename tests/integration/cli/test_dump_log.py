@@ -1,4 +1,4 @@
-"""`dump-log` on the files that a broker leaves: indexes, snapshots, its own topics, and data of other kinds."""
+"""`dump-log` on a broker's files: indexes, snapshots, internal topics, and wrong decoders."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_indexes(data: Path) -> None:
     )
 
 
-def test_an_index_that_is_wrong(data: Path, tmp_path: Path) -> None:
+def test_corrupt_index(data: Path, tmp_path: Path) -> None:
     first = data / "filled-0" / f"{0:020d}.index"
     damaged = tmp_path / first.name
     damaged.write_bytes(first.read_bytes()[::-1] + b"x")
@@ -76,8 +76,8 @@ def test_transactions(data: Path) -> None:
     assert keys == {'{"type":"0","data":{"transactionalId":"tx"}}'}
 
 
-def test_data_of_another_kind(data: Path) -> None:
-    """What cannot be read is told with its offset; a record without a key ends it, as with Kafka's tool."""
+def test_wrong_decoder(data: Path) -> None:
+    """Errors name the offset. As in Kafka's tool, a record without a key ends the dump."""
     log = data / "plain-0" / f"{0:020d}.log"
     ran = dump("--files", log, "--offsets-decoder")
     assert ran.exit_code == 1
@@ -87,6 +87,6 @@ def test_data_of_another_kind(data: Path) -> None:
     assert f"{log}: cannot print the record at offset 0: ValueError: 5 bytes; expected 8" in ran.stderr
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_not_a_regular_file(tmp_path: Path) -> None:
     assert dump("--files", tmp_path).stderr == f"headrace dump-log: Cannot read {tmp_path}: Is a directory\n"
     assert dump("--files", "/dev/null").stderr == "headrace dump-log: Cannot read /dev/null: not a regular file\n"

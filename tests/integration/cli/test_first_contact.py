@@ -1,4 +1,4 @@
-"""From the command line to a cluster: several servers of which some are stuck, and which setting wins."""
+"""Connecting to a cluster: several bootstrap servers, some of them stuck, and precedence of configs."""
 
 import socket
 import time
@@ -25,7 +25,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def stuck() -> Iterator[list[str]]:
-    """Nine servers that accept and never answer."""
+    """Nine servers that accept connections and never respond."""
     with ExitStack() as stack:
         made = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(9)]
         yield [f"127.0.0.1:{each.getsockname()[1]}" for each in made]
@@ -33,7 +33,7 @@ def stuck() -> Iterator[list[str]]:
 
 class TestServers:
     @pytest.mark.parametrize("place", [0, 1, 9])
-    def test_one_of_many_answers(self, servers: str, stuck: list[str], place: int) -> None:
+    def test_uses_first_server_that_responds(self, servers: str, stuck: list[str], place: int) -> None:
         given = ",".join([*stuck[:place], servers, *stuck[place:]])
         connection = Connection(given)
         with connection.admin() as admin:
@@ -42,13 +42,13 @@ class TestServers:
         with connection.admin() as admin:  # again, and at once
             assert "there" in admin.list_topics()
 
-    def test_in_a_command(self, servers: str, stuck: list[str]) -> None:
+    def test_command_uses_responding_server(self, servers: str, stuck: list[str]) -> None:
         given = ",".join(["127.0.0.1:1", *stuck[:2], servers])
         args = ("--topic", "there", "--from-beginning", "--timeout-ms", 200)
         ran = run("console-consumer", "--bootstrap-server", given, *args)
         assert ran.returncode == 0
 
-    def test_none_of_many_answers(self, stuck: list[str]) -> None:
+    def test_no_server_responds(self, stuck: list[str]) -> None:
         before = time.monotonic()
         with pytest.raises(Failure) as failure, Connection(",".join(["127.0.0.1:1", *stuck])).admin():
             pass
@@ -56,7 +56,7 @@ class TestServers:
         assert failure.value.message.count("does not respond") == 9
         assert "127.0.0.1:1: Connection refused" in failure.value.message
 
-    def test_nobody_listens(self) -> None:
+    def test_no_server_accepts_connections(self) -> None:
         with pytest.raises(Failure) as failure, Connection("127.0.0.1:1,127.0.0.1:2").admin():
             pass
         assert failure.value.message == (
@@ -67,7 +67,7 @@ class TestServers:
         ("properties", "seconds"),
         [({}, 1.0), ({"request.timeout.ms": "1700"}, 1.7), ({"default.api.timeout.ms": "1500"}, 1.5)],
     )
-    def test_patience_of_the_users_file(self, stuck: list[str], properties: dict[str, str], seconds: float) -> None:
+    def test_timeout_of_property_file(self, stuck: list[str], properties: dict[str, str], seconds: float) -> None:
         before = time.monotonic()
         with pytest.raises(Failure, match="does not respond"), Connection(stuck[0], properties).admin():
             pass
@@ -79,7 +79,7 @@ class _Caught(Exception):
 
 
 class TestGivenFlags:
-    """A flag that is given wins over files and properties; the default of a flag does not."""
+    """A flag overrides files and properties; the default value of a flag does not."""
 
     @pytest.fixture
     def made(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:

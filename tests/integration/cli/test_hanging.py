@@ -1,4 +1,4 @@
-"""A transaction that hangs is found, and ended."""
+"""Finding and aborting a hanging transaction."""
 
 import json
 import time
@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def servers() -> Iterator[str]:
-    """With a batch of a transaction that no coordinator has heard of, as a broker takes it that does not ask."""
+    """A topic with a transactional batch that no coordinator knows, written to a broker that does not verify it."""
     with EmbeddedBroker({"transaction.partition.verification.enable": False}, topics={"t": 1}) as broker:
         data = batch(
             b"hangs",
@@ -44,7 +44,7 @@ def run(servers: str, *args: object) -> Any:
     return ran.stdout
 
 
-def test_it_is_found_and_ended(servers: str) -> None:
+def test_finds_and_aborts_hanging_transaction(servers: str) -> None:
     for where in (("--topic", "t"), ("--broker-id", 0), ("--topic", "t", "--partition", 0)):
         (found,) = json.loads(run(servers, "find-hanging", *where, "--json"))
         assert (found["topic"], found["partition"], found["start_offset"]) == ("t", 0, 0)

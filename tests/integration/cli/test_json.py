@@ -28,18 +28,18 @@ def document(servers: str, line: str, status: int = 0) -> Any:
     return json.loads(ran.stdout)
 
 
-def test_a_topic_is_created(servers: str) -> None:
+def test_topics_create(servers: str) -> None:
     assert document(servers, "topics --create --topic new") == {"topic": "new", "created": True}
     again = document(servers, "topics --create --topic new --if-not-exists")
     assert again == {"topic": "new", "created": False}
 
 
-def test_latency_in_a_new_topic(servers: str) -> None:
+def test_end_to_end_latency_in_new_topic(servers: str) -> None:
     line = "end-to-end-latency --topic made-for-it --num-records 3 --producer-acks 1 --record-size 10"
     assert document(servers, line)["records"] == 3
 
 
-def test_reading(servers: str) -> None:
+def test_consumer_perf_test(servers: str) -> None:
     line = "consumer-perf-test --topic there --num-records 100 --show-detailed-stats --reporting-interval 1"
     found = document(servers, line + " --print-metrics")
     assert found["data.consumed.in.nMsg"] == "100"
@@ -47,14 +47,14 @@ def test_reading(servers: str) -> None:
     assert isinstance(found["metrics"], dict)
 
 
-def test_writing(servers: str) -> None:
+def test_producer_perf_test(servers: str) -> None:
     line = "producer-perf-test --topic new-too --num-records 50 --record-size 10 --throughput -1 --print-metrics"
     found = document(servers, line)
     assert found["records"] == 50
     assert {"p99.9_ms", "records_per_second", "metrics"} <= set(found)
 
 
-def test_a_transaction(servers: str) -> None:
+def test_transactions(servers: str) -> None:
     with headrace.Producer(bootstrap_servers=servers, transactional_id="json") as producer:
         producer.init_transactions()
         (idle,) = document(servers, "transactions describe --transactional-id json")
@@ -69,7 +69,7 @@ def test_a_transaction(servers: str) -> None:
         producer.abort_transaction()
 
 
-def test_records_of_a_topic_that_is_not_there(servers: str, tmp_path: Any) -> None:
+def test_delete_records_of_unknown_topic(servers: str, tmp_path: Any) -> None:
     """Exit codes are Kafka's, with and without `--json`."""
     file = tmp_path / "offsets.json"
     file.write_text('{"partitions": [{"topic": "nowhere", "partition": 0, "offset": 1}], "version": 1}')

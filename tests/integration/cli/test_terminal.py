@@ -1,4 +1,4 @@
-"""The real commands in a terminal and without one: colours, prompts, progress, Ctrl-C, and errors in one line."""
+"""The commands with and without a terminal: colors, prompts, progress, Ctrl-C, and errors in one line."""
 
 import json
 import signal
@@ -37,20 +37,20 @@ def topic(servers: str) -> str:
 
 
 class TestShown:
-    def test_a_table_in_colour(self, servers: str, topic: str) -> None:
+    def test_prints_colored_table(self, servers: str, topic: str) -> None:
         with Terminal("topics", "--bootstrap-server", servers, "--describe", "--topic", topic) as terminal:
             assert terminal.end() == 0
         assert "PARTITION  LEADER  REPLICAS  IN SYNC" in terminal.shown
         assert "\x1b[" in terminal.raw
 
-    def test_without_colour(self, servers: str, topic: str) -> None:
+    def test_no_color(self, servers: str, topic: str) -> None:
         args = ("topics", "--bootstrap-server", servers, "--describe", "--topic", topic)
         with Terminal(*args, env={"NO_COLOR": "1"}) as terminal:
             assert terminal.end() == 0
         assert "IN SYNC" in terminal.raw
         assert "\x1b[" not in terminal.raw
 
-    def test_lines_for_scripts_elsewhere(self, servers: str, topic: str) -> None:
+    def test_prints_plain_lines_without_terminal(self, servers: str, topic: str) -> None:
         args = ("topics", "--bootstrap-server", servers, "--describe", "--topic", topic)
         piped = run(*args)
         assert piped.stdout.startswith(f"Topic: {topic}\tTopicId: ")
@@ -64,7 +64,7 @@ class TestShown:
         )
         assert (found["topic"], found["partition_count"]) == (topic, 1)
 
-    def test_perf_draws(self, servers: str) -> None:
+    def test_perf_draws_charts(self, servers: str) -> None:
         with Terminal("perf", "--bootstrap-server", servers, "--num-records", 2000, "--record-size", 100) as terminal:
             assert terminal.end() == 0
         assert "producer: 2,000 records in " in terminal.shown
@@ -85,7 +85,7 @@ class TestShown:
 
 
 class TestConsole:
-    def test_a_prompt_for_each_line(self, servers: str, topic: str) -> None:
+    def test_prompts_for_each_line(self, servers: str, topic: str) -> None:
         with Terminal("console-producer", "--bootstrap-server", servers, "--topic", topic) as terminal:
             terminal.wait_for(">")
             terminal.enter("typed by hand\n")
@@ -106,7 +106,7 @@ class TestConsole:
         assert (read.returncode, read.stdout.splitlines()[-1]) == (0, "typed by hand")
         assert read.stderr == "Processed a total of 21 messages\n"
 
-    def test_ctrl_c_leaves_the_group_and_shows_the_total(self, servers: str, topic: str) -> None:
+    def test_ctrl_c_leaves_group_and_prints_total(self, servers: str, topic: str) -> None:
         args = ("--topic", topic, "--group", f"group-{topic}", "--from-beginning")
         with Terminal("console-consumer", "--bootstrap-server", servers, *args) as terminal:
             terminal.wait_for("value 19")
@@ -116,7 +116,7 @@ class TestConsole:
         with headrace.Admin(bootstrap_servers=servers) as admin:
             assert admin.describe_groups([f"group-{topic}"])[f"group-{topic}"].state == "Empty"
 
-    def test_nobody_reads_the_output(self, servers: str, topic: str) -> None:
+    def test_exits_when_reader_closes_pipe(self, servers: str, topic: str) -> None:
         command = f"{sys.executable} -m headrace console-consumer --bootstrap-server {servers} --topic {topic}"
         ran = subprocess.run(
             f"{command} --from-beginning --timeout-ms 20000 | head -n 1",
@@ -131,7 +131,7 @@ class TestConsole:
 
 
 class TestInterrupted:
-    """Ctrl-C, or SIGTERM, in the middle: totals of what was done so far."""
+    """Ctrl-C or SIGTERM in the middle of the work prints totals."""
 
     def test_producer_perf_test(self, servers: str, topic: str) -> None:
         args = ("--topic", topic, "--num-records", 9_000_000, "--record-size", 10, "--throughput", 500)
@@ -176,7 +176,7 @@ class TestInterrupted:
             assert terminal.end() == 130
         assert "Percentiles: 50th = " in terminal.shown
 
-    def test_lines_that_no_broker_takes_any_more(self) -> None:
+    def test_console_producer_without_broker(self) -> None:
         with EmbeddedBroker() as broker:
             args = ("console-producer", "--bootstrap-server", broker.bootstrap_servers, "--topic", "typed")
             with Terminal(*args) as terminal:
@@ -195,8 +195,8 @@ class TestInterrupted:
         assert "1 records sent, 1 not" in terminal.shown
 
     @pytest.mark.parametrize("unbuffered", ["", "1"])
-    def test_told_to_end(self, servers: str, topic: str, unbuffered: str) -> None:
-        """As `timeout` does it, which sends the signal twice."""
+    def test_sigterm_prints_total(self, servers: str, topic: str, unbuffered: str) -> None:
+        """`timeout` sends the signal twice."""
         args = ("--bootstrap-server", servers, "--topic", topic, "--group", f"ended-{topic}", "--from-beginning")
         with Terminal("console-consumer", *args, env={"PYTHONUNBUFFERED": unbuffered}) as terminal:
             terminal.wait_for("value 19")
@@ -209,7 +209,7 @@ class TestInterrupted:
 
 
 class TestWatch:
-    def test_it_outlives_what_it_watches(self, servers: str, topic: str) -> None:
+    def test_watch_survives_broker_restart(self, servers: str, topic: str) -> None:
         group = f"gone-{topic}"
         with headrace.Admin(bootstrap_servers=servers) as admin:
             admin.alter_group_offsets(group, {headrace.TopicPartition(topic, 0): 5})
@@ -224,7 +224,7 @@ class TestWatch:
                 terminal.interrupt()
                 assert terminal.end() == 130
 
-    def test_a_backlog_and_its_drain(self, servers: str, topic: str) -> None:
+    def test_watch_shows_lag_and_rates(self, servers: str, topic: str) -> None:
         group = f"group-{topic}"
         with headrace.Consumer(
             topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest"
@@ -247,7 +247,7 @@ class TestWatch:
 
 
 class TestErrors:
-    def test_nobody_listens(self) -> None:
+    def test_broker_does_not_listen(self) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # and never listens
             ran = run("topics", "--bootstrap-server", f"127.0.0.1:{taken.getsockname()[1]}", "--list")
@@ -255,7 +255,7 @@ class TestErrors:
         assert ran.stderr.startswith("headrace topics: No broker is reachable (127.0.0.1:")
         assert ran.stderr.count("\n") == 1
 
-    def test_nobody_answers(self) -> None:
+    def test_broker_does_not_respond(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             ran = run("cluster-id", "--bootstrap-server", f"127.0.0.1:{silent.getsockname()[1]}")
         assert (ran.returncode, ran.stdout) == (1, "")
@@ -263,7 +263,7 @@ class TestErrors:
         assert ran.stderr.count("\n") == 1
 
     @pytest.mark.parametrize("tool", sorted(TOOLS))
-    def test_a_wrong_flag(self, tool: str) -> None:
+    def test_wrong_flag(self, tool: str) -> None:
         ran = run(tool, "--no-such-flag")
         assert ran.returncode in (1, 2)
         assert "--no-such-flag" in ran.stderr
@@ -271,12 +271,12 @@ class TestErrors:
         assert "Traceback" not in ran.stderr
 
     @pytest.mark.parametrize("servers", ["", "localhost", "localhost:", ":9092", "localhost:port", "localhost:99999"])
-    def test_an_address_that_is_none(self, servers: str) -> None:
+    def test_invalid_address(self, servers: str) -> None:
         ran = run("topics", "--bootstrap-server", servers, "--list")
         assert ran.returncode == 1
         assert "expected HOST:PORT" in ran.stderr
 
-    def test_a_file_that_is_not_there(self, servers: str) -> None:
+    def test_missing_file(self, servers: str) -> None:
         ran = run("topics", "--bootstrap-server", servers, "--list", "--command-config", "nowhere.properties")
         assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
         assert "nowhere.properties" in ran.stderr
@@ -306,7 +306,7 @@ def test_completion_in_bash() -> None:
     assert run(env=words).stdout.split() == ["plain,--partitions", "plain,--partition-size-limit-per-response"]
 
 
-def test_patience_ends(servers: str, topic: str) -> None:
+def test_request_timeout(servers: str, topic: str) -> None:
     before = time.monotonic()
     ran = run("console-consumer", "--bootstrap-server", servers, "--topic", topic, "--timeout-ms", "200")
     assert ran.returncode == 0

@@ -1,4 +1,4 @@
-"""The examples of docs/tools.md, run in a shell one after the other; `...` on the page stands for anything."""
+"""The examples of docs/tools.md, run in a shell in order; `...` on the page matches anything."""
 
 import os
 import re

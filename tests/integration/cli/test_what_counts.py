@@ -1,4 +1,4 @@
-"""What counts as done: records that were printed, and records that were acknowledged."""
+"""Which records count: printed records when consuming, acknowledged records when producing."""
 
 import json
 import os
@@ -70,21 +70,21 @@ class TestPrinted:
         given = ("--topic", topic, "--group", f"g-{topic}", "--from-beginning", "--timeout-ms", 10_000)
         return run("console-consumer", "--bootstrap-server", servers, *given, *args)
 
-    def test_an_interrupt_in_the_middle_of_a_batch(self, servers: str, topic: str) -> None:
+    def test_interrupt_within_batch(self, servers: str, topic: str) -> None:
         ran = self.read(servers, topic, "--formatter", "formats:interrupted")
         assert ran.returncode == 130
         printed = ran.stdout.splitlines()
         assert printed == [f"value {number}" for number in range(len(printed))]
         assert committed(servers, f"g-{topic}", topic) == len(printed) < 20
 
-    def test_a_formatter_that_fails(self, servers: str, topic: str) -> None:
-        """The record that failed is told and counts, as with Kafka's tool; those behind it are left."""
+    def test_formatter_error(self, servers: str, topic: str) -> None:
+        """As in Kafka's tool, the failed record counts as consumed; the records after it do not."""
         ran = self.read(servers, topic, "--formatter", "formats:fails")
         assert (ran.returncode, ran.stdout.splitlines()) == (1, [f"value {number}" for number in range(5)])
         assert f"the record of {topic}-0 at 5: KeyError: 'five'" in ran.stderr
         assert committed(servers, f"g-{topic}", topic) == 6
 
-    def test_a_pipe_that_is_closed(self, servers: str, topic: str) -> None:
+    def test_closed_pipe(self, servers: str, topic: str) -> None:
         with headrace.Producer(bootstrap_servers=servers) as producer:
             for _ in range(400):
                 producer.send(topic, b"x" * 1000)
@@ -94,11 +94,11 @@ class TestPrinted:
         )
         ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert (ran.returncode, ran.stdout) == (141, "value 0\nvalue 1\n")
-        # A pipe holds 64 KB: the others were never written.
+        # A pipe holds 64 KB, so the other records were never written.
         assert (committed(servers, f"g-{topic}", topic) or 0) < 200
 
     @pytest.mark.parametrize("name", ["fails", "text"])
-    def test_skipped(self, servers: str, topic: str, name: str) -> None:
+    def test_skip_message_on_error(self, servers: str, topic: str, name: str) -> None:
         args = ("--skip-message-on-error", "--max-messages", 20, "--formatter", f"formats:{name}")
         ran = self.read(servers, topic, *args)
         assert (ran.returncode, len(ran.stdout.splitlines())) == (0, 19)
@@ -108,8 +108,8 @@ class TestPrinted:
 
 
 class TestPerf:
-    def test_records_of_others(self, servers: str, topic: str) -> None:
-        """Null, short, and as large as ours."""
+    def test_ignores_records_of_other_producers(self, servers: str, topic: str) -> None:
+        """Null, short, and as large as our records."""
         args = ("--topic", topic, "--num-records", 3000, "--throughput", 1500, "--record-size", 10, "--json")
         process = subprocess.Popen(
             [sys.executable, "-m", "headrace", "perf", "--bootstrap-server", servers, *map(str, args)],
@@ -130,7 +130,7 @@ class TestPerf:
         assert 0 < found["consumer"]["max_ms"] < PATIENCE * 1000
 
     @pytest.mark.parametrize("whole_group", [True, False])
-    def test_told_to_end(self, servers: str, whole_group: bool) -> None:
+    def test_sigterm_prints_totals(self, servers: str, whole_group: bool) -> None:
         args = ("--num-records", 9_000_000, "--throughput", 500)
         with Terminal("perf", "--bootstrap-server", servers, *args) as terminal:
             terminal.wait_for(" of 9,000,000 records")
@@ -143,7 +143,7 @@ class TestPerf:
         assert "consumer: " in terminal.shown
         assert "Traceback" not in terminal.shown
 
-    def test_records_that_are_refused(self, servers: str) -> None:
+    def test_rejected_records(self, servers: str) -> None:
         ran = run("perf", "--bootstrap-server", servers, "--num-records", 5, "--record-size", 200_000, "--json")
         assert ran.returncode == 1
         assert json.loads(ran.stdout)["producer"]["records"] == 0
@@ -152,14 +152,14 @@ class TestPerf:
 
 
 class TestProducerPerfTest:
-    def test_records_that_are_refused(self, servers: str, topic: str) -> None:
+    def test_rejected_records(self, servers: str, topic: str) -> None:
         args = ("--topic", topic, "--num-records", 5, "--record-size", 200_000, "--throughput", -1)
         ran = run("producer-perf-test", "--bootstrap-server", servers, *args)
         assert ran.returncode == 1
         assert ran.stdout.startswith("0 records sent, ")
         assert "5 records were not delivered: " in ran.stderr
 
-    def test_what_was_under_way_at_an_interrupt(self, servers: str, topic: str) -> None:
+    def test_records_in_flight_at_interrupt(self, servers: str, topic: str) -> None:
         args = ("--topic", topic, "--num-records", 9_000_000, "--record-size", 10, "--throughput", 500)
         lingering = ("--producer-props", "linger.ms=60000")
         with Terminal("producer-perf-test", "--bootstrap-server", servers, *args, *lingering) as terminal:
@@ -171,7 +171,7 @@ class TestProducerPerfTest:
         last = terminal.shown.strip().splitlines()[-1]
         assert int(last.split()[0]) == end - 20 > 0
 
-    def test_files_and_the_time_to_warm_up(self, servers: str, topic: str) -> None:
+    def test_payload_file_and_warmup(self, servers: str, topic: str) -> None:
         Path("payloads").write_bytes(b"one;two;three")
         args = ("--topic", topic, "--num-records", 30, "--throughput", -1, "--payload-file", "payloads")
         more = ("--payload-delimiter", ";", "--warmup-records", 10, "--json")
@@ -184,8 +184,8 @@ class TestProducerPerfTest:
 
 
 @pytest.mark.parametrize("tool", ["perf", "producer-perf-test", "end-to-end-latency"])
-def test_records_larger_than_memory(tool: str) -> None:
-    """Refused before a broker is looked for."""
+def test_rejects_records_larger_than_max_request_size(tool: str) -> None:
+    """Rejected before connecting to a broker."""
     args = ["--bootstrap-server", "127.0.0.1:1", "--num-records", "1", "--record-size", "2000000000"]
     args += [] if tool == "perf" else ["--topic", "t"]
     args += {"producer-perf-test": ["--throughput", "-1"], "end-to-end-latency": ["--producer-acks", "1"]}.get(tool, [])

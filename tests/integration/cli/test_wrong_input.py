@@ -1,4 +1,4 @@
-"""What users get wrong: each time one line that says so, a proper exit code, and never a traceback."""
+"""Wrong input: an error in one line, the right exit code, and no traceback."""
 
 import subprocess
 import sys
@@ -71,7 +71,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("console-consumer --topic there --from-beginning --max-messages 1 --formatter bad_format:fails", "KeyError"),
     ],
 )
-def test_one_line(servers: str, here: Path, line: str, said: str) -> None:
+def test_error_is_one_line(servers: str, here: Path, line: str, said: str) -> None:
     with headrace.Producer(bootstrap_servers=servers) as producer:
         producer.send("there", b"x")
     tool, *args = line.split()
@@ -83,22 +83,22 @@ def test_one_line(servers: str, here: Path, line: str, said: str) -> None:
     assert said in complaints[0]
 
 
-def test_a_delimiter_of_nothing(here: Path) -> None:
+def test_empty_payload_delimiter(here: Path) -> None:
     args = ["--topic", "t", "--num-records", "1", "--throughput", "1", "--payload-file", "noise"]
     ran = CliRunner().invoke(main, ["producer-perf-test", *args, "--payload-delimiter", ""], prog_name="headrace")
     assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
     assert "--payload-delimiter is empty" in ran.stderr
 
 
-def test_a_name_that_is_no_text(servers: str) -> None:
-    """Bytes that are no UTF-8, and letters where the locale has none."""
+def test_name_is_not_utf8(servers: str) -> None:
+    """Bytes that are not UTF-8, and characters that the locale cannot encode."""
     for name, env in (("\udcff", {}), ("é", {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})):
         ran = run("console-consumer", "--bootstrap-server", servers, "--topic", name, env=env)
         assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
         assert "is not valid UTF-8" in ran.stderr
 
 
-def test_settings_from_a_pipe(servers: str) -> None:
+def test_reads_config_from_pipe(servers: str) -> None:
     command = (
         f"{sys.executable} -m headrace topics --bootstrap-server {servers} --list --exclude-internal "
         "--command-config <(echo client.id=piped)"
@@ -107,15 +107,15 @@ def test_settings_from_a_pipe(servers: str) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "there\n", "")
 
 
-def test_some_groups_have_no_plan(servers: str, here: Path) -> None:
-    """The others are changed, and the exit code tells."""
+def test_reset_of_group_without_rows(servers: str, here: Path) -> None:
+    """The other groups are reset, and the exit code is 1."""
     args = ["--reset-offsets", "--group", "other", "--group", "g", "--from-file", "others.csv", "--execute"]
     ran = CliRunner().invoke(main, ["consumer-groups", "--bootstrap-server", servers, *args], prog_name="headrace")
     assert (ran.exit_code, ran.stderr) == (1, "others.csv has no row for group 'g'; its offsets are unchanged\n")
     assert ran.stdout.splitlines()[-1].split() == ["other", "there", "0", "0"]
 
 
-def test_a_change_is_told_though_the_next_one_fails(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_completed_resets_before_error(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = headrace.Admin.alter_group_offsets
 
     def alter(self: headrace.Admin, group: str, *args: Any) -> Any:
@@ -132,7 +132,7 @@ def test_a_change_is_told_though_the_next_one_fails(servers: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("way", [["--to-offset", "0"], ["--shift-by", "0"]])
-def test_nothing_is_a_number(servers: str, way: list[str]) -> None:
+def test_empty_number(servers: str, way: list[str]) -> None:
     with headrace.Admin(bootstrap_servers=servers) as admin:
         admin.alter_group_offsets("zero", {headrace.TopicPartition("there", 0): 0})
     args = ["--reset-offsets", "--group", "zero", "--topic", "there", *way, "--dry-run", "--export"]
@@ -147,7 +147,7 @@ def test_damaged_files(here: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["P999999D", "P9D"])
-def test_before_all_time_is_the_beginning(servers: str, text: str) -> None:
+def test_datetime_before_1970(servers: str, text: str) -> None:
     args = ["--reset-offsets", "--group", "g", "--topic", "there:0", "--by-duration", text, "--dry-run", "--export"]
     ran = CliRunner().invoke(main, ["consumer-groups", "--bootstrap-server", servers, *args], prog_name="headrace")
     assert (ran.exit_code, ran.stdout) == (0, "there,0,0\n")
@@ -159,7 +159,7 @@ def test_version(tool: str) -> None:
     assert (ran.exit_code, ran.stdout) == (0, headrace.__version__ + "\n")
 
 
-def test_a_file_made_for_java(servers: str, here: Path) -> None:
+def test_property_file_of_java_client(servers: str, here: Path) -> None:
     Path("client.properties").write_text(
         "security.protocol=PLAINTEXT\nsasl.jaas.config=x\nssl.truststore.location=y\nfoo.bar=1\nacks=all\n"
     )
@@ -170,12 +170,12 @@ def test_a_file_made_for_java(servers: str, here: Path) -> None:
     assert ran.stderr == "WARNING: Ignoring unknown client configs: foo.bar\n"
 
 
-def test_the_first_of_several_brokers_is_dead(servers: str) -> None:
+def test_first_of_several_brokers_is_down(servers: str) -> None:
     ran = run("topics", "--bootstrap-server", f"127.0.0.1:1,{servers}", "--list", "--exclude-internal")
     assert (ran.returncode, ran.stdout) == (0, "there\n")
 
 
-def test_logs_of_clients_are_lines() -> None:
+def test_client_logs_are_one_line() -> None:
     program = (
         "import logging\n"
         "from headrace.cli.common import tool\n"
@@ -198,7 +198,7 @@ def log_file(tmp_path: Path) -> Path:
     return tmp_path / "data" / "filled-0" / f"{0:020d}.log"
 
 
-def test_nobody_reads_a_dump(log_file: Path) -> None:
+def test_dump_log_to_closed_pipe(log_file: Path) -> None:
     command = f"set -o pipefail; {sys.executable} -m headrace dump-log --files {log_file} --print-data-log | head -n 1"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (141, f"Dumping {log_file}\n", "")

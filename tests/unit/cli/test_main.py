@@ -23,13 +23,13 @@ def test_help(option: str) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "named"), [(["dance"], "No such command 'dance'"), (["--dance"], "--dance")])
-def test_what_is_not_known_is_named(arguments: list[str], named: str) -> None:
+def test_names_unknown_command(arguments: list[str], named: str) -> None:
     ran = CliRunner().invoke(main, arguments)
     assert ran.exit_code == 2
     assert named in ran.output
 
 
-def test_without_a_command_there_is_help() -> None:
+def test_prints_help_without_command() -> None:
     ran = CliRunner().invoke(main, [], prog_name="headrace")
     assert ran.exit_code == 2
     assert "Usage: headrace" in ran.output
@@ -41,7 +41,7 @@ def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_as_a_module() -> None:
+def test_runs_as_module() -> None:
     ran = run_module("--version")
     assert (ran.returncode, ran.stdout) == (0, f"headrace {__version__}\n")
     ran = run_module("dance")

@@ -14,7 +14,7 @@ from headrace.cli.main import TOOLS, main
 from headrace.common.errors import ConfigError
 
 
-def test_without_a_file_there_are_defaults() -> None:
+def test_uses_defaults_without_file() -> None:
     assert collect_properties(None, ()) == EMBEDDED_DEFAULTS
     assert collect_properties(None, ("log.dirs = /data=1", "num.partitions=3")) == {
         "listeners": "PLAINTEXT://127.0.0.1:9092",
@@ -23,7 +23,7 @@ def test_without_a_file_there_are_defaults() -> None:
     }
 
 
-def test_the_command_line_has_the_last_word(tmp_path: Path) -> None:
+def test_overrides_take_precedence_over_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=1\nlog.dirs=a\n")
     assert collect_properties(str(file), ("num.partitions=2", "num.partitions=3")) == {
@@ -35,7 +35,7 @@ def test_the_command_line_has_the_last_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["num.partitions", "=3", " =3"])
-def test_an_override_has_a_key_and_a_value(override: str) -> None:
+def test_rejects_override_without_key_or_value(override: str) -> None:
     with pytest.raises(click.BadParameter, match="expected KEY=VALUE"):
         collect_properties(None, (override,))
 
@@ -53,7 +53,7 @@ def test_an_override_has_a_key_and_a_value(override: str) -> None:
         (["--log-level", "loud"], 1, "Invalid log level 'loud'"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_startup_errors_are_one_line(
     arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -67,12 +67,12 @@ def test_what_is_wrong_is_named(
 
 
 def _check_levels(levels: tuple[str, ...]) -> None:
-    """Logging is the whole process's, so a test in it only looks at the levels."""
+    """Runs in a subprocess because logging configuration is global."""
     if "loud" in levels:
         raise ConfigError("Invalid log level 'loud'")
 
 
-def test_the_list_of_tools_imports_none_of_them() -> None:
+def test_help_imports_no_tool() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from headrace.cli.main import main\n"
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0\n"
@@ -90,7 +90,7 @@ def test_help() -> None:
         assert re.search(rf"^  {name} +{re.escape(text)}$", shown, re.MULTILINE)
 
 
-def test_the_limit_of_open_files_is_raised() -> None:
+def test_raises_limit_of_open_files() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 256 + len(os.listdir("/proc/self/fd"))), before[1]))
     try:
@@ -100,7 +100,7 @@ def test_the_limit_of_open_files_is_raised() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_print_config_prints_a_file_that_works(tmp_path: Path) -> None:
+def test_print_config_prints_a_valid_file(tmp_path: Path) -> None:
     printed = CliRunner().invoke(main, ["server", "--print-config", "-o", "num.partitions=3"])
     assert printed.exit_code == 0
     file = tmp_path / "server.properties"

@@ -1,4 +1,4 @@
-"""Property files that were made for Java's clients."""
+"""Property files written for Java clients."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_config, "_WARNED", set())
 
 
-def test_each_client_gets_its_own() -> None:
+def test_each_client_gets_the_configs_it_knows() -> None:
     connection = Connection("here:9092", known_configs(JAVA))
     for kind, table, some in (
         ("admin", ADMIN_KEYS, {"request.timeout.ms": "20000"}),
@@ -47,13 +47,13 @@ def test_each_client_gets_its_own() -> None:
         table.load(settings)  # and it takes them
 
 
-def test_the_command_line_has_the_last_word() -> None:
+def test_command_line_overrides_file() -> None:
     connection = Connection("here:9092", {"linger.ms": "5", "acks": "1"})
     settings = connection.settings("producer", {"acks": "0"}, {"linger.ms": 0, "batch.size": 1})
     assert settings.items() >= {"linger.ms": "5", "acks": "0", "batch.size": 1}.items()
 
 
-def test_what_nobody_knows_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warns_once_about_unknown_configs(capsys: pytest.CaptureFixture[str]) -> None:
     assert known_configs({"foo.bar": "1", "interceptor.classes": "X", "acks": "1"}) == {"acks": "1"}
     assert known_configs({"foo.bar": "1"}) == {}
     said = capsys.readouterr().err
@@ -61,7 +61,7 @@ def test_what_nobody_knows_is_told_once(capsys: pytest.CaptureFixture[str]) -> N
     assert said.endswith(": foo.bar, interceptor.classes\n")
 
 
-def test_tls_by_javas_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_accepts_java_names_of_tls_configs(capsys: pytest.CaptureFixture[str]) -> None:
     given = {
         "security.protocol": "SSL",
         "ssl.truststore.type": "PEM",
@@ -84,6 +84,6 @@ def test_tls_by_javas_names(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["ssl.truststore.location", "sasl.jaas.config"])
-def test_what_a_connection_would_need_is_not_left_out(name: str) -> None:
+def test_keeps_configs_that_the_connection_needs(name: str) -> None:
     given = known_configs({"security.protocol": "SASL_SSL", name: "x"})
     assert configs_for("admin", given).keys() == {"security.protocol", name}

@@ -18,12 +18,12 @@ from headrace.common.types import TopicPartition
         ("PT0S", timedelta()),
     ],
 )
-def test_durations(text: str, expected: timedelta) -> None:
+def test_parses_durations(text: str, expected: timedelta) -> None:
     assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PT1D", "-PT1H", "PT1.5H"])
-def test_no_durations(text: str) -> None:
+def test_rejects_invalid_durations(text: str) -> None:
     with pytest.raises(click.UsageError, match="expected an ISO 8601 duration"):
         parse_duration(text)
 
@@ -37,23 +37,23 @@ def test_no_durations(text: str) -> None:
         ("1970-01-01T00:00:00Z", 0),
     ],
 )
-def test_datetimes(text: str, expected: int) -> None:
+def test_parses_datetimes(text: str, expected: int) -> None:
     assert parse_datetime(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2020-01-01", "2020-13-01T00:00:00"])
-def test_no_datetimes(text: str) -> None:
+def test_rejects_invalid_datetimes(text: str) -> None:
     with pytest.raises(click.UsageError, match="expected YYYY-MM-DDThh:mm:ss"):
         parse_datetime(text)
 
 
-def test_topics() -> None:
+def test_parses_topics() -> None:
     assert parse_topics(["a", "b:0,2"]) == {"a": None, "b": [0, 2]}
     with pytest.raises(click.UsageError):
         parse_topics(["a:first"])
 
 
-def test_plans_in_files(tmp_path: Path) -> None:
+def test_reads_plans_from_files(tmp_path: Path) -> None:
     file = tmp_path / "plan.csv"
     file.write_text("t,0,5\n\nt,1,7\n")
     expected = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 7}

@@ -1,4 +1,4 @@
-"""`headrace pipeline` up to where Spark would start."""
+"""`headrace pipeline`, without starting Spark."""
 
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def test_help_lists_all_commands() -> None:
 
 
 @pytest.mark.parametrize("command", ["describe", "run"])
-def test_a_pipeline_that_is_not_there(command: str) -> None:
+def test_rejects_unknown_pipeline(command: str) -> None:
     more = ["--bootstrap-server", "localhost:1", "--checkpoint", "x"] if command == "run" else []
     code, output = invoke(command, "theirs", *more)
     assert code == 1
@@ -108,7 +108,7 @@ def test_a_pipeline_that_is_not_there(command: str) -> None:
         (["--warehouse", "w", "--command-config", "/no/such"], "/no/such"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(mine: str, arguments: list[str], said: str) -> None:
+def test_prints_errors_in_one_line(mine: str, arguments: list[str], said: str) -> None:
     code, output = invoke("run", mine, "--bootstrap-server", "localhost:1", "--checkpoint", "x", *arguments)
     assert code == 1
     assert said in output
@@ -125,13 +125,13 @@ def test_what_cannot_be_done_is_one_line(mine: str, arguments: list[str], said: 
         (["dance"], "No such command 'dance'"),
     ],
 )
-def test_a_command_line_that_makes_no_sense(arguments: list[str], said: str) -> None:
+def test_rejects_wrong_command_line(arguments: list[str], said: str) -> None:
     code, output = invoke(*arguments)
     assert code == 2
     assert said in output
 
 
-def test_a_broker_that_is_not_there(mine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_unreachable_broker(mine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.pipelines.topics._TIMEOUT_MS", 500)
     arguments = ["--checkpoint", str(tmp_path), "--warehouse", str(tmp_path)]
     code, output = invoke("run", mine, "--bootstrap-server", "127.0.0.1:1", *arguments)

@@ -1,4 +1,4 @@
-"""What `console-consumer` prints and counts when it is interrupted."""
+"""Records that `console-consumer` prints and counts when it is interrupted."""
 
 import io
 import os

@@ -28,7 +28,7 @@ BOTH = {"parse.key": "true", "parse.headers": "true"}
         ({"parse.headers": "true", "ignore.error": "true"}, b"a\tv", Line(None, b"v", [("a", None)])),
     ],
 )
-def test_lines(properties: dict[str, str], text: bytes, expected: Line) -> None:
+def test_parses_lines(properties: dict[str, str], text: bytes, expected: Line) -> None:
     assert LineReader(properties).read(text) == expected
 
 
@@ -40,7 +40,7 @@ def test_lines(properties: dict[str, str], text: bytes, expected: Line) -> None:
         ({"parse.headers": "true"}, b"a\tv", "Line 1 has a header 'a' without a value: 'a\\tv'"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named(properties: dict[str, str], text: bytes, said: str) -> None:
+def test_error_names_invalid_line(properties: dict[str, str], text: bytes, said: str) -> None:
     with pytest.raises(Failure) as caught:
         LineReader(properties).read(text)
     assert caught.value.message == said
@@ -55,12 +55,12 @@ def test_a_line_that_cannot_be_read_is_named(properties: dict[str, str], text: b
         {"parse.headers": "true", "headers.key.separator": ","},
     ],
 )
-def test_properties_that_make_no_sense(properties: dict[str, str]) -> None:
+def test_rejects_invalid_properties(properties: dict[str, str]) -> None:
     with pytest.raises(click.UsageError):
         LineReader(properties)
 
 
-def test_properties_that_it_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warns_about_unknown_properties(capsys: pytest.CaptureFixture[str]) -> None:
     reader = LineReader({"parse.keys": "true", "key.serializer": "StringSerializer"})
     assert reader.read(b"a\tb") == Line(None, b"a\tb", [])
     assert capsys.readouterr().err.endswith(": key.serializer, parse.keys\n")

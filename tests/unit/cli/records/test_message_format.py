@@ -41,11 +41,11 @@ ALL = {f"print.{name}": "true" for name in ("timestamp", "partition", "offset", 
         ),
     ],
 )
-def test_default(properties: dict[str, str], given: ConsumerRecord, expected: bytes) -> None:
+def test_default_formatter(properties: dict[str, str], given: ConsumerRecord, expected: bytes) -> None:
     assert formatter("DefaultMessageFormatter", properties)(given) == expected
 
 
-def test_json() -> None:
+def test_json_formatter() -> None:
     shown = json.loads(formatter("json", {})(record(value=b"\xff", headers=[("h", b"x")])))
     assert shown == {
         "topic": "t",
@@ -58,7 +58,7 @@ def test_json() -> None:
     }
 
 
-def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_formatter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_formats.py").write_text(
         "class Shout:\n"
         "    def __init__(self, properties): self.end = properties['end'].encode()\n"
@@ -74,14 +74,14 @@ def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", ["Nothing", "no_such_module:f", "json:nothing"])
-def test_a_name_that_is_not_known(name: str) -> None:
+def test_rejects_unknown_name(name: str) -> None:
     with pytest.raises(click.UsageError):
         formatter(name, {})
     with pytest.raises(click.UsageError):
         deserializer(name)
 
 
-def test_bytes_of_another_length() -> None:
+def test_rejects_value_of_wrong_length() -> None:
     with pytest.raises(ValueError, match="3 bytes; expected 8"):
         deserializer("LongDeserializer")(b"abc")
 
@@ -89,5 +89,5 @@ def test_bytes_of_another_length() -> None:
 @pytest.mark.parametrize(
     "name", ["OffsetsMessageFormatter", "GroupMetadataMessageFormatter", "TransactionLogMessageFormatter"]
 )
-def test_a_record_without_a_key_is_of_no_topic_of_brokers(name: str) -> None:
+def test_internal_formatters_skip_record_without_key(name: str) -> None:
     assert formatter(name, {})(record(key=None)) == b""

@@ -1,4 +1,4 @@
-"""Which transactions hang, told from what partitions and coordinators say."""
+"""Detection of hanging transactions from the states of partitions and coordinators."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ OPEN = ProducerState(7, 0, 3, 1000, 0, 42)
 
 
 class Cluster:
-    """One partition with a transaction open, and what the coordinator says of its producer."""
+    """A partition with an open transaction, and the coordinator's state of its producer."""
 
     def __init__(self, known: TransactionDescription | None):
         self._known = known
@@ -60,18 +60,18 @@ def described(*partitions: TopicPartition, error: KafkaError | None = None) -> T
     "known",
     [None, described(), described(TopicPartition("t", 1)), described(error=TransactionalIdNotFoundError("gone"))],
 )
-def test_nobody_knows_it(known: TransactionDescription | None) -> None:
+def test_transaction_unknown_to_coordinators_hangs(known: TransactionDescription | None) -> None:
     assert found(known) == [Hanging(TP, OPEN)]
 
 
-def test_it_is_open() -> None:
+def test_open_transaction_does_not_hang() -> None:
     assert found(described(TP)) == []
 
 
-def test_it_is_young() -> None:
+def test_recent_transaction_does_not_hang() -> None:
     assert found(None, before_ms=1000) == []
 
 
-def test_a_coordinator_that_does_not_tell() -> None:
+def test_raises_if_a_coordinator_fails() -> None:
     with pytest.raises(CoordinatorNotAvailableError):
         found(described(error=CoordinatorNotAvailableError("it is moving")))
