@@ -34,8 +34,8 @@ def error_response(request: Message, version: int, code: int) -> Message:
     return response
 
 
-def _fill(response: Message, asked: object, version: int, code: int) -> None:
-    """Sets the code in a response, or in one of its items, that responds to `asked`."""
+def _fill(response: Message, requested: object, version: int, code: int) -> None:
+    """Sets the code in a response, or in one of its items, that responds to `requested`."""
     at_top = any(field.name in _ERROR_FIELDS and _has(field, version) for field in type(response).__fields__)
     for field in type(response).__fields__:
         if not _has(field, version):
@@ -45,18 +45,18 @@ def _fill(response: Message, asked: object, version: int, code: int) -> None:
         elif field.name in _UNKNOWN:
             setattr(response, field.name, _UNKNOWN[field.name])
         elif field.is_array and field.struct is not None and _has_error_code(field.struct, version):
-            items = _items_of(asked, field, version) or ([] if at_top else _first_items(asked, version))
+            items = _items_of(requested, field, version) or ([] if at_top else _first_items(requested, version))
             setattr(response, field.name, [_item(field.struct, item, version, code) for item in items])
 
 
-def _item(struct: MessageType, asked: object, version: int, code: int) -> Message:
+def _item(struct: MessageType, requested: object, version: int, code: int) -> Message:
     item = struct()
     assert isinstance(item, Message)
-    if isinstance(asked, Message):
-        _copy_identity(item, asked, version)
+    if isinstance(requested, Message):
+        _copy_identity(item, requested, version)
     else:
-        _set_identity(item, asked, version)
-    _fill(item, asked, version, code)
+        _set_identity(item, requested, version)
+    _fill(item, requested, version, code)
     return item
 
 
@@ -76,39 +76,41 @@ def _has_error_code(struct: MessageType, version: int) -> bool:
     return False
 
 
-def _items_of(asked: object, field: Field, version: int) -> list[Any]:
+def _items_of(requested: object, field: Field, version: int) -> list[Any]:
     """Returns the request's items for a list of the response.
 
     They are in the request's list of the same name, or else in one whose items share an identifying field.
     """
-    for candidate in sorted(_lists(asked, version), key=lambda candidate: candidate.name != field.name):
+    for candidate in sorted(_lists(requested, version), key=lambda candidate: candidate.name != field.name):
         if _identifies(field, candidate, version):
-            return list(getattr(asked, candidate.name))
+            return list(getattr(requested, candidate.name))
     return []
 
 
-def _first_items(asked: object, version: int) -> list[Any]:
+def _first_items(requested: object, version: int) -> list[Any]:
     """Returns the request's items for responses that identify items only by their order."""
-    return next((list(getattr(asked, field.name)) for field in _lists(asked, version) if field.struct is not None), [])
+    return next(
+        (list(getattr(requested, field.name)) for field in _lists(requested, version) if field.struct is not None), []
+    )
 
 
-def _lists(asked: object, version: int) -> list[Field]:
+def _lists(requested: object, version: int) -> list[Field]:
     """Returns the non-empty lists of a request or of one of its items."""
-    if not isinstance(asked, Message):
+    if not isinstance(requested, Message):
         return []
-    fields = type(asked).__fields__
-    return [field for field in fields if field.is_array and _has(field, version) and getattr(asked, field.name)]
+    fields = type(requested).__fields__
+    return [field for field in fields if field.is_array and _has(field, version) and getattr(requested, field.name)]
 
 
-def _identifies(response: Field, asked: Field, version: int) -> bool:
+def _identifies(response: Field, requested: Field, version: int) -> bool:
     """Returns True if items of the request's list identify items of the response's list."""
     assert response.struct is not None
-    if asked.struct is None:
-        return any(_has(field, version) and _is_plain(field, asked.kind) for field in response.struct.__fields__)
+    if requested.struct is None:
+        return any(_has(field, version) and _is_plain(field, requested.kind) for field in response.struct.__fields__)
     return any(
         _same_name(mine.name, theirs.name) and mine.kind == theirs.kind
         for mine in response.struct.__fields__
-        for theirs in asked.struct.__fields__
+        for theirs in requested.struct.__fields__
         if _has(mine, version) and _has(theirs, version)
     )
 
@@ -121,10 +123,10 @@ def _same_name(one: str, other: str) -> bool:
     return one == other or any(one in names and other in names for names in _SYNONYMS)
 
 
-def _copy_identity(item: Message, asked: Message, version: int) -> None:
+def _copy_identity(item: Message, requested: Message, version: int) -> None:
     """Copies the identifying fields that both have: names, ids, partition numbers."""
     for mine in type(item).__fields__:
-        for theirs in type(asked).__fields__:
+        for theirs in type(requested).__fields__:
             if (
                 _same_name(mine.name, theirs.name)
                 and mine.kind == theirs.kind
@@ -134,7 +136,7 @@ def _copy_identity(item: Message, asked: Message, version: int) -> None:
                 and _has(mine, version)
                 and _has(theirs, version)
             ):
-                setattr(item, mine.name, getattr(asked, theirs.name))
+                setattr(item, mine.name, getattr(requested, theirs.name))
 
 
 def _set_identity(item: Message, value: object, version: int) -> None:

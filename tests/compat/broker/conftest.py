@@ -1,4 +1,4 @@
-"""The broker under test, the clients of other projects, and topics with names of their own."""
+"""The broker under test, the clients of other projects, and topics with unique names."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -36,7 +36,7 @@ def kcat(broker: Broker) -> Kcat:
 
 @pytest.fixture(scope="session")
 def get_client(broker: Broker, request: pytest.FixtureRequest) -> Callable[[str], Client]:
-    """A client by its name; those that need something that may be missing skip the test."""
+    """Returns a client by name; skips the test if it is not installed."""
 
     def get(name: str) -> Client:
         if name == Kcat.name:
@@ -68,7 +68,7 @@ def get_admin(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Callab
 
 @pytest.fixture(scope="session")
 def new_topic(broker: Broker) -> Iterator[NewTopic]:
-    """Makes a topic of a name that nothing else has; settings with underscores for dots."""
+    """Creates a topic with a unique name; configs have underscores for dots."""
     admin = ConfluentAdmin(broker.bootstrap)
 
     def make(partitions: int = 1, prefix: str = "topic", **configs: object) -> str:

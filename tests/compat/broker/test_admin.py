@@ -1,4 +1,4 @@
-"""What admin clients, of other projects and our own, ask for: topics, partitions, settings, records."""
+"""Requests of admin clients, of other projects and our own: topics, partitions, configs, records."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,7 +129,7 @@ def test_accepts_valid_names(admin: Admin, new_name: Callable[[], str]) -> None:
 
 
 def test_refuses_existing_and_colliding_names(admin: Admin, new_name: Callable[[], str]) -> None:
-    """A metric's name has `_` for `.`, so that two topics would be one."""
+    """Metric names use `_` for `.`, so the metrics of two topics could collide."""
     name = new_name().replace("-", "_") + "_a.b"
     admin.create(name)
     with refused(TOPIC_EXISTS):
@@ -258,7 +258,7 @@ def test_broker_configs(admin: Admin, broker: Broker) -> None:
 
 
 def test_broker_configs_are_topic_defaults(incremental: Admin, new_topic: Callable[..., str]) -> None:
-    """Of one broker, and of all of them (which only the Java client can name)."""
+    """Configs of one broker, and of all brokers (which only the Java client can name)."""
     name = new_topic()
     ((node, _),) = incremental.cluster().nodes.items()
     for broker_name in (str(node), "") if incremental.name == "kafka-clients" else (str(node),):

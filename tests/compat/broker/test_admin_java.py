@@ -1,4 +1,4 @@
-"""What only the Java admin client asks for, or shows the answers of: topic ids, pages, synonyms, log directories."""
+"""Requests that only the Java admin client supports: topic ids, pages, config synonyms, log directories."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def test_describes_topics_by_id(java: Java, new_topic: Callable[..., str]) -> No
 
 
 def test_describes_topics_in_pages(java: Java, new_topic: Callable[..., str]) -> None:
-    """DescribeTopicPartitions gives as many partitions as are wanted, and where to go on."""
+    """DescribeTopicPartitions returns the requested number of partitions and a cursor."""
     name = new_topic(10)
     found = java.call("describe", topic=name, limit=3)
     assert [number for number, *_ in found["partitions"]] == list(range(10))
@@ -43,7 +43,7 @@ def test_describes_topics_in_pages(java: Java, new_topic: Callable[..., str]) ->
 
 
 def test_pages_of_partitions(broker: Broker, new_topic: Callable[..., str]) -> None:
-    """The same of kafka-python, which leaves the turning of pages to its user."""
+    """The same with kafka-python, whose user requests each page."""
     first, second = sorted((new_topic(4), new_topic(4)))
     admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
@@ -159,7 +159,7 @@ def test_offsets_have_leader_epochs(java: Java, broker: Broker, new_topic: Calla
 
 
 def test_serves_the_versions_that_clients_need(broker: Broker) -> None:
-    """All that kafka-python is told by ApiVersions, against what Apache Kafka 4.3 serves."""
+    """Compares the ApiVersions response that kafka-python gets with that of Apache Kafka 4.3."""
     admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
         told = {key.name.upper(): versions for key, versions in admin.api_versions().items()}

@@ -1,4 +1,4 @@
-"""Topics that come into being because a client asks for them, and a broker that does not let them."""
+"""Automatic topic creation, and a broker that disables it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ UNKNOWN_TOPIC = 3
 
 @pytest.fixture(scope="module")
 def strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One with another number of partitions for new topics, too."""
+    """A broker without automatic topic creation, and with another default number of partitions."""
     properties = {"auto.create.topics.enable": "false", "num.partitions": 3}
     with make_broker(tmp_path_factory.mktemp("strict-broker") / "data", properties) as running:
         yield running
@@ -38,7 +38,7 @@ def test_producing_creates_the_topic(
 def test_consumers_create_topics_only_if_allowed(
     broker: Broker, new_topic: Callable[..., str], new_name: Callable[[], str], wanted: bool
 ) -> None:
-    """Metadata of both topics is asked for together, so the one is not there yet when the other is read to its end."""
+    """Metadata of both topics is requested together, so one does not exist yet when the other was read to its end."""
     missing, there = new_name(), new_topic()
     ended = set()
     consumer = Confluent(broker.bootstrap).consumer(allow_auto_create_topics=wanted)

@@ -1,4 +1,4 @@
-"""Batches that no client of today sends, with offsets that do not begin with 0. Expected is what Apache Kafka does."""
+"""Batches whose offsets do not start with 0, which no current client sends. The expected results are Apache Kafka's."""
 
 from collections.abc import Callable, Iterator
 
@@ -24,7 +24,7 @@ def wire(broker: Broker) -> Iterator[WireClient]:
 def test_base_offset_must_be_0(
     wire: WireClient, new_topic: Callable[..., str], codec: Compression, stored: str
 ) -> None:
-    """Whether it is compressed or not, and whether or not it is made anew for the topic."""
+    """For compressed and uncompressed batches, with and without recompression for the topic."""
     topic = new_topic(compression_type=stored)
     data = bytearray(batch(b"one", b"two", codec=codec))
     eventually(lambda: produce(wire, bytes(data), topic=topic).error_code == 0, "the topic has a leader")

@@ -1,4 +1,4 @@
-"""Requests to the coordinators that are right in form and wrong in substance, and the error that each gets.
+"""Well-formed but invalid requests to the coordinators, and the error that each gets.
 
 What is expected is what Apache Kafka answers. The requests go over a plain socket, as no client would send them.
 """
@@ -64,25 +64,25 @@ from headrace.protocol.messages.write_txn_markers import (
 LARGEST = 2**31 - 1
 SESSION_MS = 300_000
 NOT_NOW = {14, 15, 16, 51}
-"""Codes of a coordinator that is not ready, or of a transaction that is still ending."""
+"""Errors of a coordinator that is not ready, or of a transaction that is still ending."""
 STRANGER = "nobody-0123456789abcdef"
 UNKNOWN_ID = Uuid(int=0x1234567890ABCDEF1234567890ABCDEF)
 
 
 @dataclass
 class World:
-    """What the broker has before it is asked."""
+    """The state of the broker before the requests."""
 
     client: WireClient
     address: tuple[str, int]
     topic: str
     topic_id: Uuid = ZERO_UUID
     dynamic: str = "errors-dynamic"
-    """A stable consumer group of one dynamic member, that reads the topic."""
+    """A stable consumer group with one dynamic member that reads the topic."""
     static: str = "errors-static"
-    """One of a static member, `instance`."""
+    """A group with a static member, `instance`."""
     other: str = "errors-other"
-    """One whose members are no consumers."""
+    """A group whose members are not consumers."""
     empty: str = "errors-empty"
     """A group with an offset and no members."""
     members: dict[str, str] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class World:
     idle: str = "errors-idle"
     """A transactional id without a transaction; its epoch is 1."""
     open: str = "errors-open"
-    """One with a transaction in partition 0, and of no group; its epoch is 1."""
+    """A transactional id with an open transaction in partition 0 and no group; its epoch is 1."""
     producers: dict[str, int] = field(default_factory=dict)
 
 
@@ -110,7 +110,7 @@ def subscription(topic: str) -> bytes:
 
 
 def make_member(world: World, group: str, protocol_type: str = "consumer", instance: str | None = None) -> None:
-    """On a connection of its own, since a first join takes a while."""
+    """Uses its own connection, because the first join takes a while."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=subscription(world.topic))]
     options = {"protocol_type": protocol_type, "group_instance_id": instance, "protocols": protocols}
     with WireClient(world.address, timeout=60.0) as client:
@@ -171,7 +171,7 @@ def world(broker: Broker, new_topic: Callable[..., str]) -> Iterator[World]:
 
 
 def call_until_ready(client: WireClient, request: Message, version: int) -> Any:
-    """Asks again while the coordinator is not ready."""
+    """Retries while the coordinator is not ready."""
     reply: Any = None
 
     def is_ready() -> bool:
@@ -184,7 +184,7 @@ def call_until_ready(client: WireClient, request: Message, version: int) -> Any:
 
 
 def wait_for_coordinators(client: WireClient) -> None:
-    """Until the internal topics are there and loaded, for whatever name."""
+    """Waits until the internal topics are created and loaded."""
     names = [f"any-{number}" for number in range(200)]
 
     def all_ready() -> bool:
@@ -199,7 +199,7 @@ def wait_for_coordinators(client: WireClient) -> None:
 
 
 def codes_in(reply: Message, version: int) -> set[int]:
-    """All error codes in a reply."""
+    """Returns all error codes of a response."""
     found: set[int] = set()
     for each in type(reply).__fields__:
         low, high = parse_versions(each.versions)
@@ -376,7 +376,7 @@ class Case(NamedTuple):
     version: int
     request: Callable[[World], Message]
     expected: str
-    """Names of errors, and NONE."""
+    """Returns the names of errors, or NONE."""
 
 
 CASES: list[Case] = []
@@ -743,7 +743,7 @@ def test_error(world: World, asked: Case) -> None:
     ("duration_ms", "names"), [(-1, {"idle", "open"}), (0, {"idle", "open"}), (3_600_000, {"idle"})]
 )
 def test_listing_by_duration(world: World, version: int, duration_ms: int, names: set[str]) -> None:
-    """An id that has no transaction counts as one that began long ago."""
+    """An id without a transaction counts as one that began long ago."""
     reply = world.client.call(ListTransactionsRequest(duration_filter=duration_ms), version)
     assert reply.error_code == 0
     found = {each.transactional_id for each in reply.transaction_states} & {world.idle, world.open}
@@ -751,7 +751,7 @@ def test_listing_by_duration(world: World, version: int, duration_ms: int, names
 
 
 def test_state_is_unchanged_after_errors(world: World) -> None:
-    """Nothing of that has harmed those who were there."""
+    """The failed requests changed nothing."""
     for group in (world.dynamic, world.other):
         assert world.client.call(beat(world, group), 4).error_code == 0
     assert world.client.call(beat(world, world.static, group_instance_id="instance"), 4).error_code == 0

@@ -1,4 +1,4 @@
-"""Loops that read, process and write in transactions, killed again and again together with the broker.
+"""Consume-process-produce loops with transactions that are killed repeatedly, together with the broker.
 
 Several share a group; they come and go, and abort now and then. What `read_committed` readers see of their output, one
 that follows all the time and one that comes at the end, is every record of the input once and in order. The seed of
@@ -23,7 +23,7 @@ from tests.support.broker.records import START_MS, Record
 ROUNDS = int(os.environ.get("HEADRACE_TRANSACTION_ROUNDS", "4"))
 PARTITIONS = 4
 PER_ROUND = 200
-"""Records for each partition; what happens, happens while they are being copied."""
+"""Records for each partition; the kills happen while they are copied."""
 DEADLINE_SECONDS = 120.0
 Seen = dict[int, dict[int, bytes]]
 """Partition → offset → value."""
@@ -33,7 +33,7 @@ KINDS = ("kill a loop", "kill all loops", "kill the broker", "kill all", "a loop
 
 
 class Loop:
-    """One of the loops, in a process of its own. The broker's errors may end it; it is started again."""
+    """One of the loops in its own process. If errors of the broker end it, it is restarted."""
 
     def __init__(self, *arguments: str):
         self._arguments = arguments
@@ -45,7 +45,7 @@ class Loop:
             self._process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
 
     def leave(self) -> None:
-        """It ends when it has left the group, and then comes back."""
+        """Ends the process after it left the group, and restarts it."""
         if self._process is not None:
             self._process.terminate()
 
@@ -112,7 +112,7 @@ def test_exactly_once_when_clients_and_broker_are_killed(tmp_path: Path) -> None
 
 
 def rows_of(number: int) -> list[Record]:
-    """The input of a round."""
+    """Writes the input of a round."""
     return [
         Record(partition, b"", b"%d of %d" % (each, partition), timestamp=START_MS)
         for each in range(PER_ROUND * number, PER_ROUND * (number + 1))
@@ -121,7 +121,7 @@ def rows_of(number: int) -> list[Record]:
 
 
 def wait_for(goal: int, loops: list[Loop], consumer: confluent.Consumer, seen: Seen) -> None:
-    """Until so many records of the output have been seen."""
+    """Waits until so many output records were read."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while sum(map(len, seen.values())) < goal:
         assert time.monotonic() < deadline, "the loops do not get on"
@@ -133,7 +133,7 @@ def wait_for(goal: int, loops: list[Loop], consumer: confluent.Consumer, seen: S
 
 
 def note(seen: dict[int, bytes], offset: int, value: bytes) -> None:
-    """A consumer may read an offset again when it has lost its connection; it must be what it was."""
+    """Checks that an offset that is read again after a lost connection has the same value."""
     if offset in seen:
         print(f"offset {offset} was read again")
         assert seen[offset] == value

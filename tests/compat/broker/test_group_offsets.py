@@ -1,4 +1,4 @@
-"""Committed offsets of groups: by hand and automatic, as admin tools see them at any time, and through restarts."""
+"""Committed offsets of groups: manual and automatic commits, as admin tools show them, and after restarts."""
 
 from collections.abc import Callable
 
@@ -52,7 +52,7 @@ def test_automatic_commits(make_lab: MakeLab, client: str) -> None:
 
 
 def test_reports_lag(make_lab: MakeLab, apache_kafka: None) -> None:
-    """A group of each client: what Kafka's tool and librdkafka's admin client say while they read is what is so."""
+    """A group of each client: Kafka's tool and librdkafka's admin client show correct values while they read."""
     labs = [make_lab(2) for _ in CLIENTS]
     members = [lab.add(client, commit="auto") for lab, client in zip(labs, CLIENTS, strict=True)]
     for lab in labs:
@@ -62,7 +62,7 @@ def test_reports_lag(make_lab: MakeLab, apache_kafka: None) -> None:
     with Java(labs[0].broker.bootstrap) as java:
 
         def shown() -> list[dict[Partition, list[str]]]:
-            """For each group: committed, end, lag."""
+            """Returns committed offset, log end and lag of each group."""
             groups = [word for lab in labs for word in ("--group", lab.group)]
             lines = [
                 line.split() for line in java.tool("kafka-consumer-groups", "--describe", *groups).out.splitlines()
@@ -107,7 +107,7 @@ def test_reports_lag(make_lab: MakeLab, apache_kafka: None) -> None:
 
 @pytest.mark.timeout(480)
 def test_groups_survive_a_broker_restart(tmp_path_factory: pytest.TempPathFactory, member_hosts: MemberHosts) -> None:
-    """With automatic commits, alone and in a group of all kinds: nothing is lost, nobody goes back behind a commit."""
+    """Automatic commits, in groups of one and of all clients: no record is lost or read again after its commit."""
     settings = {
         "group.initial.rebalance.delay.ms": 0,
         "offsets.topic.replication.factor": 1,

@@ -1,4 +1,4 @@
-"""What the group coordinator answers to requests that no good client sends, or not like this; in raw requests.
+"""Responses of the group coordinator to raw requests that no well-behaved client sends.
 
 Each case is a group of its own. What is expected here is what Apache Kafka answers.
 """
@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Case, object]] = {}
 
 
 def expect(answer: object) -> Callable[[Case], Case]:
-    """Enters a case into the table: what it is to return."""
+    """Adds a case with its expected result to the table."""
 
     def enter(case: Case) -> Case:
         CASES[case.__name__] = (case, answer)
@@ -82,7 +82,7 @@ def name_of(code: int) -> object:
 
 
 class Group:
-    """One group, and requests of it; replies are reduced to what matters."""
+    """One group and its requests; responses are reduced to the relevant fields."""
 
     def __init__(self, connect: Callable[[], WireClient], name: str | None = None):
         self.connect = connect
@@ -214,7 +214,7 @@ class Group:
     # ---- whole groups
 
     def stable(self, **options: Any) -> tuple[str, int]:
-        """One member, which has everything. Version 3 joins at once."""
+        """Creates a group with one member that has all partitions. Version 3 joins in one step."""
         version = 9 if options.get("instance") else 3
         joined = self.join(version=version, **options)
         assert joined.error_code == 0
@@ -223,7 +223,7 @@ class Group:
         return joined.member_id, joined.generation_id
 
     def two(self, **options: Any) -> tuple[str, str, int]:
-        """A stable group of a leader and another, which may be static."""
+        """Creates a stable group of a leader and a follower, which may be static."""
         leader, _ = self.stable()
         version = 9 if options.get("instance") else 3
         coming = self.join(version=version, client=self.connect(), later=True, **options)

@@ -35,7 +35,7 @@ def run(apache_kafka: None, group_broker: Broker) -> Iterator[Run]:
 
 @pytest.fixture
 def lab(make_lab: Callable[..., Lab]) -> Lab:
-    """Two partitions of ten records that the group has read."""
+    """A topic with two partitions of ten records that the group has read."""
     lab = make_lab(2)
     lab.write(10)
     return lab

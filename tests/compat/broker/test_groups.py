@@ -1,4 +1,4 @@
-"""Consumer groups of other projects' clients and ours: who gets which partitions when members come, go, crash and hang.
+"""Consumer groups of other projects' clients and ours: assignments when members join, leave, crash and hang.
 
 Each member is a process (see `tests.support.coordinator.group_members`), so that it can crash and hang as processes
 do. What
@@ -76,7 +76,7 @@ def test_member_crashes(make_lab: MakeLab, client: str) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_member_does_not_poll(make_lab: MakeLab, client: str) -> None:
-    """It beats, but is out when it has not polled for `max.poll.interval.ms`, and comes back when it polls again."""
+    """The member heartbeats, but leaves after `max.poll.interval.ms` without a poll, and rejoins with the next poll."""
     lab = make_lab()
     first = lab.add(client, session_ms=SHORT_SESSION_MS, poll_interval_ms=SHORT_POLL_INTERVAL_MS)
     second = lab.add(client)
@@ -94,7 +94,7 @@ def test_member_does_not_poll(make_lab: MakeLab, client: str) -> None:
 
 
 def test_members_hang_and_recover(make_lab: MakeLab) -> None:
-    """Their sessions end, and what they still hold when they wake up is not theirs any more."""
+    """Their sessions expire, and they no longer own their partitions when they recover."""
     labs = [make_lab() for _ in CLIENTS]
     pairs = [
         (lab.add(client, session_ms=SHORT_SESSION_MS), lab.add(client))
@@ -190,7 +190,7 @@ def test_different_clients_in_one_group(make_lab: MakeLab, strategy: str, client
 
 
 def test_group_selects_the_common_strategy(make_lab: MakeLab) -> None:
-    """Each votes for the first of its strategies that all have; when one leaves, another may win."""
+    """Each member votes for its first strategy that all support; when a member leaves, another may win."""
     lab = make_lab()
     round_robin = lab.add(CONFLUENT, strategies=["roundrobin"])
     lab.wait_shared(round_robin)

@@ -1,5 +1,5 @@
-"""Idempotent producers of all clients: answers are lost, connections cut, the broker killed, and still every record is
-there once, in order."""
+"""Idempotent producers of all clients: every record is written once and in order, although responses are lost,
+connections cut, and the broker is killed."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,7 +16,7 @@ IN_PROCESS = (Confluent, KafkaPython, Aiokafka)
 
 
 def idempotent(name: str) -> dict[str, object]:
-    """Settings of a client; many small batches on the way at once, where it can."""
+    """Returns a client's configs for many small batches in flight, if it supports that."""
     if name == "aiokafka":
         return {"enable_idempotence": True, "max_batch_size": 200, "linger_ms": 0}
     return {
@@ -52,7 +52,7 @@ def faulty() -> Iterator[EmbeddedBroker]:
 
 @pytest.mark.parametrize("kind", IN_PROCESS)
 def test_no_duplicates_after_lost_responses(kind: type[Client], faulty: EmbeddedBroker) -> None:
-    """Batches that are in the log are sent again, and acknowledged with the offsets that they have."""
+    """Batches that are in the log are resent, and acknowledged with their original offsets."""
     topic = f"lost-answers-{kind.name}"
     faulty.create_topic(topic)
     client = kind(faulty.bootstrap_servers)  # type: ignore[call-arg]
@@ -67,7 +67,7 @@ def test_no_duplicates_after_lost_responses(kind: type[Client], faulty: Embedded
 
 @pytest.mark.parametrize("kind", IN_PROCESS)
 def test_no_loss_after_lost_requests(kind: type[Client], faulty: EmbeddedBroker) -> None:
-    """What follows a batch that was lost is refused until that one has come."""
+    """Batches after a lost one are refused until it arrives."""
     topic = f"lost-requests-{kind.name}"
     faulty.create_topic(topic)
     client = kind(faulty.bootstrap_servers)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""Kafka's own console tools, run on the broker as an operator would run them."""
+"""Kafka's own console tools, run as an operator would."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A broker that is killed and comes back, again and again, under the load of all three Python clients.
+"""A broker that is killed and restarted repeatedly under the load of all three Python clients.
 
 No acknowledged record may be lost, and each producer's records are in order in each partition. A record may be there
 twice, if it was written but the answer did not get through: what counts is where it is first. Consumers that read all
@@ -35,7 +35,7 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """The clients say a lot about a broker that is gone, and kafka-python forgets to close sockets."""
+    """Silences the clients' logs about the missing broker, and kafka-python's unclosed sockets."""
     for name in ("kafka", "aiokafka"):
         caplog.set_level(logging.CRITICAL, name)
     yield
@@ -43,7 +43,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def await_progress(writers: list[Writer], readers: list[Reader], more: int) -> None:
-    """Waits until each writer was answered, and each reader was given, some more."""
+    """Waits until each writer has more acknowledgements, and each reader more records."""
     wanted = [(writer, writer.count() + more) for writer in writers]
     seen = [(reader, sum(map(len, reader.found.values())) + more) for reader in readers]
 

@@ -1,4 +1,4 @@
-"""Consumers that wait: the broker keeps their fetch until there is something, or until they have waited enough.
+"""Consumers that wait: the broker delays their fetch until there is data, or until the timeout.
 
 How long a thing took is not asserted. A wait that the broker does not end by itself would run into the deadline, as
 consumers here are ready to wait for minutes.
@@ -92,7 +92,7 @@ def test_record_completes_a_delayed_fetch(broker: Broker, new_topic: Callable[..
 
 @pytest.mark.parametrize("wait", [confluent_waits, kafka_python_waits, aiokafka_waits])
 def test_fetch_waits_for_min_bytes(broker: Broker, new_topic: Callable[..., str], wait: Wait) -> None:
-    """Records come one by one. The first answer has all of them, as it took all of them to make enough bytes."""
+    """Records arrive one by one. The first response has all of them, because only all of them have enough bytes."""
     topic = new_topic()
     waiting = threading.Event()
     thread, results = in_a_thread(wait, broker, topic, 5_000, waiting)
@@ -137,7 +137,7 @@ def test_record_of_any_partition_completes_the_fetch(broker: Broker, new_topic: 
 
 
 def test_fetch_without_data_times_out(broker: Broker, new_topic: Callable[..., str]) -> None:
-    """Short waits end by themselves, many times over, and then a record comes through all the same."""
+    """Short waits time out many times, and a record that follows is still received."""
     topic = new_topic()
     with KafkaPython(broker.bootstrap).consumer(fetch_max_wait_ms=20) as consumer:
         tp = kafka.TopicPartition(topic, 0)
@@ -152,7 +152,7 @@ def test_fetch_without_data_times_out(broker: Broker, new_topic: Callable[..., s
 def test_deleting_the_topic_completes_a_delayed_fetch(
     broker: Broker, get_admin: Callable[[str], Admin], new_topic: Callable[..., str], wait: Wait
 ) -> None:
-    """The fetch is answered at once, so that the consumer finds the topic of the same name that comes after it."""
+    """The fetch completes at once, so that the consumer finds the new topic of the same name."""
     topic = new_topic()
     admin = get_admin("confluent-kafka")
     waiting = threading.Event()

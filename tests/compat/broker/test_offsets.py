@@ -29,7 +29,7 @@ TIMES_MS = {  # what is asked for, and the offset of the first record that is no
 
 @pytest.fixture(scope="module")
 def records() -> list[Record]:
-    """Records a second apart, but for one that is far ahead of the others."""
+    """Returns records a second apart, except for one that is far ahead."""
     rows = numbered(COUNT)
     rows[NEWEST] = rows[NEWEST]._replace(timestamp=START_MS + 500_000)
     return rows
@@ -37,7 +37,7 @@ def records() -> list[Record]:
 
 @pytest.fixture(scope="module")
 def topic(broker: Broker, new_topic: Callable[..., str], records: list[Record]) -> str:
-    """Written in batches of five, with the first records deleted."""
+    """A topic written in batches of five, with the first records deleted."""
     name = new_topic(prefix="offsets")
     for first in range(0, COUNT, 5):
         Confluent(broker.bootstrap).write(name, records[first : first + 5])
@@ -146,7 +146,7 @@ def test_kcat_looks_up_offsets(kcat: Kcat, topic: str, records: list[Record]) ->
 def test_finds_a_timestamp_inside_a_compressed_batch(
     broker: Broker, get_admin: Callable[[str], Admin], new_topic: Callable[..., str]
 ) -> None:
-    """The broker has to look into the batch for the record."""
+    """The broker must search the batch for the record."""
     name = new_topic(prefix="inside")
     client = Confluent(broker.bootstrap)
     client.write(name, numbered(100), "zstd", linger_ms=200)

@@ -1,4 +1,4 @@
-"""Records that the broker refuses, and those that it changes on the way."""
+"""Records that the broker refuses, and records that it changes."""
 
 import time
 from collections.abc import Callable
@@ -23,12 +23,12 @@ def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) 
 
 
 def small_batches(client: Client) -> dict[str, object]:
-    """So that a large record travels in a batch of its own."""
+    """Puts a large record into its own batch."""
     return {"max_batch_size" if client.name == "aiokafka" else "batch_size": 10_000}
 
 
 def test_record_too_large(client: Client, new_topic: Callable[..., str]) -> None:
-    """It is refused, once and for all; what is sent to other partitions, or after it, goes through.
+    """The record is refused permanently; records to other partitions, and later ones, succeed.
 
     Nothing follows it at once to its partition: if a small record finds room beside it, then the Java client (4.3)
     splits the batch into the same two again and again, against Apache Kafka too.
@@ -72,7 +72,7 @@ def test_refuses_invalid_timestamps(client: Client, new_topic: Callable[..., str
 
 
 def test_refuses_timestamps_in_the_future(client: Client, new_topic: Callable[..., str]) -> None:
-    """Kafka takes those of up to an hour ahead, unless it is told otherwise."""
+    """By default Kafka accepts timestamps up to an hour ahead."""
     (ack,) = client.write(new_topic(), [Record(0, b"key", b"value", timestamp=int(time.time() * 1000) + 7_200_000)])
     assert ack.error == INVALID_TIMESTAMP
 
@@ -88,7 +88,7 @@ def test_compacted_topics_require_keys(client: Client, new_topic: Callable[..., 
 
 
 def test_min_insync_replicas_is_limited_by_the_replicas(client: Client, new_topic: Callable[..., str]) -> None:
-    """Kafka asks for `min.insync.replicas`, but for no more than the partition has replicas."""
+    """Kafka requires `min.insync.replicas`, but at most the number of replicas."""
     topic = new_topic(min_insync_replicas=2)
     assert [ack.error for ack in client.write(topic, numbered(1))] == [0]
     assert_same(client.read(topic, [0]), numbered(1))
@@ -103,7 +103,7 @@ def test_acks_0(client: Client, new_topic: Callable[..., str]) -> None:
 
 
 def test_append_time(client: Client, new_topic: Callable[..., str]) -> None:
-    """The broker's time goes to the producer with the answer, and to consumers with the records."""
+    """Producers get the append time in the response, consumers in the records."""
     topic = new_topic(message_timestamp_type="LogAppendTime")
     before = int(time.time() * 1000)
     acks = [ack for codec in CODECS for ack in client.write(topic, numbered(3), codec)]
@@ -117,7 +117,7 @@ def test_append_time(client: Client, new_topic: Callable[..., str]) -> None:
 def test_compression_type_of_the_topic(
     apache_kafka: None, broker: Broker, get_client: Callable[[str], Client], new_topic: Callable[..., str]
 ) -> None:
-    """What is stored has it, whatever was sent, and all clients can read it."""
+    """Stored batches have the topic's codec, whatever was sent, and all clients can read them."""
     files = {}
     for stored in ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"):
         topic = new_topic(compression_type=stored)

@@ -1,4 +1,4 @@
-"""What one client writes, every client reads: all codecs, keys, values, headers, sizes and timestamps.
+"""Every client reads the records of every other: all codecs, keys, values, headers, sizes and timestamps.
 
 Each writer fills one topic, a partition for each codec. The readers then compare record by record.
 """
@@ -20,7 +20,7 @@ PARTITIONS = range(len(CODECS))
 def written(
     get_client: Callable[[str], Client], new_topic: Callable[..., str]
 ) -> Callable[[str], tuple[str, list[Record]]]:
-    """The topic that a client has filled, and what must be found in it."""
+    """A topic that a client has filled, and the records expected in it."""
 
     @cache
     def write(name: str) -> tuple[str, list[Record]]:
@@ -54,7 +54,7 @@ def test_all_clients_read_records_of_each_client(
 def test_keeps_the_producers_compression(
     apache_kafka: None, broker: Broker, written: Callable[[str], tuple[str, list[Record]]]
 ) -> None:
-    """librdkafka compresses nothing, and says nothing, if it thinks that the broker would not understand it."""
+    """librdkafka silently does not compress if it believes that the broker does not support it."""
     files = {
         (name, codec): broker.data_dir / f"{written(name)[0]}-{partition}" / f"{0:020}.log"
         for name in CLIENTS

@@ -136,7 +136,7 @@ def test_second_producer_fences_the_first(
 
 
 def kafka_transactions(java: Java, *args: object) -> str:
-    """What Kafka's tool prints. The address comes before its subcommand."""
+    """Returns the output of Kafka's tool. The address comes before its subcommand."""
     done = java.call(
         "tool",
         main="org.apache.kafka.tools.TransactionsCommand",
@@ -168,7 +168,7 @@ def test_kafkas_tool_lists_describes_and_ends_transactions(
 def test_kafkas_tool_reads_the_log_of_transactions(
     broker: Broker, java: Java, new_producer: NewProducer, new_topic: Callable[..., str]
 ) -> None:
-    """Producers of both kinds: the Java client's take an epoch with each transaction (KIP-890)."""
+    """Uses producers of both transaction versions: the Java client's get an epoch for each transaction (KIP-890)."""
     topic = new_topic()
     for name, version in (("confluent-kafka", 0), ("kafka-clients", 2)):
         transactional_id = f"read-by-the-tool-{name}"

@@ -1,4 +1,4 @@
-"""Settings over a socket: changed while the broker runs, in force at once, and there again after a restart."""
+"""Configs over a socket: dynamic changes take effect at once and survive a restart."""
 
 from collections.abc import Iterator
 

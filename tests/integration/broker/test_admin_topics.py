@@ -1,4 +1,4 @@
-"""Topics over a socket: made, grown, emptied, described and deleted, and there again after a restart."""
+"""Topics over a socket: create, add partitions, delete records, describe, delete, restart."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Bad input from many connections at once: the broker does not die, hang, leak or mix up its answers, it keeps what it
-has, and good clients beside notice nothing.
+"""Bad input from many connections at once: the broker does not crash, hang, leak, lose data or mix up its responses,
+and good clients notice nothing.
 
 `HEADRACE_HOSTILE_ROUNDS` makes the attacks longer, `HEADRACE_HOSTILE_SEED` repeats one; the seed is printed.
 """
@@ -77,13 +77,13 @@ from headrace.testing import EmbeddedBroker
 
 ROUNDS = int(os.environ.get("HEADRACE_HOSTILE_ROUNDS", "6"))
 WARM_UP_ROUNDS = min(max(4, ROUNDS // 2), 60)
-"""Allocators and the cache of fetch sessions are as large as they get after some 60 rounds."""
+"""After about 60 rounds allocators and the fetch session cache have their maximum size."""
 SEED = int(os.environ.get("HEADRACE_HOSTILE_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
-"""0 stands for another one each time, as `make soak` has it."""
+"""0 means a new seed in each run, as in `make soak`."""
 SECONDS = 60.0
 LEAK_BYTES = (48 if ROUNDS >= 60 else 128) * 1024 * 1024
-"""What the process may have grown by from the end of the warm-up on, in however many rounds: allocators keep pages. A
-short run ends before memory has settled."""
+"""The allowed growth of the process after the warm-up, for any number of rounds: allocators keep pages. A short run
+ends before memory use is stable."""
 PROPERTIES = {
     "log.segment.delete.delay.ms": 100,
     "log.flush.offset.checkpoint.interval.ms": 60_000,
@@ -94,13 +94,13 @@ PROPERTIES = {
     "offsets.retention.check.interval.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }
-"""Few partitions with coordinators, and short waits for clients that are gone."""
+"""Few coordinator partitions, and short timeouts for disconnected clients."""
 LARGEST = 2**31 - 1
 INVALID_REPLICA_ASSIGNMENT = 39
 INVALID_REQUEST = 42
 POLICY_VIOLATION = 44
 RESET = struct.pack("ii", 1, 0)
-"""For SO_LINGER: the connection is reset, not closed in order."""
+"""For SO_LINGER: resets the connection instead of closing it."""
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to look at the broker")
 
@@ -118,7 +118,7 @@ def eventually(condition: Callable[[], object], what: Callable[[], object]) -> N
 
 
 def complaints(process: Headrace, seen_bytes: int = 0) -> list[str]:
-    """Lines of the broker's log that only a bug explains, behind those that were looked at before."""
+    """Returns new log lines that indicate a bug."""
     lines = process.log_file.read_bytes()[seen_bytes:].decode(errors="replace").splitlines()
     wrong = [at for at, line in enumerate(lines) if "Traceback" in line or " ERROR " in line or " FATAL " in line]
     return ["\n".join(lines[max(0, at - 1) : at + 30]) for at in wrong[:3]]
@@ -126,7 +126,7 @@ def complaints(process: Headrace, seen_bytes: int = 0) -> list[str]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
-    """For what breaks nothing and leaves little behind."""
+    """A broker for tests that leave little state behind."""
     with Headrace(tmp_path_factory.mktemp("shared") / "data", PROPERTIES) as broker:
         with WireClient(address_of(broker)) as client:
             make_victim(client)
@@ -149,7 +149,7 @@ def client(process: Headrace) -> Iterator[WireClient]:
 
 @contextmanager
 def good_client(broker: Headrace) -> Iterator[GoodClient]:
-    """At work; at the end it must not have noticed anything."""
+    """A good client at work, which must not notice anything."""
     good = GoodClient(address_of(broker), f"good-{random.getrandbits(32)}", SEED)
     good.start()
     try:
@@ -189,7 +189,7 @@ def make_victim(client: WireClient) -> None:
 
 
 def renew_victim(client: WireClient, attack: Attack) -> None:
-    """The rounds may delete it."""
+    """Creates the topic again if a round deleted it."""
     (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=VICTIM)]), NAMED).topics
     if topic.error_code:
         make_victim(client)
@@ -232,7 +232,7 @@ def test_bad_clients_do_not_affect_good_ones(tmp_path: Path) -> None:
 
 
 def attack_beside(good: list[GoodClient], member: GoodMember, attack: Attack, numbers: Process) -> tuple[int, int]:
-    """Runs all rounds, with good clients at work. Nothing may be left of the bad ones; returns RSS before and after."""
+    """Runs all rounds with good clients at work. Nothing of the bad ones may remain. Returns RSS before and after."""
     witnesses: list[GoodClient | GoodMember | Follower] = [*good, member, Follower(attack.address, good[0])]
     with WireClient(attack.address, timeout=SECONDS * 2) as client:
         renew_victim(client, attack)  # and so all are connected
@@ -285,12 +285,12 @@ def test_no_state_of_bad_clients_remains() -> None:
 
 
 def periodic_timers(inside: Broker) -> int:
-    """A group's shard looks for what has expired; one of transactions also for those that take too long."""
+    """Returns the number of timers of idle shards: one of a group shard, two of a transaction shard."""
     return len(inside.coordinators.groups.shards()) + 2 * len(inside.transactions.runtime.shards())
 
 
 def has_only_groups_with_offsets(inside: Broker) -> bool:
-    """Those are kept for a week, as in Kafka; members, and groups that have nothing, are gone."""
+    """Committed offsets are kept for a week, as in Kafka; members and empty groups are removed."""
     return all(
         group.state is GroupState.EMPTY and not group.pending_joins and shard.offsets_of(name)
         for shard in inside.coordinators.groups.shards()
@@ -299,14 +299,14 @@ def has_only_groups_with_offsets(inside: Broker) -> bool:
 
 
 def unstable_partitions(inside: Broker) -> list[int]:
-    """Those in which a transaction is open, so that nobody who reads committed records gets on."""
+    """Returns partitions with an open transaction, which blocks read_committed consumers."""
     partitions = [inside.replicas.get(VICTIM, index) for index in range(VICTIM_PARTITIONS)]
     logs = [each.log for each in partitions if each is not None and each.log is not None]  # it may be deleted
     return [log.tp.partition for log in logs if log.last_stable_offset != log.log_end_offset]
 
 
 def what_coordinators_keep(inside: Broker) -> tuple[dict[str, object], dict[str, object]]:
-    """Offsets of groups, and transactions. What was written is read again as what it was."""
+    """Returns committed offsets and transactions, to compare them before and after a restart."""
     offsets: dict[str, object] = {
         name: sorted((tp, committed.offset, committed.metadata) for tp, committed in shard.offsets_of(name))
         for shard in inside.coordinators.groups.shards()
@@ -329,7 +329,7 @@ def open_transactions(inside: Broker) -> list[str]:
 
 @pytest.mark.parametrize("api", REGISTRY.values(), ids=lambda api: api.key.name)
 def test_every_version_with_mutated_bytes(shared: Headrace, api: Api) -> None:
-    """Each on a connection of its own: of several on one, those behind the first bad one would not be looked at."""
+    """Each request has its own connection: the first bad one closes it."""
 
     seen = shared.log_file.stat().st_size
 
@@ -387,7 +387,7 @@ def test_refuses_too_many_assignments(client: WireClient, good: GoodClient) -> N
 
 
 def test_good_clients_continue_while_partitions_are_created(client: WireClient, good: GoodClient) -> None:
-    """Not in one turn of the loop: whoever waits meanwhile waits for a part of the time, not for all of it."""
+    """The broker yields in between: other requests wait for a part of the time only."""
     eventually(lambda: good.rounds > 10, lambda: "the good client does not work")
     before = good.rounds
     (topic,) = client.call(creation(name="many", num_partitions=300, replication_factor=1)).topics
@@ -437,7 +437,7 @@ VERY_LONG_LISTS: list[tuple[Message, int]] = [
 
 
 def test_responds_to_requests_with_many_items(shared: Headrace) -> None:
-    """Others are served in between: see the unit test of `handlers.several`."""
+    """Other requests run in between: see the unit test of `yielding`."""
     with WireClient(address_of(shared), timeout=SECONDS * 2) as client, good_client(shared):
         for request, version in VERY_LONG_LISTS:
             client.call(request, version)
@@ -451,7 +451,7 @@ def test_responds_to_many_filters(shared: Headrace) -> None:
 
 
 def test_frees_memory_after_a_list_of_a_million(process: Headrace, client: WireClient, good: GoodClient) -> None:
-    """Elements of two bytes each: what they become takes much memory, which is given back."""
+    """Elements of two bytes become large objects, whose memory is freed."""
     numbers = Process(process.pid or 0)
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="")] * 1_000_000, response_partition_limit=1)
     client.call(request)
@@ -478,7 +478,7 @@ def test_responds_to_the_longest_topic_name(shared: Headrace, version: int) -> N
 
 
 def test_responds_to_the_longest_group_and_transaction_names(shared: Headrace) -> None:
-    """Those that could not be stored are refused; none is too long for an answer."""
+    """Names that cannot be stored are refused; every name gets a response."""
     name = "n" * 32_767
     with WireClient(address_of(shared)) as client:
         protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
@@ -504,7 +504,7 @@ def test_responds_to_produce_to_the_longest_name(shared: Headrace, version: int)
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_responds_to_a_topic_without_a_name(shared: Headrace, version: int) -> None:
-    """These versions have ids, and cannot ask by them yet."""
+    """These versions have topic ids, but cannot request topics by id."""
     with WireClient(address_of(shared)) as client:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=None)])
         (topic,) = client.call(request, version).topics
@@ -515,7 +515,7 @@ def test_responds_to_a_topic_without_a_name(shared: Headrace, version: int) -> N
 
 
 def test_cancels_waits_of_disconnected_clients(process: Headrace, client: WireClient, good: GoodClient) -> None:
-    """Whether the client closed in order or not: no wait of 24 days keeps its socket."""
+    """A fetch that waits for 24 days does not keep its socket, however the client disconnected."""
     numbers = Process(process.pid or 0)
     before = numbers.sockets
     for number in range(40):
@@ -527,7 +527,7 @@ def test_cancels_waits_of_disconnected_clients(process: Headrace, client: WireCl
 
 
 def test_reads_a_partition_once_per_fetch(shared: Headrace) -> None:
-    """As in Kafka. A fetch that waits is looked at with each append, and must not take long then."""
+    """As in Kafka. Each append checks a delayed fetch, which must be fast."""
     one = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     with WireClient(address_of(shared)) as client:
         request = FetchRequest(topics=[FetchTopic(topic=VICTIM, partitions=[one] * 20_000)], max_wait_ms=0, min_bytes=1)
@@ -536,7 +536,7 @@ def test_reads_a_partition_once_per_fetch(shared: Headrace) -> None:
 
 
 def test_refuses_duplicate_partitions_in_list_offsets(shared: Headrace) -> None:
-    """As in Kafka. To look for a time may mean to inflate a batch: not once for each of 2,000 that are the same."""
+    """As in Kafka. A lookup may inflate a batch, which must not happen for each of 2,000 duplicates."""
     twice = [ListOffsetsPartition(partition_index=0, timestamp=0)] * 2
     once = [ListOffsetsPartition(partition_index=1, timestamp=0)]
     with WireClient(address_of(shared)) as client:
@@ -547,7 +547,7 @@ def test_refuses_duplicate_partitions_in_list_offsets(shared: Headrace) -> None:
 
 
 def test_good_clients_continue_while_batches_inflate(client: WireClient, good: GoodClient) -> None:
-    """A few KB each, 50 MB inflated. One after the other is fine, all of them in one turn of the loop is not."""
+    """Each has a few KB and inflates to 50 MB. The broker must handle other requests between them."""
     builder = BatchBuilder(codec=Compression.ZSTD)
     builder.append(None, bytes(50_000_000), 0)
     request = produce_request(bytes(builder.build()), VICTIM)
@@ -573,7 +573,7 @@ def test_unread_response_does_not_block_others(process: Headrace, client: WireCl
 
 @pytest.fixture
 def short_of_files(tmp_path: Path) -> Iterator[Headrace]:
-    """A broker that may open 300 files more than it has, and that writes checkpoints all the time."""
+    """A broker that can open 300 more files and writes checkpoints continuously."""
     eager = {"replica.high.watermark.checkpoint.interval.ms": 50, "log.flush.offset.checkpoint.interval.ms": 50}
     with Headrace(tmp_path / "data", {**PROPERTIES, **eager}) as broker:
         with WireClient(address_of(broker)) as client:
@@ -583,14 +583,14 @@ def short_of_files(tmp_path: Path) -> Iterator[Headrace]:
 
 
 def set_file_limit(broker: Headrace, more: int) -> None:
-    """How many files the broker may open, beside those it has."""
+    """Sets the number of files that the broker can open in addition."""
     pid = broker.pid or 0
     _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(Process(pid).open_files + more, hard), hard))
 
 
 def check_victim_stays_online(client: WireClient) -> None:
-    """While checkpoints are due, which need files."""
+    """Checks writes and reads while checkpoints are due, which need files."""
     for number in range(600):
         partition = number % VICTIM_PARTITIONS
         assert produce(client, batch(b"some"), topic=VICTIM, partition=partition).error_code == 0
@@ -599,7 +599,7 @@ def check_victim_stays_online(client: WireClient) -> None:
 
 
 def check_victim_is_whole(broker: Headrace) -> None:
-    """When there are files again."""
+    """Checks all partitions after files can be opened again."""
     with WireClient(address_of(broker)) as client:
         for partition in range(VICTIM_PARTITIONS):
             assert produce(client, batch(b"more"), topic=VICTIM, partition=partition).error_code == 0
@@ -607,7 +607,7 @@ def check_victim_is_whole(broker: Headrace) -> None:
 
 
 def test_connections_do_not_take_the_logs_offline(short_of_files: Headrace) -> None:
-    """A log that finds no file handle, since connections have them all, is no failed disk."""
+    """A lack of file handles does not count as a failed disk."""
     flood: list[socket.socket] = []
     with WireClient(address_of(short_of_files), timeout=SECONDS * 2) as client:
         try:
@@ -624,7 +624,7 @@ def test_connections_do_not_take_the_logs_offline(short_of_files: Headrace) -> N
 
 
 def test_too_many_partitions_do_not_affect_others(short_of_files: Headrace) -> None:
-    """And the broker can still stop in order: it needs files for that."""
+    """The broker can still stop cleanly, which needs files."""
     with WireClient(address_of(short_of_files), timeout=SECONDS * 2) as client:
         (topic,) = client.call(creation(name="many", num_partitions=400, replication_factor=1)).topics
         print(f"making a topic gave {topic.error_code} ({topic.error_message})")

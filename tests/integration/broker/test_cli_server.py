@@ -1,4 +1,4 @@
-"""`headrace server` as a process: what it prints, how it stops, what it says when it cannot start."""
+"""`headrace server` as a process: output, clean stop, and errors at the start."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ READY = re.compile(r"ready ((?:\w+://\S+:\d+(?:, )?)+)\n")
 
 @contextlib.contextmanager
 def running(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The process, ended when the block is left. Its data and its errors go to the directory."""
+    """Runs the server for the block. Its data and its log are in the directory."""
     with (directory / "stderr").open("a") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "headrace", "server", *arguments],
@@ -43,7 +43,7 @@ def running(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]
 
 
 def ready(process: subprocess.Popen[str]) -> list[tuple[str, str, int]]:
-    """Waits for the line that says so, and takes it apart: name, host and port of each address."""
+    """Waits for the line `ready` and returns name, host and port of each address."""
     assert process.stdout is not None
     assert select.select([process.stdout], [], [], SECONDS)[0], "not ready in time"
     line = process.stdout.readline()
@@ -133,7 +133,7 @@ def test_ipv6(tmp_path: Path) -> None:
 
 
 def refusal(directory: Path, *arguments: str) -> str:
-    """The one line that a server ends with which cannot start."""
+    """Returns the error line of a server that cannot start."""
     ran = subprocess.run(
         [sys.executable, "-m", "headrace", "server", "--log-level", "ERROR", *arguments],
         cwd=directory,
@@ -185,7 +185,7 @@ def test_directory_of_another_broker(tmp_path: Path) -> None:
 
 
 def test_second_signal_exits_at_once(tmp_path: Path) -> None:
-    """The first waits for a reply that nobody takes: a client that asks and does not read."""
+    """The first stop waits for a response that the client does not read."""
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0") as process:
         ((_, host, port),) = ready(process)
         with WireClient((host, port)) as client:
@@ -200,7 +200,7 @@ def test_second_signal_exits_at_once(tmp_path: Path) -> None:
 
 
 def fill_replies(client: WireClient) -> None:
-    """Asks until the broker takes no more, since its replies are not read."""
+    """Sends requests until the broker stops reading, because its responses are not read."""
     client.sock.settimeout(1.0)
     with contextlib.suppress(TimeoutError):
         while True:

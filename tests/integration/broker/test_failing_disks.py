@@ -1,4 +1,4 @@
-"""What a broker does when a log directory fails under it."""
+"""A broker whose log directory fails."""
 
 import errno
 import logging

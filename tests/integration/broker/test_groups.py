@@ -1,4 +1,4 @@
-"""Groups over a socket: every version of each API, what is refused, lost connections, restarts, the internal topic."""
+"""Groups over a socket: every version of each API, errors, lost connections, restarts, the internal topic."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -95,7 +95,7 @@ def join(client: WireClient, group: str, version: int = 9, **options: Any) -> An
 
 
 def make_stable(client: WireClient, group: str, **options: Any) -> tuple[str, int]:
-    """A group of one. Returns its member and generation."""
+    """Creates a group with one member. Returns member and generation."""
     joined = join(client, group, **options)
     shares = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")]
     request = SyncGroupRequest(

@@ -1,4 +1,4 @@
-"""Many connections at once: thousands that are idle, hundreds that work. What an idle one costs is printed."""
+"""Thousands of idle and hundreds of busy connections. Prints the cost of an idle one."""
 
 import asyncio
 import resource
@@ -44,7 +44,7 @@ def eventually(condition: Callable[[], object], what: Callable[[], object]) -> N
 
 @pytest.fixture(scope="module")
 def files_for_all() -> Iterator[None]:
-    """As many open files as the test needs, which the broker inherits and raises further by itself."""
+    """Raises the limit of open files for the test; the broker inherits it and raises its own further."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = IDLE + BUSY + SPARE_FILES
     if hard != resource.RLIM_INFINITY and hard < needed:
@@ -71,7 +71,7 @@ class Connection:
         return cls(*await asyncio.open_connection(*address), number)
 
     async def call(self, request: Message, version: int) -> Any:
-        """The answer, which must be the one to this connection's last request."""
+        """Returns the response to this connection's last request."""
         self._sent += 1
         correlation_id = self.number << 16 | self._sent
         self._writer.write(encode_request(request, version, correlation_id, f"load-{self.number}"))
@@ -88,7 +88,7 @@ class Connection:
 
 
 async def open_many(address: tuple[str, int], count: int, first: int = 0) -> list[Connection]:
-    """Not more at a time than the broker's backlog takes without a retry of the system, which would take a second."""
+    """Opens connections in groups that fit the broker's backlog; otherwise the system retries after a second."""
     opened: list[Connection] = []
     for start in range(first, first + count, 25):
         numbers = range(start, min(start + 25, first + count))
@@ -97,7 +97,7 @@ async def open_many(address: tuple[str, int], count: int, first: int = 0) -> lis
 
 
 async def work(connection: Connection, acknowledged: dict[int, list[bytes]]) -> None:
-    """Produces small batches, and reads each of them back from among those of the others."""
+    """Produces small batches and reads each of them back."""
     partition = connection.number % PARTITIONS
     for number in range(ROUNDS):
         values = [f"{connection.number}/{number}/{i}".encode() for i in range(3)]
@@ -159,7 +159,7 @@ def test_idle_and_busy_connections(files_for_all: None, tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_written_under_load(tmp_path: Path) -> None:
-    """One that takes longer than its interval does not run into the next."""
+    """A checkpoint that takes longer than its interval does not overlap with the next."""
     intervals = {"replica.high.watermark.checkpoint.interval.ms": 1, "log.flush.offset.checkpoint.interval.ms": 1}
     with Headrace(tmp_path / "data", intervals) as broker:
         good = GoodClient(address_of(broker), "t", 1)

@@ -123,7 +123,7 @@ def test_failing_store_is_an_error_of_the_topic(
 
 
 def test_broker_leaves_while_a_topic_is_created(broker: EmbeddedBroker, client: WireClient) -> None:
-    """The reply tells who was there when it was asked."""
+    """The response has the brokers at the time of the request."""
     running = broker.call(lambda running: running)
     make = running.auto_topic_creation.create
 

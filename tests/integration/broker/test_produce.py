@@ -1,4 +1,4 @@
-"""Produce over a socket: acks, errors per partition, and what the log then holds."""
+"""Produce over a socket: acks, errors of partitions, and the content of the log."""
 
 import struct
 import time
@@ -15,7 +15,7 @@ from headrace.records import Compression, decode_rows, split_batches
 from headrace.testing import EmbeddedBroker
 
 BY_ID = 13
-"""The first version of Produce with topic ids."""
+"""The first Produce version with topic ids."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Starts and stops that fail, are broken off, or come at a bad moment: nothing stays open, and the next start works."""
+"""Starts and stops that fail or are cancelled: everything is released, and the next start works."""
 
 import asyncio
 import errno
@@ -40,7 +40,7 @@ async def make_topic(broker: Broker, name: str, partitions: int = 1) -> None:
 
 
 class Gate:
-    """Has a thread wait in a method until it is let through."""
+    """Blocks a thread in a method until `open`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str):
         self._entered, self._open = threading.Event(), threading.Event()
@@ -179,7 +179,7 @@ async def test_directory_in_use(tmp_path: Path) -> None:
 
 @async_test
 async def test_disk_fails_during_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one of several the broker would tell the controller; when it stops there is none any more."""
+    """A running broker reports a failed directory to the controller, which has stopped by then."""
     broker = make(tmp_path / "a", tmp_path / "b")
     await broker.start()
     await make_topic(broker, "t", 2)
@@ -230,7 +230,7 @@ def test_stop_completes_waiting_requests() -> None:
 
 
 async def forget(directory: Path, topic: str) -> None:
-    """Removes a topic from the store behind the broker's back."""
+    """Deletes a topic from the store while the broker is down."""
     store = EmbeddedStore(directory / STORE_FILE, SystemClock())
     await delete_tree(store, znodes.topic_path(topic))
     await store.close()
@@ -255,7 +255,7 @@ def test_moves_stray_logs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_recreated_topic_does_not_find_old_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As when this broker was away while its topic was deleted and another of the name was made."""
+    """As if the topic was deleted and created again while this broker was down."""
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as broker:
         with WireClient(broker.address) as client:
             produce(client, batch(b"old"))
@@ -277,7 +277,7 @@ def test_recreated_topic_does_not_find_old_records(tmp_path: Path, caplog: pytes
 
 @pytest.mark.parametrize("batches", [0, 1, 2])
 def test_finishes_an_interrupted_topic_creation(tmp_path: Path, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker dies after some of the partitions have got their leaders in the store."""
+    """The broker dies after some partitions have leaders in the store."""
     monkeypatch.setattr(fenced_store, "BATCH_OPERATIONS", 5)
     multi = fenced_store.FencedStore.multi
     left = batches

@@ -1,4 +1,4 @@
-"""A broker for unit tests of admin handlers: real store, topics, settings, logs and partitions, without sockets.
+"""A broker for unit tests of admin handlers: real store, topics, configs, logs and partitions, without sockets.
 
 In place of the controller, what the handlers write to the store is put into the image and the logs at once; with
 `controller_sleeps` it is not, as if the controller were slow.
@@ -48,7 +48,7 @@ LISTENER = "PLAINTEXT"
 
 
 class _Topics(TopicAdmin):
-    """Does the controller's part too."""
+    """Also does the controller's work."""
 
     broker: "AdminBroker"
 
@@ -81,7 +81,7 @@ class _Topics(TopicAdmin):
 
 
 class AdminBroker:
-    """Has of `Broker` what admin handlers use. Close it, or use it in a `with` block."""
+    """The services that admin handlers use. Close it, or use it in a `with` block."""
 
     def __init__(self, directory: Path, **properties: object):
         given = {key.replace("_", "."): value for key, value in properties.items()}
@@ -136,7 +136,7 @@ class AdminBroker:
         self._runner.run(self.store.close())
         self._runner.close()
 
-    # ---- what the controller does
+    # ---- controller
 
     def update(self, partitions: Sequence[PartitionState], brokers: Sequence[BrokerInfo] | None = None) -> None:
         known = [self.info] if brokers is None else brokers
@@ -168,10 +168,10 @@ class AdminBroker:
         self.replicas.stop(StopReplica(NODE_ID, 1, -1, [ReplicaToStop(tp, EPOCH_DURING_DELETE, True) for tp in tps]))
         self.update([PartitionState(tp, ZERO_UUID, LEADER_DURING_DELETE, 0, (), 0, ()) for tp in tps])
 
-    # ---- what a client does
+    # ---- client
 
     def call(self, request: Message, version: int | None = None, *, listener: str = LISTENER) -> Any:
-        """The reply, with request and reply gone through the wire's form. Without a version, the newest."""
+        """Returns the response; encodes and decodes both messages. The default is the newest version."""
         api = REGISTRY[type(request).__api_key__]
         version = api.highest if version is None else version
         received = decode(type(request), version, bytearray(encode(request, version)))
@@ -183,9 +183,9 @@ class AdminBroker:
         return decode(type(response), version, encode(response, version))
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> TopicAssignment:
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
-        made = self._runner.run(self.topic_admin.create_topic(TopicSpec(name, partitions, 1, configs=settings)))
-        self.dynamic_config.set_topic_overrides(name, settings)
+        overrides = {key.replace("_", "."): value for key, value in configs.items()}
+        made = self._runner.run(self.topic_admin.create_topic(TopicSpec(name, partitions, 1, configs=overrides)))
+        self.dynamic_config.set_topic_overrides(name, overrides)
         return made
 
     def log(self, topic: str, partition: int = 0) -> Log:

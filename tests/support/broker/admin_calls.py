@@ -23,7 +23,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 def create_topic(
     client: WireClient, name: str, partitions: int = 1, version: int = 7, timeout_ms: int = 20_000, **configs: str
 ) -> Any:
-    """The reply for the topic."""
+    """Creates a topic and returns its result."""
     asked = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -43,7 +43,7 @@ def delete_topic(client: WireClient, name: str | None, topic_id: Uuid = ZERO_UUI
 def describe_configs(
     client: WireClient, resource_type: int, name: str, *keys: str
 ) -> dict[str, tuple[str | None, int]]:
-    """Value and source of each setting."""
+    """Returns value and source of each config."""
     asked = DescribeConfigsResource(
         resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
     )
@@ -55,7 +55,7 @@ def describe_configs(
 def alter_configs(
     client: WireClient, resource_type: int, name: str, *changes: tuple[str, int, str | None], expect: int = 0
 ) -> str | None:
-    """The error message, if there is one."""
+    """Alters configs and returns the error message, if any."""
     asked = AlterConfigsResource(
         resource_type=resource_type,
         resource_name=name,

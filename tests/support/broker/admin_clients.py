@@ -1,4 +1,4 @@
-"""Admin clients of other projects behind one interface; errors are Kafka's numbers."""
+"""Admin clients of other projects behind one interface; errors are Kafka's error codes."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -62,14 +62,14 @@ class Admin(Protocol):
     def cluster(self) -> Cluster: ...
     def configs(self, kind: str, name: str) -> dict[str, Config]: ...
     def alter(self, kind: str, name: str, operations: Iterable[Operation]) -> None:
-        """Changes some settings and leaves the others (IncrementalAlterConfigs)."""
+        """Changes some configs and keeps the others (IncrementalAlterConfigs)."""
 
     def replace(self, kind: str, name: str, configs: Configs) -> None:
-        """Takes these settings instead of those that were there (AlterConfigs)."""
+        """Replaces all configs (AlterConfigs)."""
 
     def delete_records(self, topic: str, partition: int, offset: int) -> int: ...
     def offset(self, topic: str, partition: int, wanted: str | int) -> tuple[int, int]:
-        """Offset and timestamp of "earliest", "latest", "max_timestamp" or of a time."""
+        """Returns offset and timestamp of "earliest", "latest", "max_timestamp" or of a timestamp."""
 
     def close(self) -> None: ...
 
@@ -81,7 +81,7 @@ class ConfluentAdmin:
         self._admin = confluent_admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def close(self) -> None:
-        """It closes when it is forgotten."""
+        """Does nothing: the client closes when it is garbage-collected."""
 
     def create(
         self,
@@ -152,7 +152,7 @@ class ConfluentAdmin:
 
 
 def _wait(futures: dict[Any, Any]) -> Any:
-    """The one result that librdkafka was asked for."""
+    """Returns the single result of a librdkafka call."""
     ((_, future),) = futures.items()
     try:
         return future.result(TIMEOUT_SECONDS)
@@ -226,7 +226,7 @@ class KafkaPythonAdmin:
         self._alter(kind, name, {key: (operation, value) for operation, key, value in operations}, incremental=True)
 
     def replace(self, kind: str, name: str, configs: Configs) -> None:
-        """What it calls alter_configs adds the settings that are there; this is the request below it."""
+        """Sends the AlterConfigs request directly: the client's own alter_configs adds the existing configs."""
         resource = kafka.admin.ConfigResource(kind, name, configs)
         self._told(self._admin._manager.run(self._admin._send_alter_configs_requests, [resource]), kind, name)
 
@@ -237,7 +237,7 @@ class KafkaPythonAdmin:
 
     @staticmethod
     def _told(result: dict[str, dict[str, str]], kind: str, name: str) -> None:
-        """It gives errors as text, [Error N] first."""
+        """Parses the error text, which starts with [Error N]."""
         told = result[kind][name]
         if told != "OK":
             raise BrokerError(int(told.partition("[Error ")[2].partition("]")[0]), told)
@@ -293,7 +293,7 @@ class AiokafkaAdmin:
         validate_only: bool = False,
     ) -> None:
         if assignment is None:
-            # It takes no -1 for the broker's defaults unless there is an assignment, so an empty one goes with it.
+            # It accepts -1 for the broker's defaults only with an assignment, so this passes an empty one.
             empty = {} if -1 in (partitions, replicas) else None
             new = aiokafka.admin.NewTopic(topic, partitions, replicas, empty, configs)
         else:
@@ -348,7 +348,7 @@ class AiokafkaAdmin:
 
 
 class JavaAdmin:
-    """Kafka's own; it has no AlterConfigs any more."""
+    """Kafka's own admin client, which no longer has AlterConfigs."""
 
     name = "kafka-clients"
 
@@ -356,7 +356,7 @@ class JavaAdmin:
         self._java = java
 
     def close(self) -> None:
-        """The JVM is not ours."""
+        """Does nothing: the JVM is shared."""
 
     def call(self, op: str, **fields: Any) -> Any:
         try:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Ack(NamedTuple):
-    """What a producer was told of a record: where it is, or Kafka's number of the error."""
+    """The result of a record: its offset and timestamp, or Kafka's error code."""
 
     offset: int = -1
     timestamp: int | None = None
@@ -45,14 +45,14 @@ class Client(Protocol):
     def can_write(self, record: Record) -> bool: ...
 
     def write(self, topic: str, records: Sequence[Record], codec: str = "none", **settings: Any) -> list[Ack]:
-        """Writes with acks=all; *settings* are the client's own. One answer for each record."""
+        """Writes with acks=all; *settings* are the client's own configs. Returns a result for each record."""
 
     def read(self, topic: str, partitions: Iterable[int], start: int | None = None, **settings: Any) -> list[Record]:
-        """All records from the beginning (or from an offset) to the end, by partition."""
+        """Returns all records from the beginning (or an offset) to the end, by partition."""
 
 
 def by_partition(records: Iterable[Record]) -> list[Record]:
-    """In the order of partitions, each in the order in which it came."""
+    """Returns the records by partition, in order."""
     return sorted(records, key=lambda record: record.partition)
 
 
@@ -86,7 +86,7 @@ class Confluent:
             {
                 "bootstrap.servers": self.bootstrap,
                 "log_level": 0,
-                "group.id": "not used",  # the library asks for one
+                "group.id": "not used",  # the library requires one
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "check.crcs": True,
@@ -224,7 +224,7 @@ class KafkaPython:
 
 
 def python_record(message: Any) -> Record:
-    """Of kafka-python's or aiokafka's, which look alike."""
+    """Converts a record of kafka-python or aiokafka, which are alike."""
     headers = tuple((name, None if value is None else bytes(value)) for name, value in message.headers)
     return Record(message.partition, message.key, message.value, headers, message.timestamp, message.offset)
 
@@ -293,7 +293,7 @@ class Aiokafka:
             done = await future
         except aiokafka.errors.BrokerResponseError as error:
             return Ack(error=error.errno)
-        return Ack() if done is None else Ack(done.offset, done.timestamp)  # no answer was wanted
+        return Ack() if done is None else Ack(done.offset, done.timestamp)  # acks=0
 
     def read(self, topic: str, partitions: Iterable[int], start: int | None = None, **settings: Any) -> list[Record]:
         return run(self._read(topic, list(partitions), start, settings))
@@ -421,13 +421,13 @@ class Kcat:
 
     @staticmethod
     def _headers(text: bytes) -> Headers:
-        """From name=value,name=NULL; there are no samples with commas."""
+        """Parses name=value,name=NULL; no sample contains commas."""
         pairs = [pair.split(b"=", 1) for pair in text.split(b",")] if text else []
         return tuple((name.decode(), None if value == b"NULL" else value) for name, value in pairs)
 
 
 def install_kcat() -> str | None:
-    """Brings Debian's package where it is missing; returns the reason if that cannot be done."""
+    """Downloads Debian's package if it is missing; returns the reason if that fails."""
     if shutil.which("kcat"):
         return None
     if os.geteuid() != 0 or not shutil.which("apt-get"):

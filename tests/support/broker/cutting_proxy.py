@@ -21,7 +21,7 @@ class CuttingProxy:
     def __init__(self) -> None:
         self.target: tuple[str, int] = (_HOST, 0)
         self.replied_bytes = 0
-        """Bytes of replies that went through, over all connections."""
+        """Response bytes that passed, over all connections."""
         self.cuts = 0
         """Connections that were cut."""
         self._cut_after: int | None = None
@@ -49,12 +49,12 @@ class CuttingProxy:
         }
 
     def cut_after(self, size: int | None) -> None:
-        """The next connection lives for so many bytes of replies; later ones live on. None: no cut."""
+        """Cuts the next connection after so many response bytes; None disables it."""
         with self._guard:
             self._cut_after = size
 
     def cut_now(self) -> None:
-        """Breaks all connections that there are."""
+        """Closes all connections."""
         for each in tuple(self._sockets):
             _hang_up(each)
 

@@ -17,14 +17,14 @@ from tests.support.records.other_clients import kafka
 
 ON_THE_WAY = 60
 GIVE_UP_SECONDS = 180
-RECONNECT_MS = 300  # at most, so that not much time goes by when the broker is back
+RECONNECT_MS = 300  # at most, so that clients reconnect quickly
 DOTTED = {"reconnect_backoff_max_ms": RECONNECT_MS, "reconnect_backoff_ms": 50}
 
 Value = bytes  # writer:number, padded
 
 
 class Worker(threading.Thread):
-    """A thread that works until it is told to finish; what goes wrong in it is raised by `finish`."""
+    """A thread that works until `finish`, which raises its error."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -58,7 +58,7 @@ class Writer(Worker):
         self.failures: list[str] = []
 
     def next(self) -> tuple[int, int, bytes]:
-        """The number of the next record, its partition, and its value."""
+        """Returns number, partition and value of the next record."""
         number = self.sent
         self.sent += 1
         return number, number % self.partitions, f"{self.name}:{number}".encode().ljust(100, b".")

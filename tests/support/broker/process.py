@@ -29,7 +29,7 @@ READY = re.compile(rb"\bready\b.*?" + re.escape(HOST).encode() + rb":(\d+)")
 
 
 class Broker(Protocol):
-    """What both brokers can do."""
+    """The interface of both brokers."""
 
     data_dir: Path
 
@@ -76,7 +76,7 @@ class Headrace:
         self.stop()
 
     def start(self) -> None:
-        """Starts the broker and returns when it says that it is ready."""
+        """Starts the broker and returns when it is ready."""
         assert self._process is None, "the broker is running"
         settings: dict[str, object] = {
             "listeners": f"PLAINTEXT://{self.bootstrap}",
@@ -98,7 +98,7 @@ class Headrace:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Stops the broker in order (SIGTERM), and complains if it had died before."""
+        """Stops the broker cleanly (SIGTERM); fails if it had already exited."""
         process = self._process
         if process is None:
             return
@@ -114,7 +114,7 @@ class Headrace:
             raise BrokerFailed(f"the broker had died or ended badly: {died}, {status}\n{self._log_tail()}")
 
     def kill(self) -> None:
-        """Ends the broker at once (SIGKILL), as a crash would."""
+        """Kills the broker (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -125,7 +125,7 @@ class Headrace:
 
 
 class Kafka(KafkaBroker):
-    """Apache Kafka, that comes back on the port that it had."""
+    """Apache Kafka, which restarts on the same port."""
 
     def start(self) -> None:
         if self.port:
@@ -151,7 +151,7 @@ def free_port() -> int:
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    """Kafka tells of a change before every broker's cache has it."""
+    """Waits for a condition: Kafka reports a change before every broker's metadata cache shows it."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what}"

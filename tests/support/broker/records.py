@@ -15,7 +15,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """A record that was read, or (with offset -1) that is to be written."""
+    """A record that was read, or (with offset -1) is to be written."""
 
     partition: int
     key: bytes | None
@@ -62,7 +62,7 @@ def numbered(count: int, partition: int = 0, at_ms: int = START_MS) -> list[Reco
 
 
 def with_offsets(records: Iterable[Record]) -> list[Record]:
-    """What a reader of an empty partition finds when these were written to it."""
+    """Returns the records with the offsets that they get in empty partitions."""
     found: dict[int, list[Record]] = {}
     for record in records:
         rows = found.setdefault(record.partition, [])

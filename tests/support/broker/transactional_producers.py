@@ -16,12 +16,12 @@ _names = count()
 
 
 class Transactional(Protocol):
-    """A producer whose transactions are initialised when it is made. Errors are the client's own."""
+    """A producer that calls init_transactions on creation. Errors are the client's own."""
 
     def begin(self) -> None: ...
 
     def send(self, topic: str, records: Sequence[Record]) -> None:
-        """Returns when the broker has them."""
+        """Returns when the broker has acknowledged the records."""
 
     def send_offset(self, topic: str, offset: int, group: str) -> None:
         """Commits an offset of partition 0 with the transaction."""

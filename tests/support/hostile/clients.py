@@ -1,5 +1,5 @@
-"""Connections of many bad clients at once. Each plays one of PLAYS, chosen by its seed, and then looks at what it got:
-answers to its own requests only, in their order.
+"""Many bad clients at once. Each runs one of PLAYS, chosen by its seed, and then checks that it received only responses
+to its own requests, in order.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Address = tuple[str, int]
 
 
 class HostileConnection:
-    """One connection, and a record of what went over it."""
+    """One connection, and a record of its traffic."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, seed: str, victim_id: Uuid
@@ -44,7 +44,7 @@ class HostileConnection:
         self._writer = writer
 
     async def send(self, data: bytes) -> bool:
-        """Whether the broker still listens."""
+        """Sends bytes. Returns False if the broker has closed the connection."""
         self.sent += data
         try:
             self._writer.write(data)
@@ -54,7 +54,7 @@ class HostileConnection:
         return not self._reader.at_eof()
 
     async def read_answer(self) -> bytes | None:
-        """The next answer, without its size; None if the connection has ended."""
+        """Returns the next response without its size, or None if the connection was closed."""
         try:
             head = await self._reader.readexactly(4)
             self.received += head
@@ -65,16 +65,16 @@ class HostileConnection:
         return body
 
     async def call(self, request: Message, version: int) -> Any:
-        """The answer to a request; None if the connection has ended, which is not expected."""
+        """Sends a request and returns its response; fails if the connection is closed."""
         await self.send(self.frames.request(request, version))
         sent = Sent(self.frames.last_correlation_id, type(request).__api_key__, version)
         while (body := await self.read_answer()) is not None:
-            if int.from_bytes(body[:4], "big") == sent.correlation_id:  # else it answers one that was not waited for
+            if int.from_bytes(body[:4], "big") == sent.correlation_id:  # skip responses to earlier requests
                 return read_answer(sent, body)
         raise AssertionError(f"no answer to v{version} of {brief(request)}")
 
     async def read_to_end(self) -> None:
-        """Says that nothing more will come, and reads until the broker has closed the connection."""
+        """Closes the sending side and reads until the broker closes the connection."""
         try:
             self._writer.write_eof()
             while data := await self._reader.read(65_536):
@@ -84,7 +84,7 @@ class HostileConnection:
 
     def reset(self) -> None:
         sock: socket.socket = self._writer.get_extra_info("socket")
-        with contextlib.suppress(OSError):  # the broker was first
+        with contextlib.suppress(OSError):  # the broker closed it first
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     async def close(self) -> None:
@@ -93,13 +93,13 @@ class HostileConnection:
             await self._writer.wait_closed()
 
     async def abort(self) -> None:
-        """Without what is still to be written."""
+        """Closes the connection and drops unsent bytes."""
         self.reset()
         self._writer.transport.abort()
         await self.close()
 
     async def end(self) -> None:
-        """In one of the ways that connections end."""
+        """Ends the connection in one of the usual ways."""
         way = self.random.randrange(4)
         if way < 2:
             await self.read_to_end()
@@ -112,7 +112,7 @@ Play = Callable[[HostileConnection], Awaitable[None]]
 
 
 async def anything(peer: HostileConnection) -> None:
-    """Frames of all kinds, until the broker has had enough."""
+    """Sends frames of all kinds until the broker closes the connection."""
     for _ in range(peer.random.choice((1, 3, 20, 60))):
         if not await peer.send(peer.frames.any()):
             break
@@ -120,7 +120,7 @@ async def anything(peer: HostileConnection) -> None:
 
 
 async def mutations(peer: HostileConnection) -> None:
-    """Frames that were right, each on its own or many in one write."""
+    """Sends mutated valid frames, one by one or in one write."""
     frames = [peer.frames.mutated() for _ in range(peer.random.choice((1, 10, 50)))]
     if peer.random.random() < 0.5:
         await peer.send(b"".join(frames))
@@ -137,13 +137,13 @@ async def noise(peer: HostileConnection) -> None:
 
 
 async def strangers(peer: HostileConnection) -> None:
-    """Another protocol: the broker closes the connection by itself, or waits for the rest of a frame."""
+    """Speaks another protocol: the broker closes the connection, or waits for the rest of a frame."""
     await peer.send(peer.frames.stranger())
     await peer.end()
 
 
 async def sizes(peer: HostileConnection) -> None:
-    """A size that cannot be, behind requests that can."""
+    """Sends an invalid size after valid requests."""
     for _ in range(peer.random.choice((0, 2))):
         await peer.send(peer.frames.request(ApiVersionsRequest(), 0))
     await peer.send(peer.frames.hostile_size())
@@ -151,7 +151,7 @@ async def sizes(peer: HostileConnection) -> None:
 
 
 async def large_claim(peer: HostileConnection) -> None:
-    """A frame of 100 MB is claimed, a part of it comes."""
+    """Announces a frame of 100 MB and sends a part of it."""
     await peer.send(struct.pack(">i", 104_857_600))
     for _ in range(peer.random.choice((0, 1, 20))):
         if not await peer.send(peer.random.randbytes(50_000)):
@@ -160,7 +160,7 @@ async def large_claim(peer: HostileConnection) -> None:
 
 
 async def drips(peer: HostileConnection) -> None:
-    """A byte at a time, each in a packet of its own; the last request is never finished."""
+    """Sends one byte per packet; the last request stays incomplete."""
     data = b"".join(peer.frames.request(ApiVersionsRequest(), 0) for _ in range(5))
     data += peer.frames.mutated() + peer.frames.truncated()
     for at in range(min(len(data), 300)):
@@ -176,7 +176,7 @@ async def half_frame(peer: HostileConnection) -> None:
 
 
 async def absurd_requests(peer: HostileConnection) -> None:
-    """Every one of them gets an answer: what can be read is refused politely."""
+    """Sends absurd requests; each that can be decoded gets a response."""
     for _ in range(peer.random.choice((1, 5, 15))):
         request, version = peer.absurd.any()
         await peer.send(peer.frames.request(request, version))
@@ -197,7 +197,7 @@ async def pipelined_absurd_requests(peer: HostileConnection) -> None:
 
 
 async def long_polls(peer: HostileConnection) -> None:
-    """Waits for 24 days, and does not wait for the end of it."""
+    """Starts fetches that wait for 24 days, and disconnects."""
     for _ in range(peer.random.choice((1, 5, 50))):
         request = fetch_request(0, VICTIM, max_wait_ms=LONGEST_WAIT_MS, min_bytes=LONGEST_WAIT_MS)
         if not await peer.send(peer.frames.request(request, NAMED)):
@@ -208,7 +208,7 @@ async def long_polls(peer: HostileConnection) -> None:
 
 
 async def sessions(peer: HostileConnection) -> None:
-    """Fetch sessions that nobody ever comes back to."""
+    """Creates fetch sessions and never uses them again."""
     for epoch in (0, 0, 1, 2**31 - 1):
         request = fetch_request(0, VICTIM, session_id=0, session_epoch=epoch, max_bytes=100)
         await peer.send(peer.frames.request(request, NAMED))
@@ -218,11 +218,11 @@ async def sessions(peer: HostileConnection) -> None:
 
 
 async def never_reads(peer: HostileConnection) -> None:
-    """Asks for as much as it can get and takes none of it."""
+    """Requests as much data as possible and reads none of it."""
     frame = peer.frames.request(MetadataRequest(topics=None), 12)
     read = peer.frames.request(fetch_request(0, VICTIM), NAMED)
     try:
-        async with asyncio.timeout(1.0):  # the broker stops reading, which is what is wanted
+        async with asyncio.timeout(1.0):  # the broker must stop reading
             for _ in range(300):
                 if not await peer.send(frame + read):
                     break
@@ -232,7 +232,7 @@ async def never_reads(peer: HostileConnection) -> None:
 
 
 async def bomb(peer: HostileConnection) -> None:
-    """A few KB that inflate to hundreds of MB."""
+    """Sends a few KB that inflate to 50 MB."""
     builder = BatchBuilder(codec=peer.random.choice((1, 4)))
     builder.append(None, bytes(50_000_000), 0)
     await peer.send(peer.frames.request(produce_request(bytes(builder.build()), VICTIM), NAMED))
@@ -259,11 +259,11 @@ PLAYS: dict[Play, int] = {
     never_reads: 1,
     bomb: 1,
 }
-"""With how often each is played."""
+"""The weight of each play."""
 
 
 class Attack:
-    """Rounds of bad clients against one broker. The same seed gives the same clients."""
+    """Rounds of bad clients against one broker. The same seed creates the same clients."""
 
     def __init__(self, address: Address, seed: int, connections: int = 40):
         self.address = address
@@ -276,7 +276,7 @@ class Attack:
         self._number = 0
 
     async def round(self, plays: dict[Play, int] | None = None) -> None:
-        """All connections at once, to their end; raises what they saw go wrong."""
+        """Runs all connections concurrently to their end; raises their errors."""
         first, self._number = self._number + 1, self._number + self.connections
         playing = (self._connect_and_play(number, plays or PLAYS) for number in range(first, self._number + 1))
         outcomes = await asyncio.gather(*playing, return_exceptions=True)
@@ -299,7 +299,7 @@ class Attack:
         except AssertionError as error:
             raise AssertionError(f"connection {number} of seed {self.seed} ({name}): {error}") from error
         finally:
-            writer.transport.abort()  # if it is open still
+            writer.transport.abort()  # if it is still open
             await asyncio.sleep(0)
         self.played[name] += 1
         self.bytes_sent += len(peer.sent)

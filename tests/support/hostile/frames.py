@@ -1,7 +1,6 @@
-"""Bytes that no client should send to a broker, made from a seeded generator; and what may come back for them.
+"""Invalid frames from a seeded generator, and checks of the responses to them.
 
-Correlation ids tell connections apart: the upper half is the number of the connection, so an answer that went astray
-shows itself.
+The upper half of a correlation id is the number of the connection, so a response on the wrong connection is detected.
 """
 
 import random
@@ -38,7 +37,7 @@ LENGTHS = (
     b"\x80" * 5,
     b"\x01\xff\xff\xff\xff\x0f",
 )
-"""Lengths and counts near their limits, in the ways that the protocol writes them."""
+"""Lengths and counts near their limits, in the protocol's encodings."""
 STRANGERS = (
     b"GET / HTTP/1.1\r\nHost: broker\r\nUser-Agent: curl/8\r\n\r\n",
     b"POST /v1/topics HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
@@ -56,7 +55,7 @@ _head = struct.Struct(">hhi")
 
 
 class Sent(NamedTuple):
-    """What the broker takes for a request in the bytes that were sent."""
+    """A request as the broker sees it in the sent bytes."""
 
     correlation_id: int
     key: int
@@ -64,7 +63,7 @@ class Sent(NamedTuple):
 
 
 class Frames:
-    """The makers of one connection's bytes."""
+    """Generates the frames of one connection."""
 
     def __init__(self, rng: random.Random, number: int):
         self.random = rng
@@ -83,7 +82,7 @@ class Frames:
         return encode_request(request, version, self.correlation_id(), f"hostile-{self.number}")
 
     def valid(self) -> bytes:
-        """A request of any API in any version, whether it is served or not, with random content."""
+        """Returns a request of any API and version, supported or not, with random content."""
         rng = self.random
         if rng.random() < 0.8:
             served = rng.choice(list(REGISTRY.values()))
@@ -94,7 +93,7 @@ class Frames:
         return self.request(tame(sample(cls, version, rng, full=rng.random() < 0.5)), version)
 
     def mutated(self) -> bytes:
-        """A valid frame whose bytes were changed; its size field is right, mostly."""
+        """Returns a valid frame with mutated bytes; its size field is mostly correct."""
         frame = bytearray(self.valid())
         body = self.broken(bytes(frame[4:]))
         if self.random.random() < 0.9:
@@ -105,7 +104,7 @@ class Frames:
         rng = self.random
         broken = bytearray(data)
         for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
-            # The correlation id is spared, mostly: answers are told apart by it.
+            # The correlation id mostly stays intact, because it identifies the response.
             at = rng.choice((rng.randrange(len(broken) + 1), rng.randrange(min(8, len(broken)), len(broken) + 1)))
             kind = rng.randrange(6)
             if kind == 0 and at < len(broken):
@@ -122,7 +121,7 @@ class Frames:
         return bytes(broken)
 
     def wrong_version(self) -> bytes:
-        """A key or a version that nobody knows, or that is known and not served."""
+        """Returns a request with an unknown or unsupported API key or version."""
         rng = self.random
         frame = bytearray(self.valid())
         key, version, _ = _head.unpack_from(frame, 4)
@@ -147,7 +146,7 @@ class Frames:
         return self.random.choice(STRANGERS)
 
     def header_only(self) -> bytes:
-        """A request header and an array, or what is taken for one, of billions, with nothing behind it."""
+        """Returns a request header and an array length of billions, with nothing behind it."""
         rng = self.random
         api = rng.choice(list(REGISTRY.values()))
         version = rng.randint(api.lowest, api.highest)
@@ -157,14 +156,14 @@ class Frames:
         return _size.pack(len(body)) + body
 
     def any(self) -> bytes:
-        """Of every kind; those after which the stream can still be known_configs come most often."""
+        """Returns a frame of any kind; mostly one that keeps the stream decodable."""
         kinds: list[Callable[[], bytes]] = [self.mutated] * 12 + [self.valid] * 4
         kinds += [self.header_only] * 3 + [self.wrong_version, self.noise, self.truncated, self.hostile_size]
         return self.random.choice(kinds)()
 
 
 def tame(request: Message) -> Message:
-    """Keeps random requests from making thousands of partitions by right, which would only take time."""
+    """Keeps random requests from creating thousands of partitions, which would take too long."""
     if isinstance(request, CreateTopicsRequest):
         for topic in request.topics:
             topic.num_partitions = topic.num_partitions if abs(topic.num_partitions) > 10_000 else 1
@@ -174,7 +173,7 @@ def tame(request: Message) -> Message:
 
 
 def requests_in(sent: bytes) -> list[Sent]:
-    """The requests that a broker finds in the bytes of a connection, up to where it must give up on it."""
+    """Returns the requests that a broker finds in the bytes of a connection, up to the first invalid one."""
     found: list[Sent] = []
     at = 0
     while len(sent) - at >= 4:
@@ -189,9 +188,9 @@ def requests_in(sent: bytes) -> list[Sent]:
 
 
 def check_answers(sent: bytes, received: bytes) -> list[Message]:
-    """Each answer must be one to a request of this very connection, in their order, and readable as such.
+    """Checks that each response belongs to a request of this connection, in order, and can be decoded.
 
-    Not every request gets one: what cannot be read costs the connection, and so does an API that is not served.
+    Not every request gets a response: one that cannot be decoded or is not supported closes the connection.
     """
     requests = iter(requests_in(sent))
     answers: list[Message] = []
@@ -200,7 +199,7 @@ def check_answers(sent: bytes, received: bytes) -> list[Message]:
         (size,) = _size.unpack_from(received, at)
         assert size >= 4, f"an answer of {size} bytes"
         if len(received) - at < 4 + size:
-            break  # the connection ended in the middle of it
+            break  # the connection was closed within a response
         (correlation_id,) = _size.unpack_from(received, at + 4)
         for request in requests:
             if request.correlation_id == correlation_id:
@@ -213,7 +212,7 @@ def check_answers(sent: bytes, received: bytes) -> list[Message]:
 
 
 def read_answer(request: Sent, frame: bytes) -> Message:
-    """The answer to a request, from its bytes without their size."""
+    """Decodes the response to a request, from its bytes without their size."""
     served = REGISTRY.get(request.key)
     assert served is not None, f"an answer to API {request.key}, which is not served"
     version = request.version

@@ -1,8 +1,8 @@
-"""Members and transactional producers that know how to behave, and then do not.
+"""Group members and transactional producers that follow the protocol and then violate it.
 
-Each goes through the life of a member, or of a producer, with requests in which everything is right; in half of them
-one thing is then spoilt: an older generation, another's member id, no group, an epoch too far. They share names, so
-that they also get in each other's way: groups rebalance all the time, and producers fence one another.
+Each runs through the life of a member or producer with valid requests; in half of them one field is then wrong: an old
+generation, another member id, no group, a newer epoch. They share names, so that they also affect each other: groups
+rebalance continuously, and producers fence one another.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -63,11 +63,11 @@ NAMES = (VICTIM, *(f"hostile-producer-{number}" for number in range(6)))
 INSTANCES = (None, None, None, "i1", "i2")
 MEMBER_ID_REQUIRED = 79
 LONGEST_SESSION_MS = 200
-"""What one of them leaves behind is gone after that, if the broker allows such sessions."""
+"""Members that disconnect are removed after this time, if the broker allows such sessions."""
 
 
 def spoil(peer: "HostileConnection", request: Message, version: int) -> None:
-    """Makes one field wrong, somewhere in the request."""
+    """Sets one field of the request to a wrong value."""
     rng = peer.random
     fields = [field for field in present_fields(type(request), version) if field.name not in LEFT_ALONE]
     if not fields:
@@ -90,11 +90,11 @@ def spoil(peer: "HostileConnection", request: Message, version: int) -> None:
 
 
 LEFT_ALONE = frozenset({"session_timeout_ms", "rebalance_timeout_ms", "transaction_timeout_ms", "acks", "topic_id"})
-"""Of these the wait depends; the requests of `hostile_requests` spoil them."""
+"""The waiting time depends on these; `hostile.requests` changes them."""
 
 
 class Member:
-    """One in a group, as far as it knows."""
+    """A member of a group, as far as it knows."""
 
     def __init__(self, peer: "HostileConnection"):
         self.peer = peer
@@ -125,7 +125,7 @@ class Member:
         )
         if rng.random() < 0.1:
             await self.peer.send(self.peer.frames.request(request, version))
-            return  # and does not wait for the answer
+            return  # without waiting for the response
         reply = await self.ask(request, version)
         if reply is not None:
             self.member_id, self.generation = reply.member_id, reply.generation_id
@@ -193,7 +193,7 @@ class Member:
 
 
 class Producer:
-    """One that writes in transactions, as far as it knows."""
+    """A transactional producer, as far as it knows."""
 
     def __init__(self, peer: "HostileConnection"):
         self.peer = peer
@@ -279,7 +279,7 @@ class Producer:
             self.id, self.epoch, self.sequence = reply.producer_id, reply.producer_epoch, 0
 
     async def mark(self) -> None:
-        """What only a coordinator may do, in transactions that nobody has begun."""
+        """Writes transaction markers, as only a coordinator may, for transactions that do not exist."""
         marker = WritableTxnMarker(
             producer_id=STRANGERS_FROM + self.peer.random.randrange(100),
             producer_epoch=1,

@@ -34,7 +34,7 @@ from headrace.records import BatchBuilder, Compression
 
 VICTIM = "victim"
 STRANGERS_FROM = 1 << 40
-"""Producer ids that nobody has."""
+"""Producer ids that no producer has."""
 VICTIM_PARTITIONS = 3
 LONGEST_STRING = 0x7FFF
 NAMES = (VICTIM, "hostile-1", "hostile.2", "hostile_2", "h" * 249)
@@ -90,14 +90,14 @@ _crc = struct.Struct(">I")
 
 
 class AbsurdRequests:
-    """Makes them from a seeded generator. `victim_id` is the id of the topic VICTIM."""
+    """Generates absurd requests from a seed. `victim_id` is the id of the topic VICTIM."""
 
     def __init__(self, rng: random.Random, victim_id: Uuid = ZERO_UUID):
         self.random = rng
         self.victim_id = victim_id
 
     def any(self) -> tuple[Message, int]:
-        """A request and its version."""
+        """Returns a request and its version."""
         return self.of(self.random.choice(list(REGISTRY.values())))
 
     def of(self, api: Api) -> tuple[Message, int]:
@@ -106,7 +106,7 @@ class AbsurdRequests:
             self._large = self.random.random() < 0.1  # one large array is enough in a request
             request = self._struct(api.request, version)
             self._keep_within_bounds(request)
-            if len(encode(request, version)) < _MOST_BYTES:  # or it would be refused for its size only
+            if len(encode(request, version)) < _MOST_BYTES:  # a larger one would be refused for its size
                 return request, version
 
     def _struct(self, cls: type[Message], version: int) -> Message:
@@ -146,7 +146,7 @@ class AbsurdRequests:
     # ---- batches
 
     def records(self) -> bytes:
-        """A batch with a right checksum and wrong numbers; or no batch at all."""
+        """Returns a batch with a correct checksum and wrong fields, or no batch at all."""
         rng = self.random
         kind = rng.randrange(8)
         if kind == 0:
@@ -167,7 +167,7 @@ class AbsurdRequests:
         return bytes(batch)
 
     def _lie(self, batch: bytearray) -> None:
-        """Puts a number at its limit into the header, or damages the records."""
+        """Sets a header field to its limit, or damages the records."""
         rng = self.random
         at, form = rng.choice(
             (
@@ -194,7 +194,7 @@ class AbsurdRequests:
         elif len(batch) > at:
             batch[rng.randrange(at, len(batch))] ^= 1 << rng.randrange(8)
 
-    # ---- what a test can bear
+    # ---- limits for tests
 
     def _keep_within_bounds(self, request: Message) -> None:
         rng = self.random
@@ -203,7 +203,7 @@ class AbsurdRequests:
         if isinstance(request, fetch.FetchRequest):
             request.max_wait_ms = rng.choice((-(2**31), -1, 0, 0, 1, 5))
         elif isinstance(request, produce.ProduceRequest):
-            request.acks = request.acks or 1  # without acks there is no answer
+            request.acks = request.acks or 1  # acks=0 has no response
         elif isinstance(request, metadata.MetadataRequest):
             request.allow_auto_topic_creation = False
         elif isinstance(request, create_topics.CreateTopicsRequest):
@@ -220,18 +220,18 @@ class AbsurdRequests:
         elif isinstance(request, join_group.JoinGroupRequest):
             request.session_timeout_ms = min(request.session_timeout_ms, rng.choice((1, 50, 2**31 - 1)))
         elif isinstance(request, write_txn_markers.WriteTxnMarkersRequest):
-            for marker in request.markers:  # nobody's that is open
+            for marker in request.markers:  # no producer with an open transaction
                 marker.producer_id = max(marker.producer_id, STRANGERS_FROM) if marker.producer_id >= 0 else -1
         elif isinstance(
             request, alter_configs.AlterConfigsRequest | incremental_alter_configs.IncrementalAlterConfigsRequest
         ):
             for resource in request.resources:
                 if resource.resource_type in _BROKER_RESOURCES:
-                    resource.resource_type = 2  # a change for all topics would be one for the good ones too
+                    resource.resource_type = 2  # a change of all topics would affect the good clients
 
 
 def _spare_internal_topics(asked: Message) -> None:
-    """Whoever deletes or changes those takes groups and transactions from everybody, as with Kafka."""
+    """Replaces names of internal topics: deleting or changing them would affect all clients, as in Kafka."""
     for field in type(asked).__fields__:
         value = getattr(asked, field.name)
         if isinstance(value, str) and value.startswith("__"):
@@ -244,7 +244,7 @@ def _spare_internal_topics(asked: Message) -> None:
 
 
 def _few(count: int) -> int:
-    """A number of partitions that is small, or that must be refused."""
+    """Returns a number of partitions that is small or must be refused."""
     return count if abs(count) > 10_000 else min(count, 4)
 
 
@@ -254,5 +254,5 @@ def with_crc(batch: bytearray) -> None:
 
 
 def brief(request: Message) -> str:
-    """A request as it is shown to somebody who has to find out what was wrong with it."""
+    """Returns a short description of a request for error messages."""
     return re.sub(r"('[^']{30})[^']+'", r"\1...'", repr(request))[:1000]

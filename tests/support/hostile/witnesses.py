@@ -1,4 +1,4 @@
-"""Who watches a broker while it is treated badly: good clients, its process's numbers, and the data that it had."""
+"""Checks on a broker under attack: good clients, process metrics, and data that existed before."""
 
 import os
 import random
@@ -55,7 +55,7 @@ def values_in(found: Any) -> list[bytes | None]:
 
 
 def read_all(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
-    """All values of a partition, in order; its offsets must be those of the values."""
+    """Returns all values of a partition in order, and checks their offsets."""
     values: list[bytes | None] = []
     while True:
         found = fetch(client, len(values), topic, partition)
@@ -68,7 +68,7 @@ def read_all(client: WireClient, topic: str, partition: int = 0) -> list[bytes |
 
 
 class GoodClient(threading.Thread):
-    """Produces, reads it back, and asks other things, all the time. The first wrong reply ends it."""
+    """Produces, fetches and sends other requests continuously. The first wrong response ends it."""
 
     def __init__(self, address: Address, topic: str, seed: int):
         super().__init__(name=f"good client of {topic}", daemon=True)
@@ -119,12 +119,12 @@ class GoodClient(threading.Thread):
             assert (told.name, told.error_code, len(told.partitions)) == (topic, 0, 1)
 
     def check(self) -> None:
-        """Raises what went wrong."""
+        """Raises the error, if there was one."""
         if self.error is not None:
             raise AssertionError(f"the {self.name} noticed something: {self.error!r}") from self.error
 
     def finish(self) -> None:
-        """Ends it when its round is over."""
+        """Stops after the current round."""
         self._ended.set()
         if self.ident is not None:
             self.join(180)
@@ -132,7 +132,7 @@ class GoodClient(threading.Thread):
 
 
 class Follower(threading.Thread):
-    """Waits at the end of a good client's topic for each record, in long polls."""
+    """Fetches each record of a good client's topic with long polls."""
 
     def __init__(self, address: Address, good: GoodClient):
         super().__init__(name=f"follower of {good.topic}", daemon=True)
@@ -167,7 +167,7 @@ class Follower(threading.Thread):
 
 
 class GoodMember(threading.Thread):
-    """A member of a group, that commits offsets, on their own and in transactions. The first wrong reply ends it."""
+    """A group member that commits offsets, with and without transactions. The first wrong response ends it."""
 
     SESSION_MS = 120_000
 
@@ -177,7 +177,7 @@ class GoodMember(threading.Thread):
         self.rounds = 0
         self.committed = -1
         self.records = 0
-        """How many were committed in transactions."""
+        """The number of commits in transactions."""
         self.error: BaseException | None = None
         self._client = WireClient(address, client_id=f"good-{name}", timeout=120.0)
         self._ended = threading.Event()
@@ -237,7 +237,7 @@ class GoodMember(threading.Thread):
             self._transaction(self.rounds % 2 == 0)
 
     def _transaction(self, committed: bool) -> None:
-        """One record, and an offset that counts with it."""
+        """Writes a record and commits an offset in one transaction."""
         call, producer = self._client.call, self._producer
         data = batch(
             b"good", transactional=True, base_sequence=self._sequence, **producer, timestamp=int(time.time() * 1000)
@@ -271,7 +271,7 @@ class GoodMember(threading.Thread):
         assert (told.error_code, told.committed_offset, told.metadata) == (0, self.committed, str(self.committed)), told
 
     def check_records(self, client: WireClient) -> None:
-        """What was committed in transactions is there, and nothing else is seen."""
+        """Checks that exactly the committed transactions are visible."""
         read, offset = 0, 0
         while True:
             found = fetch(client, offset, self.topic, 1, isolation_level=1)
@@ -305,7 +305,7 @@ def codes_of(reply: Any) -> list[int]:
 
 
 class StoredData:
-    """Records that were there before, in all codecs and over several partitions."""
+    """Records that existed before the attack, in all codecs and several partitions."""
 
     TOPIC = "stored"
     PARTITIONS = 3
@@ -330,7 +330,7 @@ class StoredData:
 
 
 class Process:
-    """The numbers of a process."""
+    """The metrics of a process."""
 
     def __init__(self, pid: int):
         self._proc = Path(f"/proc/{pid}")
@@ -354,5 +354,5 @@ class Process:
             try:
                 count += os.readlink(self._proc / "fd" / entry).startswith("socket:")
             except OSError:
-                continue  # closed meanwhile
+                continue  # closed in the meantime
         return count

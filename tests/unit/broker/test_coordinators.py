@@ -1,4 +1,4 @@
-"""A coordinator's way to its log: what is committed when, and which errors clients see."""
+"""A coordinator's access to its log: commits, errors, and offsets of deleted topics."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -130,11 +130,11 @@ def test_internal_topics_have_at_most_one_replica_per_broker(brokers: int, facto
     assert config.topics[TRANSACTION_TOPIC].spec(brokers).configs["min.insync.replicas"] == str(min(factor, 2))
 
 
-# ---- offsets of topics that are deleted
+# ---- offsets of deleted topics
 
 
 class Groups:
-    """A runtime of two partitions, each of which answers as it is told, one answer after the other."""
+    """A runtime whose partitions return the given responses one after the other."""
 
     def __init__(self, **answers: list[bool | KafkaError]) -> None:
         self.answers = {int(name.removeprefix("of_")): list(given) for name, given in answers.items()}
@@ -151,7 +151,7 @@ class Groups:
 
 
 def make_coordinators(groups: Groups) -> tuple[ManualClock, Timer, Any]:
-    """The listener of the broker's view of the cluster, with the clock and the timer that it uses."""
+    """Returns clock, timer and the coordinators' listener for changes of the image."""
     clock = ManualClock()
     timer = Timer(clock)
     listeners: list[Any] = []

@@ -28,7 +28,7 @@ def has(field: Any, version: int) -> bool:
 
 
 def filled(message: MessageType, version: int) -> Message:
-    """A message with two items in each list."""
+    """Returns a message with two items in each list."""
     made = message()
     assert isinstance(made, Message)
     for field in message.__fields__:

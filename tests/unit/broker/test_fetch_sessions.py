@@ -1,4 +1,4 @@
-"""Fetch sessions: epochs, what is remembered, rotation, and who makes room for whom."""
+"""Fetch sessions: epochs, changes, rotation and eviction."""
 
 import pytest
 

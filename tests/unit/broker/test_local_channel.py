@@ -20,7 +20,7 @@ def metadata() -> UpdateMetadata:
 
 
 class Applied:
-    """A broker that takes note of what it is told; every partition fails with its own number."""
+    """A broker that records its commands; every partition fails with its own number."""
 
     def __init__(self) -> None:
         self.slices: list[int] = []

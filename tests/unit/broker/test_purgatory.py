@@ -145,7 +145,7 @@ def test_can_be_completed_by_others(purgatory: Purgatory, timer: Timer) -> None:
 
 
 def test_completion_can_complete_others_of_the_key(purgatory: Purgatory, timer: Timer) -> None:
-    """As when a reply makes room for the next request of its connection."""
+    """As when a response lets the connection read its next request."""
     second = Wait(ready=False)
     first = Wait(on_done=lambda: second.force_complete())
     third = Wait()
@@ -158,7 +158,7 @@ def test_completion_can_complete_others_of_the_key(purgatory: Purgatory, timer: 
 
 
 def test_completion_can_watch_again(purgatory: Purgatory, timer: Timer) -> None:
-    """As a consumer does, whose next fetch comes with the reply to the last."""
+    """As a consumer does that sends its next fetch after a response."""
     second = Wait(ready=False)
     first = Wait(on_done=lambda: purgatory.try_complete_else_watch(second, ["a"]))
     purgatory.try_complete_else_watch(first, ["a"])
@@ -204,7 +204,7 @@ def test_complete_all(purgatory: Purgatory, timer: Timer) -> None:
 
 
 def test_watch_lists_do_not_grow(purgatory: Purgatory, timer: Timer) -> None:
-    """One key sees all the traffic, the other none: the idle one must not keep what the busy one completed."""
+    """One key is busy, the other idle: the idle one must not keep operations that the busy one completed."""
     for _ in range(1000):
         wait = Wait()
         purgatory.try_complete_else_watch(wait, ["busy", "idle"])

@@ -1,8 +1,8 @@
-"""A transaction whose broker dies after each single append there is, once and twice: it ends as it was decided.
+"""A broker that dies after every single append of a transaction, once and twice: the transaction ends as decided.
 
 The appends are those of the coordinator (producer, partitions, decision, completion), of the producer to two
-partitions, of offsets to a group, and the three markers. A client that lives asks again and gets what it wanted. One
-that dies with the broker leaves all or nothing: what was decided, or else an abort when time is up.
+partitions, of offsets to a group, and the three markers. A surviving client retries and completes its transaction. A
+client that dies with the broker leaves all or nothing: the decision, or an abort after the timeout.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from headrace.common.errors import ConcurrentTransactionsError
 from headrace.coordinator.result import ProducerInfo
 
 VERIFIES = 11
-"""A version of Produce that only asks whether the partition was added."""
+"""A Produce version that only verifies that the partition was added."""
 FIRST_TRANSACTION = {0: 11, 2: 12}
-"""How many appends there are until the first transaction of a client is complete, by its version."""
+"""The number of appends until the first transaction of a client is complete, by its version."""
 
 
 class Client:
-    """Two transactions, of which the second is the one that matters. It asks again until it is answered."""
+    """Runs two transactions, of which the second is checked. Retries each request until it gets a response."""
 
     def __init__(self, world: World, version: int, commit: bool) -> None:
         self.world = world
@@ -31,7 +31,7 @@ class Client:
         self._produce = ADDS_ITSELF if version else VERIFIES
 
     def run(self, lives: bool) -> None:
-        """Returns when all is done, or when it has died with the broker."""
+        """Returns when all is done, or when the client has died with the broker."""
         try:
             self._ask(self._init, True)
             self._transaction(b"first", 5, True, True)
@@ -78,7 +78,7 @@ class Client:
             restart(self.world)
 
     def settle(self) -> None:
-        """Long enough for a transaction to be aborted that nobody ends; it may die once more meanwhile."""
+        """Lets enough time pass to abort an open transaction; the broker may die once more."""
         for _ in range(2):
             self.pass_time(TIMEOUT_MS + 20_000)
 

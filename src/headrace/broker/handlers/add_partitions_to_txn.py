@@ -63,25 +63,25 @@ async def handle(
 
 
 async def _add(
-    image: MetadataImage, transactions: Transactions, asked: AddPartitionsToTxnTransaction, version: int
+    image: MetadataImage, transactions: Transactions, requested: AddPartitionsToTxnTransaction, version: int
 ) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    partitions = [TopicPartition(topic.name, index) for topic in requested.topics for index in topic.partitions]
     unknown = {tp for tp in partitions if image.partition(tp.topic, tp.partition) is None}
     if unknown:
         codes = {
             tp: (UnknownTopicOrPartitionError if tp in unknown else OperationNotAttemptedError).code
             for tp in partitions
         }
-        return _results(asked.topics, codes)
-    producer = ProducerInfo(asked.producer_id, asked.producer_epoch)
-    index = transactions.partition_of(asked.transactional_id)
+        return _results(requested.topics, codes)
+    producer = ProducerInfo(requested.producer_id, requested.producer_epoch)
+    index = transactions.partition_of(requested.transactional_id)
     try:
-        if asked.verify_only:
-            found = transactions.runtime.shard(index).verify(asked.transactional_id, producer, partitions)
+        if requested.verify_only:
+            found = transactions.runtime.shard(index).verify(requested.transactional_id, producer, partitions)
             codes = {tp: 0 if belongs else TransactionAbortableError.code for tp, belongs in found.items()}
         else:
             await transactions.runtime.call(
-                index, lambda shard: shard.add_partitions(asked.transactional_id, producer, partitions)
+                index, lambda shard: shard.add_partitions(requested.transactional_id, producer, partitions)
             )
             codes = dict.fromkeys(partitions, 0)
     except KafkaError as error:
@@ -89,7 +89,7 @@ async def _add(
         if isinstance(error, ProducerFencedError) and version < _FIRST_WITH_FENCED:
             code = InvalidProducerEpochError.code
         codes = dict.fromkeys(partitions, code)
-    return _results(asked.topics, codes)
+    return _results(requested.topics, codes)
 
 
 def _results(

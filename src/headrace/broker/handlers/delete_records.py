@@ -39,14 +39,14 @@ def handle(request: DeleteRecordsRequest, _: RequestContext, *, replicas: Replic
     )
 
 
-def _delete(replicas: ReplicaManager, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    index = asked.partition_index
+def _delete(replicas: ReplicaManager, topic: str, requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    index = requested.partition_index
     try:
         if is_internal(topic):
             raise InvalidTopicError(f"Records of the internal topic '{topic}' cannot be deleted")
-        if asked.offset < HIGH_WATERMARK:
-            raise OffsetOutOfRangeError(f"Partition {topic}-{index}: offset {asked.offset} is invalid")
-        low_watermark = replicas.leader(topic, index).delete_records(asked.offset)
+        if requested.offset < HIGH_WATERMARK:
+            raise OffsetOutOfRangeError(f"Partition {topic}-{index}: offset {requested.offset} is invalid")
+        low_watermark = replicas.leader(topic, index).delete_records(requested.offset)
     except HeadraceError as error:
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=_UNKNOWN_OFFSET, error_code=code_of(error)

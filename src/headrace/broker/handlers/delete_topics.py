@@ -57,13 +57,13 @@ async def handle(
 ) -> DeleteTopicsResponse:
     deadline = clock.monotonic() + request.timeout_ms / 1000
     if context.api_version >= _FIRST_WITH_IDS:
-        asked = request.topics
+        requested = request.topics
     else:
-        asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    counts = Counter(_identity(image, topic) for topic in asked)
+        requested = [DeleteTopicState(name=name) for name in request.topic_names]
+    counts = Counter(_identity(image, topic) for topic in requested)
     results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
     deleted: list[tuple[str, Uuid]] = []
-    for topic in asked:
+    for topic in requested:
         key = (topic.name, topic.topic_id)
         if key in results:
             continue

@@ -48,12 +48,12 @@ def handle(
     )
 
 
-def _check_endpoint_type(asked: int) -> None:
-    if asked == CONTROLLERS:
+def _check_endpoint_type(requested: int) -> None:
+    if requested == CONTROLLERS:
         raise MismatchedEndpointTypeError(
-            f"The request was sent to an endpoint of type {BROKERS} (broker), but wanted type {asked} (controller)"
+            f"The request was sent to an endpoint of type {BROKERS} (broker), but wanted type {requested} (controller)"
         )
-    if asked != BROKERS:
+    if requested != BROKERS:
         raise UnsupportedEndpointTypeError(
-            f"Unsupported endpoint type {asked}: expected {BROKERS} (brokers) or {CONTROLLERS} (controllers)"
+            f"Unsupported endpoint type {requested}: expected {BROKERS} (brokers) or {CONTROLLERS} (controllers)"
         )

@@ -67,40 +67,44 @@ def handle(request: ListOffsetsRequest, context: RequestContext, *, replicas: Re
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
         responses: list[ListOffsetsPartitionResponse] = []
-        for asked in topic.partitions:
+        for requested in topic.partitions:
             try:
-                if (topic.name, asked.partition_index) in duplicates:
+                if (topic.name, requested.partition_index) in duplicates:
                     raise InvalidRequestError(
-                        f"The request names partition {topic.name}-{asked.partition_index} more than once"
+                        f"The request names partition {topic.name}-{requested.partition_index} more than once"
                     )
-                response = _find_offset(replicas, topic.name, asked, isolation, context.api_version)
+                response = _find_offset(replicas, topic.name, requested, isolation, context.api_version)
             except KafkaError as error:
-                response = _error_response(asked, error.code)
+                response = _error_response(requested, error.code)
             except Exception:
-                _logger.exception("Partition %s-%d: an offset lookup failed", topic.name, asked.partition_index)
-                response = _error_response(asked, KafkaError.code)
+                _logger.exception("Partition %s-%d: an offset lookup failed", topic.name, requested.partition_index)
+                response = _error_response(requested, KafkaError.code)
             responses.append(response)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=responses))
     return ListOffsetsResponse(topics=topics)
 
 
 def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
-    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    counts = Counter(
+        (topic.name, requested.partition_index) for topic in request.topics for requested in topic.partitions
+    )
     return {key for key, count in counts.items() if count > 1}
 
 
-def _error_response(asked: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code, timestamp=-1, offset=-1)
+def _error_response(requested: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=requested.partition_index, error_code=code, timestamp=-1, offset=-1
+    )
 
 
 def _find_offset(
-    replicas: ReplicaManager, topic: str, asked: ListOffsetsPartition, isolation: FetchIsolation, version: int
+    replicas: ReplicaManager, topic: str, requested: ListOffsetsPartition, isolation: FetchIsolation, version: int
 ) -> ListOffsetsPartitionResponse:
-    timestamp = asked.timestamp
+    timestamp = requested.timestamp
     if version < _FIRST_VERSION_WITH.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
         raise UnsupportedVersionError(f"ListOffsets version {version} does not support timestamp {timestamp}")
-    partition = replicas.find(topic, asked.partition_index)
-    log = partition.check_leader(asked.current_leader_epoch)
+    partition = replicas.find(topic, requested.partition_index)
+    log = partition.check_leader(requested.current_leader_epoch)
     end = log.readable_end(isolation)
     if timestamp == LATEST:
         found = FoundOffset(end)
@@ -113,7 +117,7 @@ def _find_offset(
         found = FoundOffset(at[1], at[0]) if at is not None and at[1] < end else FoundOffset(-1)
     epoch = log.epochs.epoch_for_offset(found.offset) if found.offset >= 0 else None
     return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
+        partition_index=requested.partition_index,
         timestamp=found.timestamp,
         offset=found.offset,
         leader_epoch=epoch if epoch is not None else -1,

@@ -63,7 +63,7 @@ async def handle(
     if request.topics is None or (context.api_version == 0 and not request.topics):
         topics = [response.describe(topic) for topic in image.topics.values()]
     else:
-        topics = [await response.topic(asked) for asked in request.topics]
+        topics = [await response.topic(requested) for requested in request.topics]
     return MetadataResponse(
         brokers=response.brokers(),
         cluster_id=cluster_id,
@@ -103,17 +103,17 @@ class _Response:
             for node_id, endpoint in self._endpoints.items()
         ]
 
-    async def topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    async def topic(self, requested: MetadataRequestTopic) -> MetadataResponseTopic:
         image = self._image
         # If the request has an id, the name may be empty or null.
-        name = asked.name if not asked.topic_id.int else None
+        name = requested.name if not requested.topic_id.int else None
         try:
             if name is None:
                 if not self._has_ids:
                     raise InvalidRequestError(f"Topic ids require Metadata version {_FIRST_WITH_IDS} or newer")
-                found = image.topic_by_id(asked.topic_id)
+                found = image.topic_by_id(requested.topic_id)
                 if found is None:
-                    raise UnknownTopicIdError(f"No topic has the id {asked.topic_id}")
+                    raise UnknownTopicIdError(f"No topic has the id {requested.topic_id}")
                 return self.describe(found)
             if not image.has_topic(name):
                 await self._create(name)
@@ -125,7 +125,7 @@ class _Response:
             return MetadataResponseTopic(
                 error_code=code_of(error),
                 name=name if name is not None or self._has_ids else "",
-                topic_id=asked.topic_id,
+                topic_id=requested.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
                 topic_authorized_operations=self._operations,
             )

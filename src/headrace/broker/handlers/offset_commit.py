@@ -56,12 +56,14 @@ def handle(
         names.append(name)
         if name is None:
             continue
-        for asked in topic.partitions:
-            tp = TopicPartition(name, asked.partition_index)
-            if image.partition(name, asked.partition_index) is None:
+        for requested in topic.partitions:
+            tp = TopicPartition(name, requested.partition_index)
+            if image.partition(name, requested.partition_index) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
-                offsets.append((tp, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata))
+                offsets.append(
+                    (tp, requested.committed_offset, requested.committed_leader_epoch, requested.committed_metadata)
+                )
     if not offsets:
         return _response(request, names, codes, by_id)
 
@@ -105,9 +107,9 @@ def _topic(
         topic_id=topic.topic_id,
         partitions=[
             OffsetCommitResponsePartition(
-                partition_index=asked.partition_index,
-                error_code=unknown if name is None else codes[TopicPartition(name, asked.partition_index)],
+                partition_index=requested.partition_index,
+                error_code=unknown if name is None else codes[TopicPartition(name, requested.partition_index)],
             )
-            for asked in topic.partitions
+            for requested in topic.partitions
         ],
     )

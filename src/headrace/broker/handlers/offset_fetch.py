@@ -78,10 +78,10 @@ class _Reader:
         self._require_stable = require_stable
         self._by_id = by_id
 
-    def group(self, shard: GroupCoordinatorShard, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        topics = asked.topics if asked.topics is not None else self._all_topics(shard, asked.group_id)
+    def group(self, shard: GroupCoordinatorShard, requested: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        topics = requested.topics if requested.topics is not None else self._all_topics(shard, requested.group_id)
         return OffsetFetchResponseGroup(
-            group_id=asked.group_id, topics=[self._topic(shard, asked.group_id, topic) for topic in topics]
+            group_id=requested.group_id, topics=[self._topic(shard, requested.group_id, topic) for topic in topics]
         )
 
     def _all_topics(self, shard: GroupCoordinatorShard, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
@@ -93,21 +93,21 @@ class _Reader:
                 yield OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))
 
     def _topic(
-        self, shard: GroupCoordinatorShard, group_id: str, asked: OffsetFetchRequestTopics
+        self, shard: GroupCoordinatorShard, group_id: str, requested: OffsetFetchRequestTopics
     ) -> OffsetFetchResponseTopics:
-        name = asked.name
+        name = requested.name
         if self._by_id and not name:
-            name = self._image.topic_name(asked.topic_id) or ""
+            name = self._image.topic_name(requested.topic_id) or ""
         if not name and self._by_id:
             partitions = [
                 OffsetFetchResponsePartitions(
                     partition_index=index, committed_offset=NO_OFFSET, error_code=UnknownTopicIdError.code, metadata=""
                 )
-                for index in asked.partition_indexes
+                for index in requested.partition_indexes
             ]
         else:
-            partitions = [self._partition(shard, group_id, name, index) for index in asked.partition_indexes]
-        return OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=partitions)
+            partitions = [self._partition(shard, group_id, name, index) for index in requested.partition_indexes]
+        return OffsetFetchResponseTopics(name=name, topic_id=requested.topic_id, partitions=partitions)
 
     def _partition(
         self, shard: GroupCoordinatorShard, group_id: str, topic: str, index: int
@@ -135,7 +135,9 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def _as_single(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse:
+def _as_single(
+    group: OffsetFetchResponseGroup, requested: OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponse:
     """Converts the response to the form with one group. Version 1 has error codes for partitions only."""
     topics = [
         OffsetFetchResponseTopic(
@@ -164,6 +166,6 @@ def _as_single(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, 
                     for index in topic.partition_indexes
                 ],
             )
-            for topic in asked.topics or ()
+            for topic in requested.topics or ()
         ]
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)

@@ -20,11 +20,11 @@ def handle(request: OffsetForLeaderEpochRequest, context: RequestContext, *, rep
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
         responses: list[EpochEndOffset] = []
-        for asked in topic.partitions:
-            response = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
+        for requested in topic.partitions:
+            response = EpochEndOffset(partition=requested.partition, leader_epoch=-1, end_offset=-1)
             try:
-                log = replicas.find(topic.topic, asked.partition).check_leader(asked.current_leader_epoch)
-                response.leader_epoch, response.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+                log = replicas.find(topic.topic, requested.partition).check_leader(requested.current_leader_epoch)
+                response.leader_epoch, response.end_offset = log.end_offset_for_epoch(requested.leader_epoch)
             except KafkaError as error:
                 response.error_code = error.code
             responses.append(response)

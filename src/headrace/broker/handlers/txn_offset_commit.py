@@ -50,12 +50,14 @@ async def handle(
     codes: dict[TopicPartition, int] = {}
     offsets: list[tuple[TopicPartition, int, int, str | None]] = []
     for topic in request.topics:
-        for asked in topic.partitions:
-            tp = TopicPartition(topic.name, asked.partition_index)
+        for requested in topic.partitions:
+            tp = TopicPartition(topic.name, requested.partition_index)
             if image.partition(tp.topic, tp.partition) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
-                offsets.append((tp, asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata))
+                offsets.append(
+                    (tp, requested.committed_offset, requested.committed_leader_epoch, requested.committed_metadata)
+                )
     try:
         codes |= await _commit(coordinators, transactions, request, offsets, context.api_version)
     except ProducerFencedError:
@@ -68,10 +70,10 @@ async def handle(
                 name=topic.name,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
-                        partition_index=asked.partition_index,
-                        error_code=codes[TopicPartition(topic.name, asked.partition_index)],
+                        partition_index=requested.partition_index,
+                        error_code=codes[TopicPartition(topic.name, requested.partition_index)],
                     )
-                    for asked in topic.partitions
+                    for requested in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -62,7 +62,7 @@ log.retention.check.interval.ms=300000
 
 
 def error_of(**given: object) -> str:
-    """The message for a bad configuration; underscores stand for dots."""
+    """Returns the error message of an invalid config; underscores stand for dots."""
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.from_properties({name.replace("_", "."): value for name, value in given.items()})
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""What is in force for topics and brokers, who is told, and what is refused."""
+"""Effective configs of topics and brokers: precedence, listeners, checks."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Settings as they are described to clients."""
+"""Config entries as clients see them."""
 
 import pytest
 

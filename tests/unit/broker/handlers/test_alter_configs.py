@@ -1,4 +1,4 @@
-"""AlterConfigs, which replaces all settings of a resource."""
+"""AlterConfigs, which replaces all configs of a resource."""
 
 from typing import Any
 

@@ -49,7 +49,7 @@ def create(broker: AdminBroker, *topics: CreatableTopic, version: int = 7, **fie
 
 
 def test_responds_to_names_and_values_of_any_length(broker: AdminBroker) -> None:
-    """What is refused is quoted, and a reply's strings end at 32,767 bytes."""
+    """Error messages quote the value, and strings in a response have at most 32,767 bytes."""
     long = "n" * 32_767
     results = create(broker, topic(long), topic("t", retention_ms=long), topic("u", **{long: "1"}))
     assert [result.error_code for result in results] == [InvalidTopicError.code, 40, 40]

@@ -15,7 +15,7 @@ from headrace.protocol.messages.delete_records import DeleteRecordsPartition, De
 
 
 def delete(broker: AdminBroker, *asked: tuple[str, int, int], version: int = 2) -> list[tuple[int, int]]:
-    """Error code and low watermark of each."""
+    """Returns error code and low watermark of each partition."""
     topics = [
         DeleteRecordsTopic(name=name, partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)])
         for name, index, offset in asked

@@ -44,7 +44,7 @@ def alter(
 
 
 def alter_topic(broker: AdminBroker, *changes: tuple[str, int, str | None]) -> dict[str, str]:
-    """The topic's settings after changes that are taken."""
+    """Returns the topic's configs after successful changes."""
     (result,) = alter(broker, resource(TOPIC, "t", list(changes)))
     assert (result.error_code, result.error_message) == (0, None)
     return broker.stored(ConfigEntity.topic("t"))
