@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from headrace.broker.config.broker import BrokerConfig
 from headrace.broker.config.coordinators import GROUP_TOPIC, TRANSACTION_TOPIC
@@ -38,12 +39,12 @@ from headrace.common.errors import (
 )
 from headrace.common.timing_wheel import Timer
 from headrace.common.types import TopicPartition
-from headrace.coordinator.result import CoordinatorResponse, ProducerInfo
+from headrace.coordinator.result import CoordinatorResponse, CoordinatorResult, ProducerInfo
 from headrace.coordinator.runtime import CoordinatorRuntime
 from headrace.coordinator.shard import ShardContext
 from headrace.coordinator.transaction.config import VERIFICATION
 from headrace.coordinator.transaction.metadata import EPOCH_PER_TRANSACTION, TransactionMetadata, TransactionState
-from headrace.coordinator.transaction.shard import NeedsProducerId, TransactionCoordinatorShard
+from headrace.coordinator.transaction.shard import NeedsProducerId, TakeId, TransactionCoordinatorShard
 from headrace.records import BatchHeader, ControlType, encode_marker
 from headrace.storage.log import Log
 from headrace.storage.producer_state import AppendOrigin
@@ -57,6 +58,8 @@ _FIRST_THAT_ADDS_PARTITIONS = 12
 """The first Produce version that adds its partitions to the transaction."""
 
 Written = Callable[[KafkaError | None], None]
+
+T = TypeVar("T")
 
 
 class Transactions:
@@ -97,7 +100,27 @@ class Transactions:
         """Returns True if transactional appends are verified; a dynamic config."""
         return bool(self._dynamic_config.broker(VERIFICATION))
 
-    def take_id(self) -> int:
+    async def call(
+        self,
+        transactional_id: str,
+        operation: Callable[[TransactionCoordinatorShard, TakeId], CoordinatorResult[T]],
+    ) -> T:
+        """Runs an operation that takes a producer id if it needs one; repeats it if no id was available at once."""
+        try:
+            return await self._call(transactional_id, operation, self._take_id)
+        except NeedsProducerId:
+            producer_id = await self._producer_ids.next()
+            return await self._call(transactional_id, operation, lambda: producer_id)
+
+    async def _call(
+        self,
+        transactional_id: str,
+        operation: Callable[[TransactionCoordinatorShard, TakeId], CoordinatorResult[T]],
+        take_id: TakeId,
+    ) -> T:
+        return await self.runtime.call(self.partition_of(transactional_id), lambda shard: operation(shard, take_id))
+
+    def _take_id(self) -> int:
         """Returns a producer id from the current block. Raises NeedsProducerId if the block is used up."""
         producer_id = self._producer_ids.take()
         if producer_id is None:
@@ -239,6 +262,13 @@ class Transactions:
         if not added:
             raise NotEnoughReplicasError(f"Partition {tp} is being added to the transaction of {transactional_id!r}")
         added[0].result()
+
+
+def producer_error_code(error: KafkaError, has_producer_fenced: bool) -> int:
+    """Returns the error code for a producer. Clients of older versions know only INVALID_PRODUCER_EPOCH (KIP-588)."""
+    if isinstance(error, ProducerFencedError) and not has_producer_fenced:
+        return InvalidProducerEpochError.code
+    return error.code
 
 
 def _is_open(log: Log, producer: ProducerInfo) -> bool:

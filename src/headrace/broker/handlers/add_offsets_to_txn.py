@@ -9,12 +9,10 @@ Version notes (0 to 4):
 from headrace.broker.config.coordinators import GROUP_TOPIC
 from headrace.broker.coordinators import Coordinators
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.transactions import Transactions
+from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.common.errors import (
     InvalidGroupIdError,
-    InvalidProducerEpochError,
     KafkaError,
-    ProducerFencedError,
 )
 from headrace.common.types import TopicPartition
 from headrace.coordinator.result import ProducerInfo
@@ -39,8 +37,5 @@ async def handle(
             lambda shard: shard.add_partitions(request.transactional_id, producer, [offsets]),
         )
     except KafkaError as error:
-        code = error.code
-        if isinstance(error, ProducerFencedError) and context.api_version < _FIRST_WITH_FENCED:
-            code = InvalidProducerEpochError.code
-        return AddOffsetsToTxnResponse(error_code=code)
+        return AddOffsetsToTxnResponse(error_code=producer_error_code(error, context.api_version >= _FIRST_WITH_FENCED))
     return AddOffsetsToTxnResponse()

@@ -11,14 +11,12 @@ Version notes (0 to 5):
 """
 
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.transactions import Transactions
+from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.broker.yielding import yield_to_others
 from headrace.cluster.metadata_image import MetadataImage
 from headrace.common.errors import (
-    InvalidProducerEpochError,
     KafkaError,
     OperationNotAttemptedError,
-    ProducerFencedError,
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
@@ -85,10 +83,7 @@ async def _add(
             )
             codes = dict.fromkeys(partitions, 0)
     except KafkaError as error:
-        code = error.code
-        if isinstance(error, ProducerFencedError) and version < _FIRST_WITH_FENCED:
-            code = InvalidProducerEpochError.code
-        codes = dict.fromkeys(partitions, code)
+        codes = dict.fromkeys(partitions, producer_error_code(error, version >= _FIRST_WITH_FENCED))
     return _results(requested.topics, codes)
 
 

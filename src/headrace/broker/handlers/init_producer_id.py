@@ -17,17 +17,14 @@ Version notes (0 to 5):
 """
 
 from headrace.broker.dispatch import RequestContext, api
-from headrace.broker.transactions import Transactions
+from headrace.broker.transactions import Transactions, producer_error_code
 from headrace.cluster.producer_id_manager import ProducerIdManager
 from headrace.common.errors import (
     ConcurrentTransactionsError,
-    InvalidProducerEpochError,
     InvalidRequestError,
     KafkaError,
-    ProducerFencedError,
 )
 from headrace.coordinator.result import ProducerInfo
-from headrace.coordinator.transaction.shard import NeedsProducerId, TakeId
 from headrace.protocol.apis import ApiKey
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -47,36 +44,21 @@ async def handle(
             raise InvalidRequestError("A request must have both a producer id and an epoch, or neither")
         if request.transactional_id is None:
             return InitProducerIdResponse(producer_id=await producer_ids.next(), producer_epoch=0)
-        producer = await _init(producer_ids, transactions, request, request.transactional_id)
+        producer = await _init(transactions, request, request.transactional_id)
     except KafkaError as error:
-        code = error.code
-        if isinstance(error, ProducerFencedError) and context.api_version < _FIRST_WITH_FENCED:
-            code = InvalidProducerEpochError.code
+        code = producer_error_code(error, context.api_version >= _FIRST_WITH_FENCED)
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
-async def _init(
-    producer_ids: ProducerIdManager, transactions: Transactions, request: InitProducerIdRequest, transactional_id: str
-) -> ProducerInfo:
-    expected = ProducerInfo(request.producer_id, request.producer_epoch)
-
-    async def init(take_id: TakeId) -> ProducerInfo | None:
-        return await transactions.runtime.call(
-            transactions.partition_of(transactional_id),
-            lambda shard: shard.init_producer_id(
-                transactional_id,
-                request.transaction_timeout_ms,
-                expected if expected.producer_id >= 0 else None,
-                take_id,
-            ),
-        )
-
-    try:
-        producer = await init(transactions.take_id)
-    except NeedsProducerId:
-        producer_id = await producer_ids.next()
-        producer = await init(lambda: producer_id)
+async def _init(transactions: Transactions, request: InitProducerIdRequest, transactional_id: str) -> ProducerInfo:
+    expected = ProducerInfo(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
+    producer = await transactions.call(
+        transactional_id,
+        lambda shard, take_id: shard.init_producer_id(
+            transactional_id, request.transaction_timeout_ms, expected, take_id
+        ),
+    )
     if producer is None:
         raise ConcurrentTransactionsError(f"The previous transaction of {transactional_id!r} is being aborted")
     return producer
