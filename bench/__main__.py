@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.apache_kafka.broker import KafkaUnavailable
 
 from bench import broker, clients, groups, log, pipeline, protocol, records, spark, tools
-from bench.harness import describe, write_results
+from bench.harness import Measurement, describe, write_results
 
 ROUNDS = 11
 ALL = ["records", "log", "protocol", "broker", "groups", "clients", "tools", "spark", "pipeline"]
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="broker, groups, clients, spark, pipeline: less of it; results are not written",
+        help="shorter runs; results are not written",
     )
     parser.add_argument("--self-check", action="store_true", help="broker: Apache Kafka beside itself; not written")
     parser.add_argument(
@@ -38,12 +38,12 @@ def main() -> None:
     arguments = parser.parse_args()
     which = arguments.which or ALL
     if "records" in which:
-        write_results("records", records.run(arguments.rounds or ROUNDS), [])
+        keep_results(arguments, "records", records.run(arguments.rounds or ROUNDS))
     if "log" in which:
         with data_directory(arguments.directory) as directory:
             write_results("log", *log.run(directory, arguments.rounds or ROUNDS))
     if "protocol" in which:
-        write_results("protocol", protocol.run(arguments.rounds or ROUNDS), [])
+        keep_results(arguments, "protocol", protocol.run(arguments.rounds or ROUNDS))
     if "broker" in which:
         with data_directory(arguments.directory) as directory:
             run_broker(arguments, directory)
@@ -61,6 +61,11 @@ def main() -> None:
     if "pipeline" in which:
         with data_directory(arguments.directory) as directory:
             run_pipeline(arguments, directory)
+
+
+def keep_results(arguments: argparse.Namespace, name: str, measurements: list[Measurement]) -> None:
+    if not arguments.quick:
+        write_results(name, measurements, [])
 
 
 @contextmanager
