@@ -19,7 +19,6 @@ cdef class ProducerBatch:
 
     cdef public int attempts
     cdef public double retry_at
-    cdef public double drained_at
     cdef public bint in_flight
     cdef public bint sequence_was_reset
     cdef public bint is_split

@@ -10,7 +10,6 @@ def resize_buffer(buffer: bytearray, size: int) -> bool: ...
 class ProducerBatch:
     attempts: int
     retry_at: float
-    drained_at: float
     in_flight: bool
     sequence_was_reset: bool
     is_split: bool

@@ -195,6 +195,9 @@ cdef class RecordAppender:
         raise NotImplementedError
 
 
+# Module functions instead of methods, so that the compiler inlines them into `send`.
+
+
 cdef inline object _try_append(
     RecordAppender self, topic, value, key, headers, partition, timestamp_ms, on_delivery
 ):
@@ -272,6 +275,8 @@ cdef inline object _serialize_and_append(
             future = _append(queue.open_batch, &parts, timestamp, encoded, on_delivery)
             if future is not None:
                 return future
+
+    # Metadata, memory or a new batch is needed first.
     record = SerializedRecord.__new__(SerializedRecord)
     record.topic = name
     record.key = key

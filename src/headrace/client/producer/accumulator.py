@@ -322,7 +322,6 @@ class Accumulator:
             if self._idempotence is not None:
                 self._idempotence.assign_sequence(batch)
             batch.build()
-            batch.drained_at = now
             batch.leader_id = leader
         return drained
 
@@ -383,20 +382,15 @@ class Accumulator:
                     del self._busy[queue]
         return expired
 
-    def take_unsent(self, also_sent: bool = False) -> list[ProducerBatch]:
-        """Takes out the batches that were never sent, or all that are queued. The caller fails them."""
-        taken: list[ProducerBatch] = []
+    def take_queued(self) -> list[ProducerBatch]:
+        """Takes out all queued batches. The caller fails them."""
+        batches: list[ProducerBatch] = []
         with self._lock:
-            for queue in list(self._busy):
-                kept = [batch for batch in queue.batches if batch.has_sequence and not also_sent]
+            for queue in self._busy:
                 while queue.batches:
-                    batch = self._pop(queue)
-                    if batch not in kept:
-                        taken.append(batch)
-                queue.batches.extend(kept)
-                if not kept:
-                    del self._busy[queue]
-        return taken
+                    batches.append(self._pop(queue))
+            self._busy.clear()
+        return batches
 
     def _pop(self, queue: PartitionQueue) -> ProducerBatch:
         batch: ProducerBatch = queue.batches.popleft()

@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio producer share: configs, and the slow path of `send`.
+"""The common base of the blocking and the asyncio producer: configs, and `send` beyond the open batch.
 
 `_append` and `send_arrow` are coroutines that wait for metadata and memory with `_wait_for_partition` and
 `_wait_for_memory`. The asyncio producer awaits them. The blocking producer implements the two waits by blocking the
@@ -35,7 +35,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class BaseProducer(RecordAppender):
-    """A producer without its waits."""
+    """A producer without its waits for metadata and memory."""
 
     def __init__(self, config: ProducerConfig):
         self.config = check_settings(config)
@@ -54,7 +54,7 @@ class BaseProducer(RecordAppender):
         raise NotImplementedError
 
     def _start(self, core: ProducerCore) -> None:
-        """Lets records through to a new core."""
+        """Connects `send` to the accumulator of a new core."""
         self._topics = core.accumulator.topics
         self._interceptors = core.interceptors or None
         self._check_state = None if core.transactions is None else core.transactions.check_open
@@ -82,7 +82,7 @@ class BaseProducer(RecordAppender):
             raise
 
     def _block_deadline(self) -> float:
-        """When a call that starts now has waited for `max.block.ms`."""
+        """Returns the time at which a call that starts now has blocked for `max.block.ms`."""
         return self._core.clock.monotonic() + self.config.max_block_ms / 1000
 
     async def _wait_for_partition(self, topic: str, partition: int, deadline: float) -> None:

@@ -181,13 +181,10 @@ class ProducerCore:
     def _poll_sender(self) -> float:
         transactions = self.transactions
         if self.fatal_error is not None:
-            self._fail_queued(self.fatal_error)
+            self.sender.fail_queued(self.fatal_error)
         elif transactions is not None and transactions.must_abort and transactions.error is not None:
-            self._fail_queued(transactions.error)
+            self.sender.fail_queued(transactions.error)
         return self.sender.poll()
-
-    def _fail_queued(self, error: BaseException) -> None:
-        self.sender.fail_all(self.accumulator.take_unsent(also_sent=True), error)
 
     def _on_fatal_error(self, error: BaseException) -> None:
         _logger.error("Producer %s fails all further records after a fatal error: %s", self.settings.client_id, error)
@@ -224,6 +221,7 @@ class ProducerCore:
         return waiter.buffer
 
     async def metrics(self) -> dict[str, Any]:
+        """Returns the statistics and resets their time windows."""
         return self.client.statistics.take()
 
     # ---- transactions
@@ -273,7 +271,7 @@ class ProducerCore:
     async def _complete_batches(self, drop_queued: bool) -> None:
         """Waits until no batch is left. With `drop_queued`, fails the queued ones first."""
         if drop_queued:
-            self._fail_queued(TransactionAbortedError("Failing batch since transaction was aborted"))
+            self.sender.fail_queued(TransactionAbortedError("Failing batch since transaction was aborted"))
         await self.flush()
 
     # ---- closing
@@ -310,12 +308,12 @@ class ProducerCore:
     async def _close(self, closed: KafkaError) -> None:
         self._is_closed = True
         self.sender_loop.stop_polling()
-        self._fail_queued(closed)
+        self.sender.fail_queued(closed)
         await self.sender_loop.cancel_tasks()
         await self.client.close()
         await asyncio.sleep(0)  # lets callbacks of requests that the pool cancelled run
         self.sender.fail_in_flight(closed)
-        self._fail_queued(closed)
+        self.sender.fail_queued(closed)
         self.interceptors.close()
         serialization.close(self.settings.key_serializer, self.settings.value_serializer)
 

@@ -112,10 +112,6 @@ class Sender:
         """The number of batches that wait for a response."""
         return len(self._in_flight)
 
-    def in_flight_of(self, node_id: int) -> int:
-        leader = self._leaders.get(node_id)
-        return 0 if leader is None else leader.in_flight
-
     # ---- sending
 
     def poll(self) -> float:
@@ -219,8 +215,10 @@ class Sender:
         response: Message | None,
         error: BaseException | None,
     ) -> None:
+        """Handles the response to a Produce request, or the error instead of one. `sent` has the batches by topic name
+        or ID, and partition."""
         now = self._clock.monotonic()
-        answered: set[ProducerBatch] = set()
+        completed: set[ProducerBatch] = set()
         for batch in batches:
             batch.in_flight = False
             self._in_flight.pop(batch, None)
@@ -238,15 +236,15 @@ class Sender:
             for topic in response.responses:
                 for part in topic.partition_responses:
                     batch_sent = sent.get((topic.name or topic.topic_id, part.index))
-                    if batch_sent is not None and batch_sent not in answered:
-                        answered.add(batch_sent)
+                    if batch_sent is not None and batch_sent not in completed:
+                        completed.add(batch_sent)
                         self._handle_partition_response(batch_sent, part, nodes, now)
             error = NetworkExceptionError("The Produce response does not contain this partition")
         if error is None:
             error = KafkaError("There was no Produce response")
         stale: set[str] = set()
         for batch in batches:
-            if batch not in answered:
+            if batch not in completed:
                 self._handle_failed_batch(batch, error, now)
                 stale.add(batch.tp.topic)
         if stale and (isinstance(error, KafkaConnectionError) or is_stale_metadata(error)):
@@ -343,10 +341,10 @@ class Sender:
         if batch.fail(error, record_errors):
             self._accumulator.finished(batch, keep_memory=batch.in_flight)
 
-    def fail_all(self, batches: list[ProducerBatch], error: BaseException, known_unwritten: bool = True) -> None:
-        """Fails batches that were taken out of the accumulator."""
-        for batch in batches:
-            self._fail(batch, error, known_unwritten and not batch.has_sequence)
+    def fail_queued(self, error: BaseException) -> None:
+        """Fails all queued batches, also those that wait for a retry."""
+        for batch in self._accumulator.take_queued():
+            self._fail(batch, error, known_unwritten=not batch.has_sequence)
 
     def fail_in_flight(self, error: BaseException) -> None:
         """Fails the batches in flight, when no more responses will come."""

@@ -49,7 +49,7 @@ class SerializerWithHeaders(Protocol[T_contra]):
 
 
 AnySerializer: TypeAlias = Serializer[Any] | SerializerWithHeaders[Any] | Callable[[Any], bytes | None]
-"""What the configuration accepts as a serializer."""
+"""The serializers that the configs accept."""
 
 
 class StringSerializer:

@@ -267,7 +267,7 @@ class TransactionManager(IdempotenceManager):
         await self._operation("init_transactions", (_S.UNINITIALIZED,), self._init)
 
     def begin(self) -> None:
-        """Begins a transaction. The coordinator does not hear of it yet."""
+        """Begins a transaction. This sends no request."""
         self._expect("begin_transaction", (_S.READY,))
         self._pending = None
         self._enter(_S.IN_TRANSACTION)
