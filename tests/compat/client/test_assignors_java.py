@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.apache_kafka.broker import run_java
-from tests.support.coordinator.group_cases import changes, random_members, random_topics, wanted, with_owned
+from tests.support.coordinator.group_cases import changes, random_members, random_topics, subscribed_topics, with_owned
 
 from headrace.client.group.assignors import Topics, make_assignors
 from headrace.client.group.consumer_protocol import Subscription, decode_assignment, encode_subscription
@@ -53,7 +53,7 @@ def make_cases(assignor_name: str, equal: bool, racks: bool) -> list[Case]:
         owned: dict[str, list[TopicPartition]] = {}
         for generation in range(1, 5):
             joined = with_owned(members, {k: v for k, v in owned.items() if k in members}, generation - 1)
-            some = wanted(topics, members)
+            some = subscribed_topics(topics, members)
             made = assignor.assign(some, joined)
             cases.append((assignor_name, some, joined, made))
             owned = {member: list(tps) for member, tps in made.items()}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.client.other_assignors import Given, as_aiokafka, as_kafka_python
-from tests.support.coordinator.group_cases import changes, random_members, random_topics, wanted, with_owned
+from tests.support.coordinator.group_cases import changes, random_members, random_topics, subscribed_topics, with_owned
 
 from headrace.client.group.assignors import Topics, make_assignors
 from headrace.client.group.consumer_protocol import Subscription
@@ -40,7 +40,7 @@ def test_same_assignment_as_python_clients(name: str, equal: bool, seed: int) ->
     chance = random.Random(seed)
     topics = random_topics(chance)
     members = dynamic(random_members(chance, topics, equal))
-    topics = wanted(topics, members)
+    topics = subscribed_topics(topics, members)
     ours = sets(assign(name, topics, members))
     assert ours == sets(as_aiokafka(name, topics, members))
     if equal or name == "range":  # kafka-python 3.0 fails when it skips a member
@@ -61,7 +61,7 @@ def test_sticky_is_as_balanced(seed: int) -> None:
     members = dynamic(random_members(chance, topics, equal=True))
     first = assign("sticky", topics, members)
     topics, members = next(changes(chance, topics, members, equal=True))
-    topics, members = wanted(topics, members), dynamic(members)
+    topics, members = subscribed_topics(topics, members), dynamic(members)
     joined = with_owned(members, {m: list(tps) for m, tps in first.items() if m in members}, 1)
     ours = assign("sticky", topics, joined)
     for theirs in (as_aiokafka("sticky", topics, joined), as_kafka_python("sticky", topics, joined)):

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.coordinator.group_cases import changes, random_members, random_topics, wanted, with_owned
+from tests.support.coordinator.group_cases import changes, random_members, random_topics, subscribed_topics, with_owned
 
 from headrace.client.group.assignors import Topics, make_assignors
 from headrace.client.group.consumer_protocol import Subscription
@@ -21,7 +21,7 @@ few = settings(max_examples=60, deadline=None)
 
 
 def assign(name: str, topics: Topics, members: dict[str, Subscription]) -> Given:
-    return make_assignors(name)[0].assign(wanted(topics, members), members)
+    return make_assignors(name)[0].assign(subscribed_topics(topics, members), members)
 
 
 def a_life(seed: int, equal: bool, racks: bool = False) -> Iterator[tuple[Topics, dict[str, Subscription]]]:
@@ -37,7 +37,7 @@ def check_complete(topics: Topics, members: dict[str, Subscription], made: Given
     """Every subscribed partition is assigned once, to a subscriber."""
     for member, tps in made.items():
         assert {tp.topic for tp in tps} <= set(members[member].topics)
-    expected = wanted(topics, members).all_partitions()
+    expected = subscribed_topics(topics, members).all_partitions()
     assert sorted(tp for tps in made.values() for tp in tps) == expected
 
 
@@ -62,9 +62,9 @@ def test_assignment_is_complete_and_balanced(name: str, racks: bool, equal: bool
     made = assign(name, topics, members)
     check_complete(topics, members, made)
     if name.endswith("sticky") or (equal and name == "roundrobin"):
-        check_balanced(wanted(topics, members), members, made)
+        check_balanced(subscribed_topics(topics, members), members, made)
     if name == "range":
-        for topic in wanted(topics, members).counts:
+        for topic in subscribed_topics(topics, members).counts:
             shares = [
                 sum(tp.topic == topic for tp in made[member]) for member in members if topic in members[member].topics
             ]
@@ -93,13 +93,13 @@ def test_sticky_after_changes(equal: bool, seed: int) -> None:
         before = {member: tps for member, tps in owned.items() if member in members}
         made = assign("sticky", topics, with_owned(members, before, generation - 1))
         check_complete(topics, members, made)
-        check_balanced(wanted(topics, members), members, made)
+        check_balanced(subscribed_topics(topics, members), members, made)
         owned = {member: list(tps) for member, tps in made.items()}
         again = assign("sticky", topics, with_owned(members, owned, generation))
         assert {member: set(tps) for member, tps in again.items()} == {m: set(tps) for m, tps in owned.items()}
         if equal:
             for member, tps in before.items():
-                still = {tp for tp in tps if tp in wanted(topics, members)}
+                still = {tp for tp in tps if tp in subscribed_topics(topics, members)}
                 assert len(still & set(made[member])) == min(len(still), len(made[member]))
 
 

@@ -43,8 +43,8 @@ class Simulation:
         if kind == "move":
             logs.move(place, 1 + chance.randrange(BROKERS))
         elif kind == "move untold":
-            logs.move(place, 1 + chance.randrange(BROKERS), tell=False)
-            asyncio.get_running_loop().call_later(chance.random() * 2, logs.tell, "t")
+            logs.move(place, 1 + chance.randrange(BROKERS), publish=False)
+            asyncio.get_running_loop().call_later(chance.random() * 2, logs.publish_metadata, "t")
         elif kind == "hang up":
             broker.hang_up()
         elif kind == "refuse":
@@ -64,7 +64,7 @@ class Simulation:
             broker.accepts, broker.latency = True, 0.001
         for log in self.logs.logs.values():
             log.error = 0
-        self.logs.tell("t")
+        self.logs.publish_metadata("t")
 
     async def use(self, consumer) -> None:
         """Does something at random as the user."""

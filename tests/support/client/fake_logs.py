@@ -141,25 +141,25 @@ class FakeLogs:
         self.ids[topic] = Uuid(int=1000 + len(self.ids)) if with_id else ZERO_UUID
         for index in range(partitions):
             self.logs[topic, index] = FakeLog(chosen[index])
-        self.tell(topic)
+        self.publish_metadata(topic)
 
     def add_partition(self, topic: str, leader: int = 1) -> int:
         index = sum(name == topic for name, _ in self.logs)
         self.logs[topic, index] = FakeLog(leader)
-        self.tell(topic)
+        self.publish_metadata(topic)
         return index
 
-    def tell(self, topic: str) -> None:
+    def publish_metadata(self, topic: str) -> None:
         """Lets metadata responses show the current state."""
         found = [partition(index, log.leader, log.epoch) for (name, index), log in self.logs.items() if name == topic]
         self.cluster.set_topic(topic, found, topic_id=self.ids[topic])
 
-    def move(self, place: Place, leader: int, tell: bool = True) -> None:
+    def move(self, place: Place, leader: int, publish: bool = True) -> None:
         """Makes another broker the leader."""
         self.logs[place].leader = leader
         self.logs[place].epoch += 1
-        if tell:
-            self.tell(place[0])
+        if publish:
+            self.publish_metadata(place[0])
 
     def append(self, place: Place, *values: bytes | None, timestamp: int = 1000, **fields: Any) -> None:
         log = self.logs[place]
@@ -171,49 +171,49 @@ class FakeLogs:
         log = self.logs[place]
         log.batches.append((log.end, log.end + count, log.epoch, timestamp, raw))
         log.end += count
-        self.wake()
+        self.complete_fetches()
 
     def truncate(self, place: Place, end: int) -> None:
         log = self.logs[place]
         log.batches = [each for each in log.batches if each[1] <= end]
         log.end = end
 
-    def wake(self) -> None:
+    def complete_fetches(self) -> None:
         """Completes waiting fetches."""
         waiting, self.waiting = self.waiting, []
         for broker, received, timer in waiting:
             timer.cancel()
-            self._answer(broker, received)
+            self._complete(broker, received)
 
-    def offsets_asked(self, place: Place) -> list[int]:
+    def requested_offsets(self, place: Place) -> list[int]:
         return [asked[place] for _, asked in self.fetched if place in asked]
 
     # ---- requests
 
     def _fetch(self, broker: FakeBroker, request: FetchRequest) -> Message | None:
         received = broker.requests[-1]
-        reply, is_empty = self._read(broker, request, received.version)
+        response, is_empty = self._read(broker, request, received.version)
         if is_empty and request.max_wait_ms:
             wait = request.max_wait_ms / 1000
             timer = asyncio.get_running_loop().call_later(wait, self._expire, broker, received)
             self.waiting.append((broker, received, timer))
             return None
-        return self._finished(broker, reply)
+        return self._finished(broker, response)
 
     def _expire(self, broker: FakeBroker, received: Received) -> None:
         self.waiting = [each for each in self.waiting if each[1] is not received]
-        self._answer(broker, received)
+        self._complete(broker, received)
 
-    def _answer(self, broker: FakeBroker, received: Received) -> None:
-        reply, _ = self._read(broker, received.message, received.version, again=True)
-        encoded = encode_response(self._finished(broker, reply), received.version, received.correlation_id)
+    def _complete(self, broker: FakeBroker, received: Received) -> None:
+        response, _ = self._read(broker, received.message, received.version, again=True)
+        encoded = encode_response(self._finished(broker, response), received.version, received.correlation_id)
         if not received.connection.closed:
             received.connection.deliver(encoded if isinstance(encoded, bytes) else b"".join(encoded))  # type: ignore[arg-type]
 
-    def _finished(self, broker: FakeBroker, reply: FetchResponse) -> FetchResponse:
+    def _finished(self, broker: FakeBroker, response: FetchResponse) -> FetchResponse:
         if self.before_reply is not None:
-            self.before_reply(broker, reply)
-        return reply
+            self.before_reply(broker, response)
+        return response
 
     def _session(
         self, broker: FakeBroker, request: FetchRequest, again: bool

@@ -38,7 +38,7 @@ def random_topics(chance: random.Random, racks: bool = False) -> Topics:
     return Topics(counts, random_racks(chance, counts) if racks else {})
 
 
-def wanted(topics: Topics, members: dict[str, Subscription]) -> Topics:
+def subscribed_topics(topics: Topics, members: dict[str, Subscription]) -> Topics:
     """Returns the arguments of an assignor: the subscribed topics and the members."""
     names = {topic for each in members.values() for topic in each.topics}
     return Topics({topic: count for topic, count in topics.counts.items() if topic in names}, topics.racks)
@@ -56,9 +56,9 @@ def random_members(chance: random.Random, topics: Topics, equal: bool, racks: bo
     names = sorted(topics.counts)
     members = {}
     for number in range(chance.randint(1, 8)):
-        wanted = names if equal else chance.sample(names, chance.randint(1, len(names)))
+        subscribed_topics = names if equal else chance.sample(names, chance.randint(1, len(names)))
         members[f"consumer-{chance.randrange(10_000)}-{number}"] = Subscription(
-            tuple(wanted),
+            tuple(subscribed_topics),
             rack=chance.choice(RACKS) if racks and chance.random() < 0.8 else None,
             group_instance_id=f"instance-{chance.randrange(10**6)}-{number}" if chance.random() < 0.2 else None,
         )
@@ -84,8 +84,8 @@ def changes(
             topics = Topics(counts, topics.racks)
         elif what == "subscribe" and not equal:
             member = chance.choice(names)
-            wanted = chance.sample(sorted(topics.counts), chance.randint(1, len(topics.counts)))
-            members = {**members, member: replace(members[member], topics=tuple(wanted))}
+            subscribed_topics = chance.sample(sorted(topics.counts), chance.randint(1, len(topics.counts)))
+            members = {**members, member: replace(members[member], topics=tuple(subscribed_topics))}
         else:
             new = random_members(chance, topics, equal, racks)
             some = next(iter(members.values())).topics

@@ -25,13 +25,13 @@ METADATA_MS = 300
 _saying = threading.Lock()
 
 
-def say(**what: Any) -> None:
+def report(**what: Any) -> None:
     with _saying:  # callbacks may run in a thread of the client
         sys.stdout.write(json.dumps(what) + "\n")
         sys.stdout.flush()
 
 
-class Orders:
+class Commands:
     """The commands of the parent process. A thread reads them, so that a member sees them between two polls."""
 
     def __init__(self) -> None:
@@ -55,13 +55,13 @@ class Orders:
         self.is_over = True
         self._members.put(None)
 
-    def is_standing_still(self) -> bool:
+    def waits_for_resume(self) -> bool:
         """Returns True while polling is paused; reports it once."""
         if not self.is_paused:
             return False
         if not self._said_paused:
             self._said_paused = True
-            say(paused=True)
+            report(paused=True)
         return True
 
     def next_member(self) -> dict[str, Any] | None:
@@ -78,13 +78,13 @@ class Reporter:
         now = sorted((tp.topic, tp.partition) for tp in partitions)
         if now != self._assigned:
             self._assigned = now
-            say(assigned=now)
+            report(assigned=now)
 
     def revoked(self, partitions: Iterable[Any]) -> None:
-        say(revoked=sorted((tp.topic, tp.partition) for tp in partitions))
+        report(revoked=sorted((tp.topic, tp.partition) for tp in partitions))
 
 
-def run_confluent(options: dict[str, Any], orders: Orders) -> None:
+def run_confluent(options: dict[str, Any], commands: Commands) -> None:
     import confluent_kafka
 
     settings = {
@@ -107,23 +107,23 @@ def run_confluent(options: dict[str, Any], orders: Orders) -> None:
     consumer = confluent_kafka.Consumer(settings)
     reporter = Reporter()
     consumer.subscribe([options["topic"]], on_revoke=lambda _, partitions: reporter.revoked(partitions))
-    while not orders.is_over:
-        if orders.is_standing_still():
+    while not commands.is_over:
+        if commands.waits_for_resume():
             threading.Event().wait(PAUSE_SECONDS)
             continue
         messages = [message for message in consumer.consume(500, options["poll_ms"] / 1000) if message.error() is None]
         reporter.assigned(consumer.assignment())
         if messages:
-            say(records=[(message.topic(), message.partition(), message.offset()) for message in messages])
+            report(records=[(message.topic(), message.partition(), message.offset()) for message in messages])
             if options["commit"] == "hand":
                 try:
                     consumer.commit(asynchronous=False)
                 except confluent_kafka.KafkaException as error:
-                    say(commit=error.args[0].name())
+                    report(commit=error.args[0].name())
     consumer.close()
 
 
-def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
+def run_kafka_python(options: dict[str, Any], commands: Commands) -> None:
     import warnings
 
     warnings.simplefilter("ignore")
@@ -142,21 +142,23 @@ def run_kafka_python(options: dict[str, Any], orders: Orders) -> None:
     )
     # `topics`: otherwise it joins before it knows any partitions, rejoins when it does, and loses that join if a
     # poll ends before it.
-    _run_like_kafka_python(kafka, _pick(assignors, options["strategies"]), options, orders, kafka.KafkaConsumer.topics)
+    _run_like_kafka_python(
+        kafka, _pick(assignors, options["strategies"]), options, commands, kafka.KafkaConsumer.topics
+    )
 
 
-def run_headrace(options: dict[str, Any], orders: Orders) -> None:
+def run_headrace(options: dict[str, Any], commands: Commands) -> None:
     import headrace
     import headrace.errors
 
-    _run_like_kafka_python(headrace, options["strategies"], options, orders)
+    _run_like_kafka_python(headrace, options["strategies"], options, commands)
 
 
 def _run_like_kafka_python(
     library: Any,
     strategies: list[Any],
     options: dict[str, Any],
-    orders: Orders,
+    commands: Commands,
     prepare: Callable[[Any], object] = lambda _: None,
 ) -> None:
     reporter = Reporter()
@@ -186,27 +188,27 @@ def _run_like_kafka_python(
     pattern = options["topic"] if options["topic"].startswith("^") else None
     consumer.subscribe([] if pattern else [options["topic"]], pattern=pattern, listener=Listener())
     prepare(consumer)
-    while not orders.is_over:
-        if orders.is_standing_still():
+    while not commands.is_over:
+        if commands.waits_for_resume():
             threading.Event().wait(PAUSE_SECONDS)
             continue
         try:
             messages = [message for found in consumer.poll(options["poll_ms"]).values() for message in found]
         except library.errors.KafkaError as error:  # the broker is not available
-            say(error=repr(error))
+            report(error=repr(error))
             continue
         reporter.assigned(consumer.assignment())
         if messages:
-            say(records=[(message.topic, message.partition, message.offset) for message in messages])
+            report(records=[(message.topic, message.partition, message.offset) for message in messages])
             if options["commit"] == "hand":
                 try:
                     consumer.commit()
                 except library.errors.KafkaError as error:
-                    say(commit=type(error).__name__)
+                    report(commit=type(error).__name__)
     consumer.close()
 
 
-def run_aiokafka(options: dict[str, Any], orders: Orders) -> None:
+def run_aiokafka(options: dict[str, Any], commands: Commands) -> None:
     import aiokafka
     import aiokafka.errors
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -241,20 +243,20 @@ def run_aiokafka(options: dict[str, Any], orders: Orders) -> None:
         await consumer.start()
         pattern = options["topic"] if options["topic"].startswith("^") else None
         consumer.subscribe([] if pattern else [options["topic"]], pattern=pattern, listener=Listener())
-        while not orders.is_over:
-            if orders.is_standing_still():
+        while not commands.is_over:
+            if commands.waits_for_resume():
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             found = await consumer.getmany(timeout_ms=options["poll_ms"])
             messages = [message for batch in found.values() for message in batch]
             reporter.assigned(consumer.assignment())
             if messages:
-                say(records=[(message.topic, message.partition, message.offset) for message in messages])
+                report(records=[(message.topic, message.partition, message.offset) for message in messages])
                 if options["commit"] == "hand":
                     try:
                         await consumer.commit()
                     except aiokafka.errors.KafkaError as error:
-                        say(commit=type(error).__name__)
+                        report(commit=type(error).__name__)
         await consumer.stop()
 
     asyncio.run(main())
@@ -265,7 +267,7 @@ def _pick(assignors: Iterable[Any], names: list[str]) -> list[Any]:
     return [by_name[name] for name in names]
 
 
-CLIENTS: dict[str, Callable[[dict[str, Any], Orders], None]] = {
+CLIENTS: dict[str, Callable[[dict[str, Any], Commands], None]] = {
     "confluent-kafka": run_confluent,
     "kafka-python": run_kafka_python,
     "aiokafka": run_aiokafka,
@@ -275,10 +277,10 @@ CLIENTS: dict[str, Callable[[dict[str, Any], Orders], None]] = {
 
 def main() -> None:
     run = CLIENTS[sys.argv[1]]
-    orders = Orders()
-    while (options := orders.next_member()) is not None:
-        run(options, orders)
-        say(left=True)
+    commands = Commands()
+    while (options := commands.next_member()) is not None:
+        run(options, commands)
+        report(left=True)
 
 
 if __name__ == "__main__":

@@ -70,13 +70,13 @@ class MemberHost:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if self.member is not None:
-                self.member.hear(json.loads(line))
+                self.member.handle_event(json.loads(line))
 
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def order(self, text: str) -> None:
+    def send_command(self, text: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(text.encode() + b"\n")
         self._process.stdin.flush()
@@ -116,7 +116,7 @@ class MemberHosts:
         self._all.append(host)
         return host
 
-    def give_back(self, host: MemberHost) -> None:
+    def release(self, host: MemberHost) -> None:
         host.member = None
         self._idle.append(host)
 
@@ -146,25 +146,25 @@ class Member:
         self._hosts = hosts
         self._host: MemberHost | None = hosts.take(client)
         self._host.member = self
-        self._host.order(json.dumps(options._asdict()))
+        self._host.send_command(json.dumps(options._asdict()))
 
     def __repr__(self) -> str:
         died = "died, " if self._host is not None and not self._host.is_alive else ""
         return f"Member({self.client}, {died}{sorted(self.assigned)}, {len(self.received)} received, {self.errors})"
 
-    def hear(self, said: dict[str, Any]) -> None:
-        if "assigned" in said:
-            self.assigned = {(topic, partition) for topic, partition in said["assigned"]}
-        if said.get("revoked"):  # some clients report empty revocations
-            self.revoked.append({(topic, partition) for topic, partition in said["revoked"]})
-        self.received += [(topic, partition, offset) for topic, partition, offset in said.get("records", ())]
-        if "commit" in said:
-            self.commit_errors.append(said["commit"])
-        if "error" in said:
-            self.errors.append(said["error"])
-        if "paused" in said:
+    def handle_event(self, event: dict[str, Any]) -> None:
+        if "assigned" in event:
+            self.assigned = {(topic, partition) for topic, partition in event["assigned"]}
+        if event.get("revoked"):  # some clients report empty revocations
+            self.revoked.append({(topic, partition) for topic, partition in event["revoked"]})
+        self.received += [(topic, partition, offset) for topic, partition, offset in event.get("records", ())]
+        if "commit" in event:
+            self.commit_errors.append(event["commit"])
+        if "error" in event:
+            self.errors.append(event["error"])
+        if "paused" in event:
             self._paused.set()
-        if "left" in said:
+        if "left" in event:
             self._left.set()
 
     def leave(self) -> None:
@@ -172,29 +172,29 @@ class Member:
         self.start_leaving()
         assert self._host is not None
         assert self._left.wait(LEAVE_SECONDS), f"{self} did not leave"
-        self._hosts.give_back(self._host)
-        self._gone()
+        self._hosts.release(self._host)
+        self._process_ended()
 
     def start_leaving(self) -> None:
         if self._host is not None:
-            self._host.order("leave")
+            self._host.send_command("leave")
 
     def crash(self) -> None:
         """Kills the process (SIGKILL) if it still runs."""
         if self._host is not None:
             self._hosts.kill(self._host)
-            self._gone()
+            self._process_ended()
 
     def end(self) -> None:
         """Leaves at the end of a test, if that is quick, so that its process can be reused."""
         if self._host is not None:
             if self._left.wait(END_SECONDS):
-                self._hosts.give_back(self._host)
+                self._hosts.release(self._host)
             else:
                 self._hosts.kill(self._host)
-            self._gone()
+            self._process_ended()
 
-    def _gone(self) -> None:
+    def _process_ended(self) -> None:
         self._host = None
         self.assigned = set()
 
@@ -202,12 +202,12 @@ class Member:
         """Stops polling until `resume`. Heartbeats continue, if the client sends them in the background."""
         assert self._host is not None
         self._paused.clear()
-        self._host.order("pause")
+        self._host.send_command("pause")
         assert self._paused.wait(LEAVE_SECONDS), f"{self} goes on to poll"
 
     def resume(self) -> None:
         assert self._host is not None
-        self._host.order("resume")
+        self._host.send_command("resume")
 
     def hang(self) -> None:
         """Stops the process (SIGSTOP) until `wake`; connections stay open."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from tests.support.client.fake_logs import LoopClock
 from tests.support.coordinator.groups import GROUP, GroupBench
 
 from headrace.client.config.consumer import CONSUMER_KEYS
@@ -47,17 +48,6 @@ from headrace.protocol.messages.offset_fetch import (
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 TICK_SECONDS = 0.02
-
-
-class LoopClock:
-    def time_ms(self) -> int:
-        return int(self.monotonic() * 1000)
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("code on the loop must not sleep")
 
 
 class Coordinator:

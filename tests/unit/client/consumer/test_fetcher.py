@@ -178,7 +178,7 @@ class TestPrefetch:
             consumer.assign([T0])
             await consumer.poll(1000, max_records=1)
             await asyncio.sleep(60)
-            ahead = max(logs.offsets_asked(("t", 0)))
+            ahead = max(logs.requested_offsets(("t", 0)))
             assert 2 <= ahead <= 8
             found = await values(consumer, 99, max_records=1)
             assert found[T0] == [b"%03d" % number * 300 for number in range(1, 100)]
@@ -217,7 +217,7 @@ class TestPrefetch:
             consumer.assign([T0, T1])
             await consumer.poll(1000, max_records=1)
             await asyncio.sleep(60)
-            ahead = [max(logs.offsets_asked(place)) for place in logs.logs]
+            ahead = [max(logs.requested_offsets(place)) for place in logs.logs]
             assert sum(ahead) <= 8
             found = await values(consumer, 199, max_records=7)
             assert len(found[T0]) + len(found[T1]) == 199
@@ -283,7 +283,7 @@ class TestSeeks:
                 await asyncio.sleep(0.01)
             consumer.seek(T0, 3)
             assert await values(consumer, 2) == {T0: numbered(3, 4)}
-            assert logs.offsets_asked(("t", 0))[:2] == [0, 3]
+            assert logs.requested_offsets(("t", 0))[:2] == [0, 3]
 
     @virtual
     async def test_seek_drops_buffered_records(self):
@@ -365,7 +365,7 @@ class TestLeaders:
         async with logs.consumer(auto_offset_reset="earliest") as consumer:
             consumer.assign([T0])
             await values(consumer, 1)
-            logs.move(("t", 0), 2, tell=False)  # metadata is still old
+            logs.move(("t", 0), 2, publish=False)  # metadata is still old
             logs.append(("t", 0), *numbered(1))
             assert await values(consumer, 1, timeout_ms=600) == {T0: numbered(1)}
 

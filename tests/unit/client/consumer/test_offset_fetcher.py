@@ -214,7 +214,7 @@ class TestTruncation:
         async def test():
             logs = make_logs()
             logs.logs["t", 0].epoch = 7
-            logs.tell("t")
+            logs.publish_metadata("t")
             logs.logs["t", 0].batches = [(*each[:2], 7, *each[3:]) for each in logs.logs["t", 0].batches]
             async with logs.consumer(auto_offset_reset="earliest") as consumer:
                 consumer.assign([T0])
