@@ -19,8 +19,8 @@ from headrace.storage.config import MANAGER_KEYS
 BROKER = """\
 # The broker
 
-A cluster of one that Kafka clients talk to. `headrace server` runs it as a process, `headrace.testing.EmbeddedBroker`
-in yours ([testing.md](testing.md)); both are the same code.
+A cluster of one broker for Kafka clients. `headrace server` runs it as a process, `headrace.testing.EmbeddedBroker` in
+your own process ([testing.md](testing.md)); both run the same code.
 
 ```console
 $ headrace server                                   # 127.0.0.1:9092, data in ./headrace-data

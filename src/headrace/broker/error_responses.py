@@ -119,8 +119,8 @@ def _is_plain(field: Field, kind: int) -> bool:
     return not field.is_array and field.kind == kind and field.name not in (*_ERROR_FIELDS, "error_message")
 
 
-def _same_name(one: str, other: str) -> bool:
-    return one == other or any(one in names and other in names for names in _SYNONYMS)
+def _same_name(name: str, other: str) -> bool:
+    return name == other or any(name in names and other in names for names in _SYNONYMS)
 
 
 def _copy_identity(item: Message, requested: Message, version: int) -> None:

@@ -57,10 +57,10 @@ def test_creates_and_deletes_a_topic(admin: Admin, new_name: Callable[[], str]) 
     eventually(lambda: name not in admin.topics(), "the topic is gone")
     with refused(UNKNOWN_TOPIC):
         admin.delete(name)
-    if admin.name != "aiokafka":  # which lets the broker make the topic when it asks for it
+    if admin.name != "aiokafka":  # its metadata request creates the topic again
         with refused(UNKNOWN_TOPIC):
             admin.describe(name)
-    admin.create(name, 1)  # its name is free again
+    admin.create(name, 1)  # the name can be used again
     eventually(lambda: name in admin.topics(), "the topic is listed again")
     assert len(admin.describe(name)) == 1
 
@@ -287,7 +287,7 @@ def test_deletes_records(admin: Admin, broker: Broker, new_topic: Callable[..., 
     client.write(name, numbered(20))
     assert admin.delete_records(name, 0, 7) == 7
     assert_same(client.read(name, [0]), numbered(20)[7:])
-    assert admin.delete_records(name, 0, 3) == 7  # which are gone already
+    assert admin.delete_records(name, 0, 3) == 7  # these are deleted already
     with refused(OUT_OF_RANGE):
         admin.delete_records(name, 0, 21)
     assert admin.delete_records(name, 0, -1) == 20  # all of them

@@ -65,7 +65,7 @@ def test_tools_describe_an_active_group(run: Run, lab: Lab) -> None:
     ]
     assert run(*about, "--members", "--verbose")[1] == [
         *(group, member_id, "one", HOST, CLIENT_ID, "2"),
-        *("-", f"{topic}:0,1", "-", "-"),  # epochs and targets are not for groups of this protocol
+        *("-", f"{topic}:0,1", "-", "-"),  # groups of this protocol have no epochs and targets
     ]
     header, state = run(*about, "--state")
     assert header == ["GROUP", "COORDINATOR", "(ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
@@ -76,7 +76,7 @@ def test_tools_describe_an_active_group(run: Run, lab: Lab) -> None:
     assert [group, "Classic"] in run("--list", "--type", "classic")
     assert run("--list", "--type", "consumer") == [["GROUP", "TYPE"]]
 
-    # What others must not do to it now.
+    # These changes are refused while the group has members.
     reset = run("--reset-offsets", "--to-earliest", "--execute", "--group", group, "--topic", topic)
     wanted = (
         f"Error: Assignments can only be reset if the group '{group}' is inactive, but the current state is Stable."

@@ -42,7 +42,7 @@ def test_members_join_and_leave(make_lab: MakeLab, client: str, strategy: str) -
     second = lab.add(client, strategies=[strategy])
     lab.wait_shared(first, second)
     assert len(first.assigned) == len(second.assigned)
-    # Eager members give up all before they join again, cooperative ones only what another gets.
+    # Eager members revoke all partitions before they rejoin, cooperative ones only those that move.
     assert set().union(*first.revoked) == (second.assigned if strategy == COOPERATIVE else set(lab.written))
     lab.write(5)
     lab.wait_committed()
@@ -122,7 +122,7 @@ def test_static_members_restart_without_a_rebalance(make_lab: MakeLab, client: s
     one, two = (lab.add(client, instance=name) for name in ("one", "two"))
     lab.wait_shared(one, two)
     shares, disturbed = (one.assigned, two.assigned), len(two.revoked)
-    one.leave()  # in order, which a static member does not tell
+    one.leave()  # a static member closes without LeaveGroup
     one = lab.add(client, instance="one")
     lab.wait_shared()
     assert (one.assigned, two.assigned) == shares
@@ -157,7 +157,7 @@ def test_more_members_than_partitions(make_lab: MakeLab, client: str) -> None:
 def test_topics_and_partitions_are_added(make_lab: MakeLab, client: str) -> None:
     lab = make_lab(2)
     ((topic, _), *_) = lab.written
-    # kafka-python forgets a join that the leader began since it saw new partitions, when a poll ends before the join.
+    # kafka-python forgets a join that its leader started for new partitions if a poll ends before the join.
     poll_ms = 3_000 if client == KAFKA_PYTHON else 100
     first, second = (lab.add(client, f"^{topic}.*", poll_ms=poll_ms) for _ in range(2))
     lab.wait_shared(first, second)
@@ -170,7 +170,7 @@ def test_topics_and_partitions_are_added(make_lab: MakeLab, client: str) -> None
     lab.write(5)
     lab.wait_committed()
     if client == KAFKA_PYTHON:
-        first.crash()  # it would leave when its poll is over
+        first.crash()  # otherwise it leaves after its poll
         second.crash()
 
 

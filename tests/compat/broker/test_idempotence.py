@@ -35,7 +35,7 @@ def client(request: pytest.FixtureRequest, get_client: Callable[[str], Client]) 
 def test_idempotent_writes(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(3)
     rows = [row for partition in range(3) for row in numbered(300, partition)]
-    for _ in range(2):  # another producer, with an id of its own
+    for _ in range(2):  # each producer has its own id
         acks = client.write(topic, rows, **idempotent(client.name))
         assert {ack.error for ack in acks} == {0}
     found = client.read(topic, range(3))

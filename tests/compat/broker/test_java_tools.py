@@ -145,7 +145,7 @@ def test_kafka_verifiable_producer(
     name = new_topic(3)
     settings = tmp_path / "producer.properties"
     settings.write_text("enable.idempotence=false\n")
-    done = run_java(  # it prints from threads of its own until its JVM ends
+    done = run_java(  # it prints from its own threads until the JVM exits
         "org.apache.kafka.tools.VerifiableProducer",
         [
             "--bootstrap-server",

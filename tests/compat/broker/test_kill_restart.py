@@ -21,7 +21,7 @@ from tests.support.broker.load import READERS, WRITERS, Reader, Writer
 from tests.support.broker.process import Broker, eventually, make_broker
 
 ROUNDS = int(os.environ.get("HEADRACE_BROKER_KILL_ROUNDS", "3"))
-RECORDS_A_ROUND = range(20, 600)  # of each writer at least, before the next kill
+RECORDS_A_ROUND = range(20, 600)  # the minimum of each writer before the next kill
 PARTITIONS = 3
 LIMIT_SECONDS = 180.0
 
@@ -39,7 +39,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     for name in ("kafka", "aiokafka"):
         caplog.set_level(logging.CRITICAL, name)
     yield
-    gc.collect()  # here, where the warnings of it are let through
+    gc.collect()  # here, where its warnings are ignored
 
 
 def await_progress(writers: list[Writer], readers: list[Reader], more: int) -> None:
@@ -72,7 +72,7 @@ def test_kill_and_restart_under_load(own_broker: Broker) -> None:
     for number in range(ROUNDS):
         await_progress(writers, readers, choice.choice(RECORDS_A_ROUND))
         if number == ROUNDS - 1:
-            own_broker.stop()  # and once in order
+            own_broker.stop()  # and one clean stop
         else:
             own_broker.kill()
         own_broker.start()

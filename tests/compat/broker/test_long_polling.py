@@ -103,7 +103,7 @@ def test_fetch_waits_for_min_bytes(broker: Broker, new_topic: Callable[..., str]
         producer.write(topic, [row])
     thread.join(LIMIT_SECONDS + 20)
     (found,) = results
-    assert found == (rows if wait is not confluent_waits else rows[:1])  # which hands them over one by one
+    assert found == (rows if wait is not confluent_waits else rows[:1])  # confluent-kafka returns them one by one
 
 
 def test_record_completes_the_java_consumers_fetch(java: Java, broker: Broker, new_topic: Callable[..., str]) -> None:
@@ -159,7 +159,7 @@ def test_deleting_the_topic_completes_a_delayed_fetch(
     thread, results = in_a_thread(wait, broker, topic, 1, waiting)
     assert waiting.wait(LIMIT_SECONDS)
     admin.delete(topic)
-    # aiokafka has the broker make the topic, perhaps earlier, when it asks what has become of it.
+    # aiokafka's metadata request may create the topic earlier.
     with suppress(BrokerError):
         admin.create(topic)
     eventually(lambda: topic in admin.topics(), "the topic is there again")

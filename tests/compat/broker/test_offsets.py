@@ -16,8 +16,8 @@ from tests.support.records.other_clients import kafka
 
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "kafka-clients")
 COUNT, TRIMMED = 50, 7
-NEWEST = 30  # the offset of the largest timestamp, which is not the last
-TIMES_MS = {  # what is asked for, and the offset of the first record that is not older
+NEWEST = 30  # the offset of the maximum timestamp, which is not the last record
+TIMES_MS = {  # timestamp, and the offset of the first record with it or a later one
     0: TRIMMED,
     START_MS + 1: TRIMMED,
     START_MS + 20_000: 20,
@@ -133,7 +133,7 @@ def test_empty_partition_has_no_max_timestamp(
 def test_kcat_looks_up_offsets(kcat: Kcat, topic: str, records: list[Record]) -> None:
     for time, offset in TIMES_MS.items():
         printed = kcat.run("-Q", "-t", f"{topic}:0:{time}").stdout.decode()
-        # A time before all records is answered with the first that is left, one after all of them with the end.
+        # A timestamp before all records returns the log start, one after all records the log end.
         assert printed.split() == [topic, "[0]", "offset", str(-1 if offset is None else offset)]
     newest_three = kcat.run("-C", "-t", topic, "-p", 0, "-o", -3, "-e", "-f", "%o ").stdout
     assert newest_three == b"47 48 49 "
@@ -150,7 +150,7 @@ def test_finds_a_timestamp_inside_a_compressed_batch(
     name = new_topic(prefix="inside")
     client = Confluent(broker.bootstrap)
     client.write(name, numbered(100), "zstd", linger_ms=200)
-    client.write(name, numbered(100, at_ms=START_MS - 50_000), "lz4", linger_ms=200)  # older than those before
+    client.write(name, numbered(100, at_ms=START_MS - 50_000), "lz4", linger_ms=200)  # older than the records before
     admin = get_admin("confluent-kafka")
     assert admin.offset(name, 0, START_MS - 1) == (0, START_MS)
     assert admin.offset(name, 0, START_MS + 41_500) == (42, START_MS + 42_000)

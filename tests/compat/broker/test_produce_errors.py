@@ -14,7 +14,7 @@ CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka", "kafka-clients")
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 10, 32, 87
 INVALID_TOPIC = 17
 LIMIT = 1_048_588
-OVERHEAD = 61 + 11  # of a batch, and of its one record with an empty key and a value of more than 1 MB
+OVERHEAD = 61 + 11  # of a batch and its single record with an empty key and a value of more than 1 MB
 
 
 @pytest.fixture(params=CLIENTS)
@@ -48,7 +48,7 @@ def test_limit_applies_to_the_batch(client: Client, new_topic: Callable[..., str
     for size, error in ((LIMIT - OVERHEAD, 0), (LIMIT - OVERHEAD + 1, MESSAGE_TOO_LARGE)):
         (ack,) = client.write(topic, [Record(0, b"", bytes(size), timestamp=START_MS)])
         assert ack.error == error
-    # Compressed it is small, and that is what counts.
+    # The limit applies to the compressed size, which is small.
     (ack,) = client.write(topic, [Record(0, b"", bytes(3_000_000), timestamp=START_MS)], "gzip")
     assert ack.error == 0
     assert [len(row.value or b"") for row in client.read(topic, [0])] == [LIMIT - OVERHEAD, 3_000_000]
@@ -146,7 +146,7 @@ def test_errors_for_missing_partitions(broker: Broker, kcat: Kcat, new_topic: Ca
     acks = Confluent(broker.bootstrap).write(
         topic, [numbered(1, partition=7)[0]], topic_metadata_refresh_interval_ms=10
     )
-    assert [ack.error for ack in acks] == [-190]  # librdkafka's own number for a partition that is unknown
+    assert [ack.error for ack in acks] == [-190]  # librdkafka's own code for an unknown partition
     done = kcat.run("-P", "-t", topic, "-p", 7, stdin=b"value", check=False)
     assert done.returncode != 0
 
@@ -154,5 +154,5 @@ def test_errors_for_missing_partitions(broker: Broker, kcat: Kcat, new_topic: Ca
 @pytest.mark.parametrize("name", ["no good", "x" * 250])
 def test_errors_for_invalid_topic_names(broker: Broker, name: str) -> None:
     acks = Confluent(broker.bootstrap).write(name, [Record(0, b"key", b"value")], message_timeout_ms=3000)
-    assert acks[0].error in (INVALID_TOPIC, -192)  # refused, or given up
+    assert acks[0].error in (INVALID_TOPIC, -192)  # refused, or timed out
     assert acks != [Ack(0)]

@@ -64,6 +64,6 @@ def test_keeps_the_producers_compression(
     assert dump.problems == []
     found = {key: {batch.fields["compresscodec"] for batch in dump.batches_of(file)} for key, file in files.items()}
     expected = {(name, codec): {codec} for name, codec in files}
-    # librdkafka leaves a batch as it is if compression does not make it smaller.
+    # librdkafka does not compress a batch if that would not make it smaller.
     plain = {key: codecs - {"none"} or {"none"} for key, codecs in found.items()}
     assert plain == expected

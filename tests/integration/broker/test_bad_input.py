@@ -235,7 +235,7 @@ def attack_beside(good: list[GoodClient], member: GoodMember, attack: Attack, nu
     """Runs all rounds with good clients at work. Nothing of the bad ones may remain. Returns RSS before and after."""
     witnesses: list[GoodClient | GoodMember | Follower] = [*good, member, Follower(attack.address, good[0])]
     with WireClient(attack.address, timeout=SECONDS * 2) as client:
-        renew_victim(client, attack)  # and so all are connected
+        renew_victim(client, attack)  # this also connects all clients
         files, sockets = numbers.open_files - len(witnesses), numbers.sockets - len(witnesses)
         for witness in witnesses:
             witness.start()
@@ -301,7 +301,7 @@ def has_only_groups_with_offsets(inside: Broker) -> bool:
 def unstable_partitions(inside: Broker) -> list[int]:
     """Returns partitions with an open transaction, which blocks read_committed consumers."""
     partitions = [inside.replicas.get(VICTIM, index) for index in range(VICTIM_PARTITIONS)]
-    logs = [each.log for each in partitions if each is not None and each.log is not None]  # it may be deleted
+    logs = [each.log for each in partitions if each is not None and each.log is not None]  # the topic may be deleted
     return [log.tp.partition for log in logs if log.last_stable_offset != log.log_end_offset]
 
 

@@ -144,7 +144,7 @@ def refusal(directory: Path, *arguments: str) -> str:
     assert ran.returncode == 1, ran
     assert ran.stdout == ""
     assert "Traceback" not in ran.stderr
-    line = ran.stderr.splitlines()[-1]  # the log may have said something before
+    line = ran.stderr.splitlines()[-1]  # log lines may precede it
     assert line.startswith("headrace: ")
     return line
 
@@ -216,7 +216,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def test_signal_during_the_start(tmp_path: Path) -> None:
     with running(tmp_path, "-o", "listeners=PLAINTEXT://127.0.0.1:0", "--log-level", "DEBUG") as process:
-        wait_for(lambda: log_of(tmp_path) != "")  # the handlers are set by then, or the start is over
+        wait_for(lambda: log_of(tmp_path) != "")  # by then the signal handlers are set, or the start is complete
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) in (0, -signal.SIGTERM)
 

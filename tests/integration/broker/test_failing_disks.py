@@ -45,11 +45,11 @@ def test_other_directory_stays_online(properties: dict[str, object]) -> None:
         assert produce(client, batch(b"after"), partition=0).base_offset == 1
         assert produce(client, batch(b"after"), partition=1).error_code in (STORAGE_ERROR, 6)
         assert fetch(client, 0, partition=1).error_code in (STORAGE_ERROR, 6)
-        # The controller has been told, and there is nobody else to lead it.
+        # The controller was notified, and no other broker can lead the partition.
         broker.wait_until(lambda running: running.image.partition("t", 1).leader == -1)
         assert not broker.call(lambda running: running.failed.is_set())
 
-        broker.restart()  # the disk is back
+        broker.restart()  # the disk works again
         assert broker.call(lambda running: str(home_of(running, "t", 1))) == doomed
         with WireClient(broker.address) as again:
             assert fetch(again, 0, partition=1).high_watermark == 1

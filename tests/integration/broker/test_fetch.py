@@ -80,7 +80,7 @@ def test_returns_the_batch_that_contains_the_offset(client: WireClient, topic: s
 @pytest.mark.parametrize("offset", [-1, 4, 2**60])
 def test_offset_out_of_range(client: WireClient, topic: str, offset: int) -> None:
     produce(client, batch(b"a", b"b", b"c"), topic=topic)
-    found = fetch(client, offset, topic, max_wait_ms=FOREVER)  # answered at once
+    found = fetch(client, offset, topic, max_wait_ms=FOREVER)  # completes at once
     assert (found.error_code, found.high_watermark, bytes(found.records)) == (1, -1, b"")
 
 
@@ -172,7 +172,7 @@ def test_partition_max_bytes(client: WireClient, topic: str) -> None:
         produce(client, batch(bytes(1000)), topic=topic)
     size = len(batch(bytes(1000)))
     assert len(fetch(client, 0, topic, max_bytes=2 * size).records) == 2 * size
-    assert len(fetch(client, 0, topic, max_bytes=0).records) == size  # the first batch comes whole
+    assert len(fetch(client, 0, topic, max_bytes=0).records) == size  # the first batch is returned whole
 
 
 def test_returns_a_large_batch_whole(client: WireClient, topic: str) -> None:
@@ -246,9 +246,9 @@ def test_session_errors(client: WireClient, topic: str) -> None:
     session_id = start_session(client, topic).session_id
     assert next_fetch(client, session_id, 5).error_code == 71
     assert next_fetch(client, 2**30 + 5 if session_id != 2**30 + 5 else 7, 1).error_code == 70
-    assert next_fetch(client, session_id, 1).error_code == 0  # an error does not end it
+    assert next_fetch(client, session_id, 1).error_code == 0  # an error does not end the session
     assert client.call(FetchRequest(session_id=session_id, session_epoch=2), 13).error_code == 106
-    assert next_fetch(client, session_id, -1).session_id == 0  # the end of it
+    assert next_fetch(client, session_id, -1).session_id == 0  # ends the session
     assert next_fetch(client, session_id, 2).error_code == 70
 
 

@@ -240,7 +240,7 @@ def test_lost_connection_does_not_stop_the_group(broker: EmbeddedBroker, client:
         until(lambda: client.call(DescribeGroupsRequest(groups=[group])).groups[0].group_state == "PreparingRebalance")
     joined = client.call(join_request(group, member_id), 9)
     assert joined.error_code == 0
-    assert len(joined.members) == 2  # it has until its session is over to be heard of
+    assert len(joined.members) == 2  # the lost member stays until its session expires
 
 
 # ---- offsets

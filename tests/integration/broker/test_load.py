@@ -122,12 +122,12 @@ def test_idle_and_busy_connections(files_for_all: None, tmp_path: Path) -> None:
 
         async def load() -> None:
             busy = await open_many(address, BUSY, IDLE)
-            await asyncio.gather(*(work(connection, acknowledged) for connection in busy))  # warms up
+            await asyncio.gather(*(work(connection, acknowledged) for connection in busy))  # warm-up
             before, sockets = numbers.rss_bytes, numbers.sockets
             started = time.monotonic()
             idle = await open_many(address, IDLE)
             opened = time.monotonic() - started
-            # Each has been heard of, as a client's is that has asked for the versions and then has nothing to do.
+            # Each has sent ApiVersions, like a client that is idle afterwards.
             for start in range(0, IDLE, 100):
                 asking = idle[start : start + 100]
                 await asyncio.gather(*(connection.call(ApiVersionsRequest(), 3) for connection in asking))
@@ -136,7 +136,7 @@ def test_idle_and_busy_connections(files_for_all: None, tmp_path: Path) -> None:
             started = time.monotonic()
             await asyncio.gather(*(work(connection, acknowledged) for connection in busy))
             worked = time.monotonic() - started
-            # The idle ones are all still there.
+            # All idle connections are still open.
             for start in range(0, IDLE, 100):
                 asking = idle[start : start + 100]
                 await asyncio.gather(*(connection.call(ApiVersionsRequest(), 0) for connection in asking))

@@ -46,7 +46,7 @@ def test_describes_a_topic_in_every_version(broker: EmbeddedBroker, client: Wire
 
 def test_requests_all_topics_and_none(client: WireClient) -> None:
     names = {"a", "b"}
-    assert names <= {topic.name for topic in ask(client, 0).topics}  # version 0 has no other way to say so
+    assert names <= {topic.name for topic in ask(client, 0).topics}  # version 0 requests all topics with an empty list
     assert ask(client, 1).topics == []
     assert names <= {topic.name for topic in client.call(MetadataRequest(topics=None), 1).topics}
 
@@ -93,7 +93,7 @@ def test_api_versions_announces_the_registry(client: WireClient, version: int) -
 
 
 def test_unsupported_api_versions_gets_version_0(client: WireClient) -> None:
-    # As a client of the future would: a header with tags, and a body that nobody can read.
+    # As a newer client would: a flexible header, and a body that this broker cannot decode.
     client.sock.sendall(bytes.fromhex("00000012 0012 0063 00000007 0004 77697265 00 ff ff ff"))
     frame = client.receive_frame()
     assert frame.hex() == "00000007002300000001001200000004"

@@ -53,7 +53,7 @@ def test_topics_by_id(client: WireClient) -> None:
 def test_acks_0_has_no_response(client: WireClient) -> None:
     before = end_offset(client)
     client.send(produce_request(batch(b"quiet"), acks=0), NAMED)
-    assert end_offset(client) == before + 1  # the next reply is of the next request
+    assert end_offset(client) == before + 1  # the next response belongs to the next request
 
 
 def test_error_with_acks_0_closes_the_connection(broker: EmbeddedBroker, client: WireClient) -> None:

@@ -293,7 +293,7 @@ def test_refuses_records_for_partitions_not_added(client: WireClient) -> None:
     assert old.write(b"fenced", 0) == INVALID_EPOCH
     assert Producer(client, "never heard of").write(b"x") == MAPPING
     data = batch(b"x", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, transactional=True)
-    assert produce(client, data).error_code == NOT_AUTHORIZED  # of no transactional id
+    assert produce(client, data).error_code == NOT_AUTHORIZED  # no transactional id
 
 
 def test_new_producer_aborts_the_open_transaction(client: WireClient) -> None:
@@ -440,7 +440,7 @@ def test_survives_a_restart_between_any_two_steps(clean: bool) -> None:
             assert producer.state() == ("CompleteCommit" if commit else "CompleteAbort")
         other = Producer(producer.client, "q")
         assert other.init() == 0
-        assert other.id >= 1000  # the block of ids was another before
+        assert other.id >= 1000  # a new block of ids
         found = fetch(producer.client, 0, isolation_level=1)
         assert found.last_stable_offset == found.high_watermark == 4
         assert [(each.producer_id, each.first_offset) for each in found.aborted_transactions] == [(producer.id, 2)]

@@ -32,9 +32,9 @@ class Worker:
                 "transaction.timeout.ms": 20_000,
                 "log_level": 0,
                 "linger.ms": 0,
-                # librdkafka 2.16 hangs in send_offsets_to_transaction, past its timeout and with nothing asked of the
-                # broker, when it has lost all connections for a moment: it waits for the handle of a broker that its
-                # re-bootstrapping has given up. With Apache Kafka just the same.
+                # librdkafka 2.16 hangs in send_offsets_to_transaction, past its timeout and without a request, after it
+                # lost all connections for a moment: it waits for the handle of a broker that its re-bootstrapping
+                # dropped. The same happens with Apache Kafka.
                 "metadata.recovery.strategy": "none",
             }
         )
@@ -64,7 +64,7 @@ class Worker:
         self._membership = consumer.consumer_group_metadata()
 
     def _revoked(self, consumer: confluent.Consumer, partitions: list[confluent.TopicPartition]) -> None:
-        self._messages.clear()  # whoever has them next begins with what is committed
+        self._messages.clear()  # the next owner starts at the committed offsets
 
     def run(self) -> None:
         while not self._stopped:

@@ -2,7 +2,7 @@
 
     with CuttingProxy() as proxy, EmbeddedBroker(proxy.properties) as broker:
         proxy.target = broker.address
-        proxy.cut_after(100)          # the next connection dies when its 100th byte has gone to the client
+        proxy.cut_after(100)          # cuts the next connection after 100 response bytes
 
 The broker advertises the proxy's address, so everything that clients do goes through it.
 """

@@ -22,8 +22,8 @@ from tests.support.apache_kafka.broker import BrokerFailed, KafkaBroker
 HOST = "127.0.0.1"
 IS_KAFKA = os.environ.get("HEADRACE_COMPAT_BROKER", "headrace") == "kafka"
 START_SECONDS = STOP_SECONDS = 60.0
-# Below the ports that the system gives to clients. A client that dials a free one of those, again and again while the
-# broker is down, may be given that very port as its own, be connected with itself, and keep the broker from binding it.
+# Below the ephemeral ports. A client that repeatedly connects to an ephemeral port while the broker is down may get
+# that port as its own, connect to itself, and keep the broker from binding it.
 PORTS = range(20_000, 32_000)
 READY = re.compile(rb"\bready\b.*?" + re.escape(HOST).encode() + rb":(\d+)")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# A day ago: what is older than a week is deleted while the tests run, what is more than an hour ahead is refused.
+# A day ago: records older than a week are deleted during the tests, and those more than an hour ahead are refused.
 START_MS = int(time.time()) * 1000 - 24 * 3_600_000
 UNICODE = "Grüße ключ 鍵 🔑"
 MEGABYTE = 1_000_000
@@ -42,7 +42,7 @@ def sample_records(partition: int) -> list[Record]:
         (b"odd headers", None, (("null", None), ("empty", b""), ("null", b"not null"))),
         (bytes(range(1, 32)), b"\x00\xff" * 50, (("binary", b"\xff\x01\x80"),)),
         *((f"size {size}".encode(), noise.randbytes(size), ()) for size in (1, 2, 127, 128, 1_000, 16_384, 100_000)),
-        # Half of it cannot be compressed, so that it is large on the way too.
+        # Half of it cannot be compressed, so that requests are large, too.
         (b"large", noise.randbytes(MEGABYTE // 2) + b"large " * (MEGABYTE // 12), ()),
         *((f"many {n}".encode(), f"value {n} ".encode() * (n % 7), ()) for n in range(100)),
         (b"last", b"record", ()),

@@ -120,13 +120,13 @@ def count_appends(version: int, commit: bool) -> int:
 @pytest.mark.parametrize("commit", [True, False])
 def test_surviving_client_completes_its_transaction(version: int, commit: bool, groups_load_last: bool) -> None:
     for first in range(1, count_appends(version, commit) + 1):
-        for second in count() if first > FIRST_TRANSACTION[version] else (0,):  # 0: it dies once
+        for second in count() if first > FIRST_TRANSACTION[version] else (0,):  # 0: the broker dies once
             deaths = (first, second) if second else (first,)
             world = run(version, commit, *deaths, groups_load_last=groups_load_last)
             assert outcome(world) == (COMMITTED if commit else ABORTED), deaths
             assert world.state == ("CompleteCommit" if commit else "CompleteAbort"), deaths
             if world.deaths:
-                break  # it was done before that
+                break  # the transaction was complete before
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -138,5 +138,5 @@ def test_dying_client_leaves_all_or_nothing(version: int, commit: bool) -> None:
         assert outcome(world) in (COMMITTED, ABORTED), first
         assert world.state in ("CompleteCommit", "CompleteAbort"), first
         decisions.append(outcome(world) == COMMITTED)
-    # Nothing until the decision is written, and all from then on: three markers and the completion come after it.
+    # Nothing is visible until the decision is written, everything after it: three markers and the completion follow.
     assert decisions == [False] * (len(decisions) - 5) + [commit] * 5

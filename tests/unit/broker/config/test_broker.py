@@ -12,7 +12,7 @@ from headrace.storage.checkpoints import MetaProperties
 from headrace.storage.config import LOG_KEYS, MANAGER_KEYS
 from headrace.storage.files import FileSystem
 
-# What is set in config/server.properties of Apache Kafka 3.9 (for ZooKeeper) and 4.0 (KRaft), without the comments.
+# The contents of config/server.properties of Apache Kafka 3.9 (for ZooKeeper) and 4.0 (KRaft), without the comments.
 KAFKA_3 = """
 broker.id=0
 num.network.threads=3

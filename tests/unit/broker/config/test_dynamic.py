@@ -49,7 +49,7 @@ def test_notifies_listeners_of_changed_topics_only() -> None:
     dynamic_config.on_topics_changed.append(told.append)
     dynamic_config.set_topic_overrides("a", {"retention.ms": "5"})
     dynamic_config.set_topic_overrides("a", {"retention.ms": "5"})
-    dynamic_config.set_topic_overrides("b", {"retention.ms": "604800000"})  # which it is anyway
+    dynamic_config.set_topic_overrides("b", {"retention.ms": "604800000"})  # the default
     assert [list(each) for each in told] == [["a"]]
     assert told[0]["a"].log.retention_ms == 5
     dynamic_config.set_topic_overrides("a", {})

@@ -104,4 +104,4 @@ def test_times_out_while_partitions_are_created(broker: AdminBroker) -> None:
     broker.create("t")
     broker.controller_sleeps = True
     assert grow(broker, topic("t", 2), timeout_ms=0)[0].error_code == RequestTimedOutError.code
-    assert grow(broker, topic("t", 2))[0].error_code == InvalidPartitionsError.code  # it has them in the store
+    assert grow(broker, topic("t", 2))[0].error_code == InvalidPartitionsError.code  # the store has them
